@@ -1,0 +1,1 @@
+"""Ray Serve: joins the workers and the router."""

@@ -1,0 +1,1 @@
+"""The `specadapt` command."""

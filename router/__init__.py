@@ -1,0 +1,1 @@
+"""Which method for which prompt, and learning. Knows neither Ray nor torch."""

@@ -1,0 +1,46 @@
+"""What passes between the rooms: pydantic models only, no behaviour beyond validation."""
+
+from schemas.config import (
+    AppConfig,
+    EngineConfig,
+    FeedbackConfig,
+    HttpConfig,
+    MethodDeployment,
+    RouterConfig,
+)
+from schemas.decision import Decision, Reason
+from schemas.decode import DecodeChunk, DecodeRequest, FinishReason, SamplingParams
+from schemas.load import LoadReport
+from schemas.method import MethodSpec
+from schemas.observation import DecodeStats, Observation
+from schemas.routing import (
+    TEMPERATURE_BANDS,
+    EncoderInfo,
+    MeasuredUnder,
+    RoutingTable,
+    temperature_band,
+)
+
+__all__ = [
+    "TEMPERATURE_BANDS",
+    "AppConfig",
+    "Decision",
+    "DecodeChunk",
+    "DecodeRequest",
+    "DecodeStats",
+    "EncoderInfo",
+    "EngineConfig",
+    "FeedbackConfig",
+    "FinishReason",
+    "HttpConfig",
+    "LoadReport",
+    "MeasuredUnder",
+    "MethodDeployment",
+    "MethodSpec",
+    "Observation",
+    "Reason",
+    "RouterConfig",
+    "RoutingTable",
+    "SamplingParams",
+    "temperature_band",
+]

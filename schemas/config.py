@@ -1,0 +1,107 @@
+"""One configuration for files, flags and Ray Serve's args."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.base import Schema
+from schemas.method import MethodSpec
+
+DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram")
+
+
+class EngineConfig(Schema):
+    """One engine's resources; the same values are used to profile and to serve."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    threads: int = Field(default=1, ge=1, description="torch threads of one replica")
+    max_batch: int = Field(default=8, ge=1, description="sequences in one step")
+    kv_slots: int = Field(default=16384, ge=256, description="tokens the KV pool holds")
+    max_context: int = Field(default=2048, ge=16, description="prompt + output tokens of a request")
+    max_waiting: int = Field(default=64, ge=0, description="requests beyond it are refused")
+
+
+class MethodDeployment(Schema):
+    """One method of the portfolio and, where it has replicas of its own, their resources."""
+
+    name: str
+    spec: MethodSpec | None = Field(default=None, description="a method defined here, not by name")
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    num_cpus: float = Field(default=0.5, ge=0.0)
+    num_gpus: float = Field(default=0.0, ge=0.0)
+    max_ongoing_requests: int = Field(default=16, ge=1)
+    target_ongoing_requests: float = Field(default=4.0, gt=0.0)
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.max_replicas < max(1, self.min_replicas):
+            raise ValueError(f"{self.name}: max_replicas must be at least min_replicas")
+        if self.spec is not None and self.spec.name != self.name:
+            raise ValueError(f"{self.name}: spec.name must be the same name")
+        return self
+
+
+class RouterConfig(Schema):
+    """Which table, and how boldly the policy learns."""
+
+    routing: Path | None = Field(default=None, description="default: <bundle>/routing")
+    encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
+    encoder_threads: int = Field(default=1, ge=1)
+    default_method: str | None = None
+    lossy: bool = Field(default=False, description="admit methods that are not lossless")
+    exploration: float = Field(default=0.03, ge=0.0, le=0.5, description="share of requests")
+    half_life: float = Field(default=200.0, gt=0.0, description="observations per cell")
+    hysteresis: float = Field(
+        default=0.05, ge=0.0, description="a new favourite must be this better"
+    )
+    conversation_margin: float = Field(default=0.15, ge=0.0)
+
+
+class FeedbackConfig(Schema):
+    """Where the feedback actor keeps its state and how often things are exchanged."""
+
+    state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
+    flush_seconds: float = Field(default=0.5, gt=0.0, description="ingress -> actor batches")
+    load_report_seconds: float = Field(default=0.25, gt=0.0)
+
+
+class HttpConfig(Schema):
+    """Where the ingress listens and what it accepts."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    ingress_replicas: int = Field(default=1, ge=1)
+    ingress_num_cpus: float = Field(default=0.5, ge=0.0)
+    ingress_max_ongoing_requests: int = Field(default=256, ge=1)
+
+
+class AppConfig(Schema):
+    """Everything `deployments.app.build` needs; a YAML file, the flags and serve.yaml's args."""
+
+    bundle: Path = Path("bundles/demo")
+    layout: Literal["per_method", "shared"] = "per_method"
+    methods: tuple[MethodDeployment, ...] = tuple(
+        MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO
+    )
+    shared: MethodDeployment = Field(
+        default=MethodDeployment(name="shared"), description="resources of a shared replica"
+    )
+    engine: EngineConfig = EngineConfig()
+    router: RouterConfig = RouterConfig()
+    feedback: FeedbackConfig = FeedbackConfig()
+    http: HttpConfig = HttpConfig()
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = [m.name for m in self.methods]
+        if not names:
+            raise ValueError("methods: name at least one method")
+        if len(set(names)) != len(names):
+            raise ValueError("methods: each method may be named once")
+        if self.router.default_method is not None and self.router.default_method not in names:
+            raise ValueError(f"router.default_method: {self.router.default_method!r} is not served")
+        return self

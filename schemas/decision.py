@@ -1,0 +1,32 @@
+"""The router's answer for one prompt."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.base import Schema
+
+Reason = Literal[
+    "favourite",
+    "load",
+    "exploration",
+    "constraint",
+    "pinned",
+    "conversation",
+    "failover",
+    "degraded",
+]
+
+
+class Decision(Schema):
+    """Which method answers, what comes next if it cannot, and why."""
+
+    method: str
+    ranked: tuple[str, ...] = Field(description="all admissible methods, best first")
+    cluster: int = Field(ge=-1)
+    reason: Reason
+    propensity: float = Field(gt=0.0, le=1.0)
+    policy: str
+    fit_id: str
+    table_version: int = Field(ge=0)
+    predicted_seconds: dict[str, float] = Field(default_factory=dict)

@@ -1,0 +1,22 @@
+"""What a replica says of itself a few times a second."""
+
+from pydantic import Field
+
+from schemas.base import Schema
+
+
+class LoadReport(Schema):
+    """One replica's load. `outstanding_tokens` bounds the work admitted but not yet decoded."""
+
+    replica: str
+    methods: tuple[str, ...]
+    running: int = Field(ge=0)
+    waiting: int = Field(ge=0)
+    outstanding_tokens: int = Field(ge=0)
+    mean_batch: float = Field(default=0.0, ge=0.0)
+    recent_step_seconds: dict[str, float] = Field(
+        default_factory=dict, description="by method, moving average; absent until measured"
+    )
+    free_slots: int = Field(ge=0, description="free token slots in the KV pool")
+    healthy: bool = True
+    time: float = Field(description="seconds since the epoch")

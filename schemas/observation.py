@@ -1,0 +1,61 @@
+"""What one answer cost, and under which routing decision it was produced."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.base import Schema
+
+
+class DecodeStats(Schema):
+    """What the engine measured for one answer. Seconds are wall-clock seconds on one clock."""
+
+    request_id: str
+    method: str
+    temperature: float = Field(ge=0.0)
+    prompt_tokens: int = Field(ge=0)
+    output_tokens: int = Field(ge=0)
+    context_length: int = Field(ge=0, description="prompt + output tokens at the end")
+    target_steps: int = Field(ge=0, description="target forwards that emitted, prefill included")
+    drafted_tokens: int = Field(default=0, ge=0)
+    accepted_tokens: int = Field(default=0, ge=0)
+    drafted_by_position: tuple[int, ...] = ()
+    accepted_by_position: tuple[int, ...] = ()
+    queue_seconds: float = Field(default=0.0, ge=0.0, description="request to admission")
+    first_token_seconds: float = Field(
+        default=0.0, ge=0.0, description="request to first emitted token, queue included"
+    )
+    decode_seconds: float = Field(
+        default=0.0, ge=0.0, description="first emitted token to the last one"
+    )
+    total_seconds: float = Field(default=0.0, ge=0.0, description="request to last token")
+    draft_seconds: float = Field(default=0.0, ge=0.0)
+    verify_seconds: float = Field(default=0.0, ge=0.0)
+    sample_seconds: float = Field(default=0.0, ge=0.0)
+    other_seconds: float = Field(default=0.0, ge=0.0)
+    mean_batch: float = Field(default=1.0, ge=0.0, description="sequences per step, over its steps")
+    finish_reason: Literal["stop", "length", "cancelled", "error"]
+    looping: bool = Field(
+        default=False,
+        description="the last 32 tokens are three or more repeats of one n-gram",
+    )
+
+
+class Observation(Schema):
+    """A DecodeStats together with the decision that led to it; what the feedback actor learns from.
+
+    `observation_id` is the request id: the actor counts each once, however often it is sent.
+    """
+
+    stats: DecodeStats
+    cluster: int = Field(ge=-1, description="-1: not routed by a cluster")
+    fit_id: str
+    table_version: int = Field(ge=0)
+    policy: str
+    reason: str
+    propensity: float = Field(gt=0.0, le=1.0)
+    time: float = Field(description="seconds since the epoch, at the ingress")
+
+    @property
+    def observation_id(self) -> str:
+        return self.stats.request_id

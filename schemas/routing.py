@@ -1,0 +1,117 @@
+"""The routing table: what is known of every method on every cluster of prompts.
+
+Two factors instead of one speed: acceptance (tokens per target step) depends on the prompt,
+step time depends on the machine and the load. Saved by `router.table` as JSON plus npz.
+"""
+
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.functional_validators import BeforeValidator
+
+from schemas.base import Schema
+
+TEMPERATURE_BANDS: tuple[str, ...] = ("greedy", "low", "high")
+
+
+def temperature_band(temperature: float) -> int:
+    """Index into TEMPERATURE_BANDS: 0 is temperature 0, 1 is up to 0.7, 2 is above."""
+    if temperature == 0.0:
+        return 0
+    return 1 if temperature <= 0.7 else 2
+
+
+def _array(value: Any) -> NDArray[np.float64]:
+    return np.asarray(value, dtype=np.float64)
+
+
+Array = Annotated[NDArray[np.float64], BeforeValidator(_array)]
+
+
+class EncoderInfo(Schema):
+    """Which encoder the centroids live in; a table is refused under any other."""
+
+    name: str
+    dimension: int = Field(gt=0)
+    sha256: str = Field(description="hash over the source weights and the export recipe")
+
+
+class MeasuredUnder(Schema):
+    """The conditions of the step-time measurements; a profile taken under others is refused."""
+
+    machine: str
+    device: str
+    dtype: str
+    threads: int = Field(ge=1)
+    replicas: int = Field(default=1, ge=1, description="replicas running side by side")
+    bundle: str = Field(description="name and content hash of the model bundle")
+
+
+class RoutingTable(Schema):
+    """k clusters, m methods, t temperature bands, B batch sizes, C context lengths.
+
+    Arrays: centroids [k, d]; acceptance_tokens and acceptance_steps [k, m, t] (their ratio is the
+    acceptance, their size the evidence); live_tokens and live_steps likewise, added online;
+    step_seconds and step_count [m, B, C] on the grids; live_step_ratio [m], the factor by which
+    live steps differ from the measured grid; prefill_seconds [m, 2]: a constant and seconds per
+    prompt token; output_tokens and output_count [k]; speedup and speedup_count [k, m]: harmonic
+    mean of paired speedups over `naive`, for reports.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    fit_id: str
+    version: int = Field(default=0, ge=0)
+    encoder: EncoderInfo
+    measured_under: MeasuredUnder
+    methods: tuple[str, ...] = Field(min_length=1)
+    settings_hashes: dict[str, str]
+    lossless: dict[str, bool]
+    default_method: str
+    assignment: tuple[str, ...] = Field(description="the favourite of each cluster")
+    centroids: Array
+    acceptance_tokens: Array
+    acceptance_steps: Array
+    live_tokens: Array
+    live_steps: Array
+    batch_grid: tuple[int, ...]
+    context_grid: tuple[int, ...]
+    step_seconds: Array
+    step_count: Array
+    live_step_ratio: Array
+    prefill_seconds: Array
+    output_tokens: Array
+    output_count: Array
+    speedup: Array
+    speedup_count: Array
+    provenance: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        k, m, t = len(self.assignment), len(self.methods), len(TEMPERATURE_BANDS)
+        grid = (m, len(self.batch_grid), len(self.context_grid))
+        expected = {
+            "centroids": (k, self.encoder.dimension),
+            "acceptance_tokens": (k, m, t),
+            "acceptance_steps": (k, m, t),
+            "live_tokens": (k, m, t),
+            "live_steps": (k, m, t),
+            "step_seconds": grid,
+            "step_count": grid,
+            "live_step_ratio": (m,),
+            "prefill_seconds": (m, 2),
+            "output_tokens": (k,),
+            "output_count": (k,),
+            "speedup": (k, m),
+            "speedup_count": (k, m),
+        }
+        for name, shape in expected.items():
+            actual = getattr(self, name).shape
+            if actual != shape:
+                raise ValueError(f"{name} has shape {actual}, expected {shape}")
+        unknown = ({*self.assignment, self.default_method} | self.lossless.keys()) - {*self.methods}
+        if unknown:
+            raise ValueError(f"methods not in the table: {', '.join(sorted(unknown))}")
+        return self

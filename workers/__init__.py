@@ -1,0 +1,1 @@
+"""Decoding on one replica: how tokens are made. Knows neither Ray nor routing."""
