@@ -1,0 +1,1 @@
+"""Training: tokenizer, corpus, target, and drafters distilled on what the target generates."""
