@@ -1,0 +1,57 @@
+# Everything happens in .venv, which stamp files keep up to date: a second call installs nothing.
+# PYTHON names another interpreter, TORCH another build of torch (a version, a wheel, a URL),
+# ARGS passes flags on: make serve ARGS="--config my.yaml".
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+
+.PHONY: install serve test test-slow check clean
+
+install: $(VENV)/.encoder
+
+serve: install
+	@$(BIN)/specadapt serve $(ARGS)
+
+test: $(VENV)/.test install
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/.test install
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_import_rules.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "SpecAdapt needs Python 3.11 or newer; $(PYTHON) is older or missing." \
+	       "Name another one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch first and by itself, so that nothing else's requirement chooses its build.
+$(VENV)/.torch: $(VENV)/.python
+	$(PIP) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
+	$(PIP) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) -c constraints.txt -e '.[test]'
+	@touch $@
+
+$(VENV)/.encoder: $(VENV)/.installed router/encoder_export.py
+	$(BIN)/specadapt export-encoder
+	@touch $@

@@ -1,0 +1,111 @@
+"""The figures and tables of `bench decode`."""
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+
+from ops.decode_runs import HF, Measured, Plan
+from ops.machine import describe_machine
+from ops.measuring import (
+    domain_mean,
+    group,
+    match_figures,
+    rates,
+    summarise,
+)
+from ops.output import table
+from ops.prompts import fingerprint
+from router.speedup import BASELINE, MIN_TOKENS
+
+
+def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
+    """What `--json` holds."""
+    return {
+        "methods": {name: _method(name, plan, measured) for name in plan.setup.names},
+        "hf": {
+            name.removeprefix(HF): {"tokens_per_s": domain_mean(rates(runs))}
+            for name, runs in measured.runs.items()
+            if name.startswith(HF)
+        },
+        "settings": _settings(plan, measured),
+    }
+
+
+def tables_of(figures: dict[str, Any]) -> Iterable[Table | str]:
+    """What people read: a line per method, a line per domain, and every divergence's gap."""
+    methods = figures["methods"]
+    columns = ["tokens_per_s", "speedup_vs_naive", "speedup_vs_hf", "mat", "match_rate"]
+    columns += ["loop_rate", "prompts"]
+    if figures["settings"]["concurrency"] > 1:
+        columns.append("throughput_tokens_per_s")
+    rows = [[name, *(m[c] for c in columns)] for name, m in methods.items()]
+    rows += [
+        [f"Hugging Face {mode}", hf["tokens_per_s"], *[None] * (len(columns) - 1)]
+        for mode, hf in figures["hf"].items()
+    ]
+    yield table("Decoding", ["method", *columns], rows)
+    domains = sorted({domain for m in methods.values() for domain in m["by_domain"]})
+    yield table(
+        "Speedup over naive, by domain",
+        ["domain", *methods],
+        [
+            [d, *(m["by_domain"].get(d, {}).get("speedup_vs_naive") for m in methods.values())]
+            for d in domains
+        ],
+    )
+    for name, method in methods.items():
+        for found in method["divergences"]:
+            kind = "near tie" if found["near_tie"] else "divergence"
+            yield (
+                f"{name}: {kind} on {found['prompt_id']} at token {found['position']}, "
+                f"gap {found['gap']:.2e}"
+            )
+
+
+def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
+    runs = measured.runs[name]
+    figures = summarise(runs, measured.runs[BASELINE], measured.runs[f"{HF}plain"])
+    match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
+    if name in measured.divergences:
+        match = match_figures(len(group(runs)), measured.divergences[name])
+    if plan.concurrency > 1:
+        figures["throughput_tokens_per_s"] = _throughput(name, measured)
+    return figures | match
+
+
+def _throughput(name: str, measured: Measured) -> float:
+    """Output tokens of a whole run over its wall-clock seconds, median over the repeats."""
+    tokens: dict[int, int] = {}
+    for run in measured.runs[name]:
+        tokens[run.repeat] = tokens.get(run.repeat, 0) + len(run.token_ids)
+    seconds = measured.run_seconds[name]
+    return statistics.median(tokens[repeat] / s for repeat, s in enumerate(seconds))
+
+
+def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
+    domains: dict[str, int] = {}
+    for prompt in plan.prompts:
+        domains[prompt.domain] = domains.get(prompt.domain, 0) + 1
+    return {
+        **describe_machine(),
+        "engine": plan.setup.engine.model_dump(mode="json"),
+        "dtype": plan.setup.engine.dtype,
+        "threads": plan.setup.engine.threads,
+        "bundle": str(plan.setup.bundle),
+        "methods": {spec.name: spec.settings_hash() for spec in plan.setup.methods},
+        "repeats": plan.repeats,
+        "max_tokens": plan.max_tokens,
+        "temperature": plan.temperature,
+        "concurrency": plan.concurrency,
+        "seed": plan.seed,
+        "min_tokens_for_speed": MIN_TOKENS,
+        "prompts": {
+            "sha256": fingerprint(plan.prompts),
+            "domains": domains,
+            "skipped_too_long": measured.skipped_too_long,
+            "ids": [prompt.id for prompt in plan.prompts],
+        },
+        "hf": measured.hf_settings,
+    }

@@ -1,0 +1,67 @@
+"""The flags that mean the same in every command."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Dtype(StrEnum):
+    """The precisions an engine runs in."""
+
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML configuration, as `specadapt serve`'s"),
+]
+Bundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle", metavar="DIR", help="model family  [default: the configuration's, bundles/demo]"
+    ),
+]
+Methods = Annotated[
+    str | None,
+    typer.Option("--methods", metavar="A,B", help="[default: the configured portfolio]"),
+]
+Prompts = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--prompts", metavar="FILE", help="JSON Lines, may be repeated  [default: shipped prompts]"
+    ),
+]
+Ids = Annotated[
+    Path | None,
+    typer.Option("--ids", metavar="FILE", help="only the prompts with these ids, one a line"),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, metavar="N", help="prompts, equal per domain  [default: all]"),
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="output tokens at most")]
+Temperature = Annotated[
+    float, typer.Option("--temperature", min=0.0, max=2.0, help="0 decodes greedily")
+]
+DtypeFlag = Annotated[
+    Dtype | None, typer.Option("--dtype", help="[default: the configuration's, bfloat16]")
+]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="requests in flight")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, metavar="N", help="torch threads  [default: configuration's]"),
+]
+Seed = Annotated[int, typer.Option("--seed", help="orders and samples repeat under one seed")]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="write the figures as JSON; - is standard output"),
+]
+Routing = Annotated[
+    Path | None,
+    typer.Option("--routing", metavar="DIR", help="routing table  [default: <bundle>/routing]"),
+]
+
+DEFAULT_MAX_TOKENS = 128

@@ -1,0 +1,92 @@
+"""Hugging Face `generate()` as it is at its best here: what the methods are compared with."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from workers.bundle import Bundle
+
+ASSISTED = {
+    "num_assistant_tokens": 4,
+    "num_assistant_tokens_schedule": "constant",
+    "assistant_confidence_threshold": 0.0,
+}
+PROMPT_LOOKUP = {"prompt_lookup_num_tokens": 8}
+MODES = ("plain", "assisted", "prompt_lookup")
+
+
+class HuggingFace:
+    """The bundle's target (and draft) under transformers: sdpa, KV cache, the given dtype.
+
+    `plain` is its ordinary decoding, `assisted` has the bundle's draft propose 4 tokens a step,
+    `prompt_lookup` copies up to 8 tokens from what is already there.
+    """
+
+    def __init__(self, bundle: Bundle, dtype: str, threads: int, device: str) -> None:
+        torch.set_num_threads(threads)
+        precision = getattr(torch, dtype)
+        self.device = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        self._target = self._load(bundle, "target", precision)
+        self._draft = self._load(bundle, "draft", precision) if bundle.has("draft") else None
+        if self._draft is not None:
+            # transformers reads these from the assistant's own generation config. A threshold
+            # would add a scikit-learn ROC curve to every step.
+            self._draft.generation_config.update(**ASSISTED)
+        self.modes = MODES if self._draft is not None else ("plain", "prompt_lookup")
+
+    def _load(self, bundle: Bundle, part: str, dtype: torch.dtype) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(
+            bundle.part(part), dtype=dtype, attn_implementation="sdpa", local_files_only=True
+        )
+        return model.to(self.device).eval()
+
+    def settings(self) -> dict[str, Any]:
+        """How each mode calls `generate()`."""
+        return {
+            "attention": "sdpa",
+            "cache": "dynamic",
+            "assisted": ASSISTED if self._draft is not None else None,
+            "prompt_lookup": PROMPT_LOOKUP,
+        }
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        mode: str,
+        prompt_token_ids: Sequence[int],
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+    ) -> tuple[tuple[int, ...], float]:
+        """The answer's token ids, the end token included, and its seconds."""
+        sampling: dict[str, Any] = {"do_sample": False}
+        if temperature > 0:
+            torch.manual_seed(seed)
+            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        started = time.perf_counter()
+        ids = torch.tensor([list(prompt_token_ids)], device=self.device)
+        output = self._target.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_tokens,
+            use_cache=True,
+            **sampling,
+            **self._arguments(mode),
+        )
+        answer = tuple(output[0, ids.shape[1] :].tolist())
+        return answer, time.perf_counter() - started
+
+    @torch.inference_mode()
+    def top_two_gap(self, token_ids: Sequence[int]) -> float:
+        """How far apart the target's two best logits are after these tokens."""
+        ids = torch.tensor([list(token_ids)], device=self.device)
+        best = self._target(ids).logits[0, -1].float().topk(2).values
+        return float(best[0] - best[1])
+
+    def _arguments(self, mode: str) -> dict[str, Any]:
+        if mode == "assisted":
+            return {"assistant_model": self._draft}
+        return PROMPT_LOOKUP if mode == "prompt_lookup" else {}

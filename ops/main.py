@@ -1,0 +1,59 @@
+"""The `specadapt` command. Each command's module imports torch, Ray and the like when it runs."""
+
+from importlib.util import find_spec
+
+import typer
+
+from ops.assign import assign
+from ops.bench_decode import bench_decode
+from ops.bench_geometry import bench_geometry
+from ops.bench_http import bench_http
+from ops.bench_router import bench_router
+from ops.boundary import CommandGroup, show_help
+from ops.chat import chat
+from ops.evaluate import evaluate
+from ops.export_encoder import export_encoder
+from ops.fit import fit
+from ops.generate import generate
+from ops.methods import methods
+from ops.profile import profile
+from ops.route import route
+from ops.serve import serve
+
+app = typer.Typer(
+    cls=CommandGroup,
+    name="specadapt",
+    help="Adaptive speculative decoding: each prompt goes to the method that finishes it soonest.",
+    callback=show_help,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+bench = typer.Typer(
+    help="Measure decoding, routing, the served system, and model geometries.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+
+for command in (methods, generate, profile, fit, assign, evaluate, route, serve, chat):
+    app.command()(command)
+app.command("export-encoder")(export_encoder)
+for name, command in {
+    "decode": bench_decode,
+    "router": bench_router,
+    "http": bench_http,
+    "geometry": bench_geometry,
+}.items():
+    bench.command(name)(command)
+app.add_typer(bench, name="bench")
+
+if find_spec("ops.train") is not None:
+    from ops.train import train
+
+    app.add_typer(train, name="train")
+
+
+def main() -> None:
+    """Entry point of the `specadapt` command."""
+    app()

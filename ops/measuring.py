@@ -1,0 +1,176 @@
+"""The arithmetic of `bench decode`: what docs/measuring.md defines, as pure functions."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from router.speedup import MIN_TOKENS, harmonic_mean, speedup, tokens_per_second
+
+NEAR_TIE_GAP = 1e-4
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer, timed once. Seconds run from the request to its last token."""
+
+    method: str
+    prompt_id: str
+    domain: str
+    repeat: int
+    token_ids: tuple[int, ...]
+    seconds: float
+    first_token_seconds: float | None = None
+    target_steps: int | None = None
+    looping: bool = False
+
+    @property
+    def tokens_per_s(self) -> float:
+        return tokens_per_second(len(self.token_ids), self.seconds)
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """Without the prefill: the tokens after the first over the seconds after it."""
+        if self.first_token_seconds is None or self.seconds <= self.first_token_seconds:
+            return None
+        return (len(self.token_ids) - 1) / (self.seconds - self.first_token_seconds)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where an answer left the reference, and how far apart the target's two best logits were."""
+
+    prompt_id: str
+    position: int
+    gap: float
+    near_tie: bool
+
+
+def domain_mean(values: Mapping[str, Sequence[float]]) -> float | None:
+    """Harmonic mean with equal weight for each domain: that of the domains' harmonic means."""
+    means = [harmonic_mean(members) for members in values.values() if members]
+    return harmonic_mean(means) if means else None
+
+
+def group(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The repeats of every prompt: prompt id to its runs."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.prompt_id, []).append(run)
+    return grouped
+
+
+def rates(
+    runs: Iterable[Run], rate: Callable[[Run], float | None] = lambda run: run.tokens_per_s
+) -> dict[str, list[float]]:
+    """Per domain the median rate of each prompt whose answer is long enough to count."""
+    result: dict[str, list[float]] = {}
+    for repeats in group(runs).values():
+        values = [v for run in repeats if counts(run) and (v := rate(run)) is not None]
+        if values:
+            result.setdefault(repeats[0].domain, []).append(statistics.median(values))
+    return result
+
+
+def paired_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, list[float]]:
+    """Per domain each prompt's speedup: the median over repeats of rate over baseline rate.
+
+    Both rates of a pair come from the same repeat, so that slow drift of the machine cancels.
+    """
+    reference = {(run.prompt_id, run.repeat): run for run in baseline}
+    result: dict[str, list[float]] = {}
+    for prompt_id, repeats in group(runs).items():
+        ratios = [
+            speedup(other.tokens_per_s, run.tokens_per_s)
+            for run in repeats
+            if (other := reference.get((prompt_id, run.repeat))) and counts(run) and counts(other)
+        ]
+        if ratios:
+            result.setdefault(repeats[0].domain, []).append(statistics.median(ratios))
+    return result
+
+
+def counts(run: Run) -> bool:
+    """Whether the answer is long enough to count for speed; a shorter one is mostly prefill."""
+    return len(run.token_ids) >= MIN_TOKENS
+
+
+def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
+    """Per domain the output tokens per target step, the bonus token included."""
+    tokens: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    for run in runs:
+        if run.target_steps and counts(run):
+            tokens[run.domain] = tokens.get(run.domain, 0) + len(run.token_ids)
+            steps[run.domain] = steps.get(run.domain, 0) + run.target_steps
+    return {domain: tokens[domain] / steps[domain] for domain in tokens}
+
+
+def loop_rate(runs: Iterable[Run]) -> float:
+    """Share of prompts whose answer looped in any repeat."""
+    grouped = group(runs)
+    return sum(any(r.looping for r in runs) for runs in grouped.values()) / len(grouped)
+
+
+def without_looping(runs: Sequence[Run], looping: frozenset[str]) -> list[Run]:
+    """The runs of the prompts that are not in `looping`."""
+    return [run for run in runs if run.prompt_id not in looping]
+
+
+def looping_prompts(*groups: Iterable[Run]) -> frozenset[str]:
+    """Ids of the prompts that looped in any of the given runs."""
+    return frozenset(run.prompt_id for runs in groups for run in runs if run.looping)
+
+
+def first_difference(answer: Sequence[int], reference: Sequence[int]) -> int | None:
+    """Position of the first token at which two answers differ; None where they are equal."""
+    for position, (ours, theirs) in enumerate(zip(answer, reference, strict=False)):
+        if ours != theirs:
+            return position
+    return None if len(answer) == len(reference) else min(len(answer), len(reference))
+
+
+def match_figures(prompts: int, divergences: Sequence[Divergence]) -> dict[str, Any]:
+    """match_rate over the prompts that are not near ties, and the near ties' share of all."""
+    near_ties = sum(d.near_tie for d in divergences)
+    judged = prompts - near_ties
+    wrong = len(divergences) - near_ties
+    return {
+        "match_rate": (judged - wrong) / judged if judged else None,
+        "near_tie_rate": near_ties / prompts,
+        "divergences": [vars(d) for d in divergences],
+    }
+
+
+def summarise(
+    runs: Sequence[Run], naive: Sequence[Run], plain: Sequence[Run] | None
+) -> dict[str, Any]:
+    """One method's figures against `naive` and, where it ran, Hugging Face's plain decoding."""
+    speedups = paired_speedups(runs, naive)
+    mat = mean_accepted_tokens(runs)
+    rate = rates(runs)
+    looped = looping_prompts(runs, naive)
+    calm, calm_naive = without_looping(runs, looped), without_looping(naive, looped)
+    return {
+        "tokens_per_s": domain_mean(rate),
+        "decode_tokens_per_s": domain_mean(rates(runs, lambda run: run.decode_tokens_per_s)),
+        "speedup_vs_naive": domain_mean(speedups),
+        "speedup_vs_hf": domain_mean(paired_speedups(runs, plain)) if plain else None,
+        "mat": statistics.fmean(mat.values()) if mat else None,
+        "loop_rate": loop_rate(runs),
+        "without_looping": {
+            "prompts": sum(map(len, rates(calm).values())),
+            "tokens_per_s": domain_mean(rates(calm)),
+            "speedup_vs_naive": domain_mean(paired_speedups(calm, calm_naive)),
+        },
+        "prompts": sum(map(len, rate.values())),
+        "by_domain": {
+            domain: {
+                "tokens_per_s": harmonic_mean(rate[domain]),
+                "speedup_vs_naive": harmonic_mean(speedups[domain]),
+                "mat": mat.get(domain),
+                "prompts": len(rate[domain]),
+            }
+            for domain in sorted(speedups)
+        },
+    }

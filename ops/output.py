@@ -1,0 +1,67 @@
+"""Figures out: a table for people, JSON for programs, progress on standard error."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+STANDARD_OUTPUT = Path("-")
+
+
+def emit(figures: object, tables: Callable[[], Iterable[Table | str]], json_path: Path | None):
+    """Print the tables, and write the same figures as JSON where `--json` asks for it.
+
+    With `--json -` the JSON is all that goes to standard output.
+    """
+    if json_path == STANDARD_OUTPUT:
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps(figures, indent=2) + "\n")
+    console = Console()
+    for table in tables():
+        console.print(table)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table whose first column is a name and whose others are figures."""
+    result = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        result.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        result.add_row(*(cell(value) for value in row))
+    return result
+
+
+def cell(value: Any) -> str:
+    """A figure as people read it: three significant decimals, a dash where there is none."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def progress() -> Progress:
+    """A progress bar on standard error, with the time gone and the time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,91 @@
+"""A service to talk to: the one at a URL, or one started here and stopped again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import yaml
+
+from ops.boundary import InputError
+from ops.settings import load_config, resolve
+
+READY_SECONDS = 180.0
+STOP_SECONDS = 30.0
+
+
+@contextmanager
+def running_service(url: str | None, config: Path | None, bundle: Path | None) -> Iterator[str]:
+    """The address of a service; one started here gets a free port and a state of its own.
+
+    Raises InputError where the service that was started does not become ready.
+    """
+    if url is not None:
+        yield url
+        return
+    settings = load_config(config)
+    with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
+        changed = settings.model_dump(mode="json")
+        changed["bundle"] = str(resolve(settings, bundle).bundle)
+        changed["http"] |= {"host": "127.0.0.1", "port": free_port()}
+        changed["feedback"]["state_uri"] = f"{folder}/state"
+        file = Path(folder) / "config.yaml"
+        file.write_text(yaml.safe_dump(changed))
+        log = Path(folder) / "serve.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ops", "serve", "--config", str(file)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            address = f"http://127.0.0.1:{changed['http']['port']}"
+            _wait_until_ready(address, process, log)
+            yield address
+        finally:
+            stop(process)
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ctrl-C, and force where that is not enough, for the process and all of its session."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_until_ready(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise InputError(f"the service ended before it was ready: {_last_line(log)}")
+        try:
+            if httpx.get(f"{address}/health", timeout=5.0).status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise InputError(f"the service was not ready within {READY_SECONDS:.0f} s: {_last_line(log)}")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "it said nothing")

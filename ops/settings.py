@@ -1,0 +1,81 @@
+"""What a command runs with: the configuration file, overridden by its flags."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from ops.boundary import InputError, describe
+from router.speedup import BASELINE
+from schemas import AppConfig, EngineConfig, MethodSpec
+from workers.methods import get_method
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The engine a command loads: which model family, which methods, which resources."""
+
+    bundle: Path
+    methods: tuple[MethodSpec, ...]
+    engine: EngineConfig
+
+    @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.methods]
+
+
+def load_config(file: Path | None) -> AppConfig:
+    """The YAML configuration, or the defaults; raises InputError naming the field."""
+    if file is None:
+        return AppConfig()
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"{file}: not YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{file}: expected fields of the configuration, such as bundle, methods")
+    try:
+        return AppConfig.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{file}: {describe(error)}") from error
+
+
+def resolve(
+    config: AppConfig,
+    bundle: Path | None = None,
+    methods: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> Setup:
+    """The configuration's engine with the flags laid over it.
+
+    Raises InputError where a method is unknown or the bundle is not there.
+    """
+    overrides = {"dtype": dtype, "threads": threads}
+    engine = config.engine.model_copy(update={k: v for k, v in overrides.items() if v is not None})
+    folder = bundle or config.bundle
+    if not folder.is_dir():
+        raise InputError(f"--bundle: {folder} is no folder; give one with a trained model family")
+    return Setup(folder, _specs(config, methods), engine)
+
+
+def with_baseline(setup: Setup) -> Setup:
+    """The same set-up with `naive` among its methods: every speedup is over it."""
+    if BASELINE in setup.names:
+        return setup
+    return Setup(setup.bundle, (get_method(BASELINE), *setup.methods), setup.engine)
+
+
+def names(methods: str, flag: str = "--methods") -> list[str]:
+    """The names in a comma-separated flag; raises InputError where there is none or one twice."""
+    listed = [name.strip() for name in methods.split(",") if name.strip()]
+    if not listed or len(set(listed)) != len(listed):
+        raise InputError(f"{flag}: name each method once, separated by commas, not {methods!r}")
+    return listed
+
+
+def _specs(config: AppConfig, methods: str | None) -> tuple[MethodSpec, ...]:
+    configured = {method.name: method.spec for method in config.methods}
+    wanted = list(configured) if methods is None else names(methods)
+    return tuple(configured.get(name) or get_method(name) for name in wanted)
