@@ -98,9 +98,7 @@ def change_story(rng: random.Random) -> Sample:
             kinds.append(_halve)
         text, sums, now = rng.choice(kinds)(rng, name, he, his, thing, now)
         sentences.append(text)
-        lines.append(
-            rng.choice([f"{name} now has {sums} {thing}.", f"That makes {sums} {thing}."])
-        )
+        lines.append(rng.choice([f"{name} now has {sums} {thing}.", f"That makes {sums} {thing}."]))
     question = rng.choice(
         [
             f"How many {thing} does {name} have now?",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +53,7 @@ _MODULES: tuple[tuple[tuple[tuple[Generator, float], ...], float], ...] = (
     (reasoning.GENERATORS, 0.07),
 )
 Progress = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 
 def _distinct(samples: Iterator[Sample], count: int, seen: set[str]) -> Iterator[Sample]:
@@ -152,7 +154,7 @@ def build_corpus(
     seed: int = 0,
     generated_rows: int = 110_000,
     python_chars: int = 7_000_000,
-    progress: Progress = lambda line: None,
+    progress: Progress = _log.info,
 ) -> dict[str, object]:
     """Writes `out`/train.jsonl, held.jsonl and stats.json and returns the stats.
 

@@ -1,4 +1,5 @@
 """Edits of a given program or text: the answer repeats it with one change."""
+# ruff: noqa: SIM905 (word lists read best as text)
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import random
 import re
 
 from workers.training.corpus.lexicon import GIRLS
-from workers.training.corpus.programs import Program, any_program
+from workers.training.corpus.program_families import Program, any_program
 from workers.training.corpus.prose import clause, paragraph
 from workers.training.corpus.rows import Sample
 
@@ -171,7 +172,7 @@ def fix_typos(rng: random.Random) -> Sample:
 
 def replace_word(rng: random.Random) -> Sample:
     text = paragraph(rng, rng.randint(2, 5))
-    words = [word for word in set(re.findall(r"\b[a-z]{4,}\b", text))]
+    words = set(re.findall(r"\b[a-z]{4,}\b", text))
     old = rng.choice(sorted(words))
     new = rng.choice("lantern violin basket green silent pocket window tiger simple copper".split())
     answer = re.sub(rf"\b{old}\b", new, text)

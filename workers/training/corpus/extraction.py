@@ -57,7 +57,7 @@ def answer_from_text(rng: random.Random) -> Sample:
         prompt, answer = f"{text}\n{question} Quote the sentence.", f'"{sentence}"'
     elif form == 2:
         prompt = f"Read the text and answer the question.\nText: {text}\nQuestion: {question}"
-        answer = f"{short[0].upper()}{short[1:]}. The text says: \"{sentence}\""
+        answer = f'{short[0].upper()}{short[1:]}. The text says: "{sentence}"'
     else:
         chosen = rng.sample(facts, 3)
         prompt = "\n".join([text, "Answer the questions.", *(fact[0] for fact in chosen)])

@@ -1,4 +1,5 @@
 """Words that several generators draw from."""
+# ruff: noqa: SIM905 (word lists read best as text)
 
 from __future__ import annotations
 

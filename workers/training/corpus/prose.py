@@ -1,4 +1,5 @@
 """Plain English sentences from a small grammar, in any person and tense."""
+# ruff: noqa: SIM905 (word lists read best as text)
 
 from __future__ import annotations
 

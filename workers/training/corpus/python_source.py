@@ -11,20 +11,21 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from workers.training.corpus.rows import Sample
+from workers.training.corpus.rows import Sample, stable_fraction
 
 _PERMISSIVE = re.compile(r"\b(MIT|BSD|Apache)\b", re.IGNORECASE)
-_RESTRICTIVE = re.compile(r"GPL|MPL|EPL|CDDL|proprietary|non-?commercial", re.IGNORECASE)
+_RESTRICTIVE = re.compile(r"GPL|\bMPL|\bEPL|CDDL|proprietary|non-?commercial", re.IGNORECASE)
+PER_FILE = 25  # so that no large module fills the corpus
 _SKIPPED = re.compile(r"(^|/)(tests?|testing|site-packages|idlelib|lib2to3|_vendor|vendor)(/|$)")
 
 
 def permissive(distribution: metadata.Distribution) -> str | None:
     """The licence of a distribution when its metadata names only MIT, BSD or Apache."""
     info = distribution.metadata
-    named = [value for key in ("License-Expression", "License") for value in info.get_all(key) or []]
-    named += [
-        value for value in info.get_all("Classifier") or [] if value.startswith("License ::")
+    named = [
+        value for key in ("License-Expression", "License") for value in info.get_all(key) or []
     ]
+    named += [value for value in info.get_all("Classifier") or [] if value.startswith("License ::")]
     text = " ".join(value[:200] for value in named)
     if _RESTRICTIVE.search(text):
         return None
@@ -32,17 +33,20 @@ def permissive(distribution: metadata.Distribution) -> str | None:
     return "/".join(found) or None
 
 
-def _package_files() -> Iterator[tuple[str, Path]]:
+def _package_files() -> Iterator[tuple[str, str, Path]]:
+    """(distribution, path inside it, path on disk) of every file that may be used."""
     standard = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(standard.rglob("*.py")):
-        if not _SKIPPED.search(path.relative_to(standard).as_posix()):
-            yield "python", path
-    for distribution in sorted(metadata.distributions(), key=lambda one: one.name.lower()):
+    for path in standard.rglob("*.py"):
+        inside = path.relative_to(standard).as_posix()
+        if not _SKIPPED.search(inside):
+            yield "python", inside, path
+    for distribution in metadata.distributions():
         if permissive(distribution) is None:
             continue
-        for file in sorted(distribution.files or [], key=str):
+        for file in distribution.files or []:
             if file.suffix == ".py" and not _SKIPPED.search(file.as_posix()):
-                yield distribution.name, Path(str(distribution.locate_file(file)))
+                path = Path(str(distribution.locate_file(file)))
+                yield distribution.name, file.as_posix(), path
 
 
 def _functions(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -75,15 +79,17 @@ def _functions(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def python_samples(max_chars: int, seed: int) -> Iterator[tuple[str, Sample]]:
-    """(distribution, sample) until about `max_chars` characters; every function once."""
-    rng = random.Random(seed)
-    files = list(_package_files())
-    rng.shuffle(files)
+    """(distribution, sample) until about `max_chars` characters; every function once.
+
+    A file's samples depend on `seed` and the file alone, so that another set of installed
+    packages adds or removes samples and changes none.
+    """
+    files = sorted(_package_files(), key=lambda file: stable_fraction(seed, file[1]))
     total, seen = 0, set()
-    for package, path in files:
-        taken = 0
+    for package, inside, path in files:
+        rng, taken = random.Random(f"{seed}/{inside}"), 0
         for signature, summary, body in _functions(path):
-            if body in seen or taken >= 25:
+            if body in seen or taken >= PER_FILE:
                 continue
             seen.add(body)
             taken += 1

@@ -1,14 +1,15 @@
 """Logic tasks solved step by step, and tasks of the reasoning-gym library."""
+# ruff: noqa: SIM905 (word lists read best as text)
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 
 import reasoning_gym
 
-from workers.training.corpus.lexicon import COLOURS, ITEMS, capital, two_names
-from workers.training.corpus.lexicon import BOYS, GIRLS
+from workers.training.corpus.lexicon import BOYS, COLOURS, GIRLS, ITEMS, capital, two_names
 from workers.training.corpus.rows import Sample
 
 # name -> domain; chosen for short prompts and answers that follow by a rule
@@ -60,7 +61,7 @@ def order(rng: random.Random) -> Sample:
         ]
     )
     facts = []
-    for high, low in zip(names, names[1:], strict=False):
+    for high, low in pairwise(names):
         if rng.random() < 0.5:
             facts.append(f"{high} is {more} than {low}.")
         else:
@@ -170,8 +171,7 @@ def count_objects(rng: random.Random) -> Sample:
     numbers = [rng.randint(2, 9) for _ in kinds]
     colours = rng.sample(COLOURS, count)
     listed = ", ".join(
-        f"{n} {colour} {kind[1]}"
-        for n, colour, kind in zip(numbers, colours, kinds, strict=True)
+        f"{n} {colour} {kind[1]}" for n, colour, kind in zip(numbers, colours, kinds, strict=True)
     )
     name = rng.choice(GIRLS + BOYS)
     prompt = f"On {name}'s table there are {listed}. "

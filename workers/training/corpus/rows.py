@@ -91,8 +91,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, object]]:
 
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file that `write_rows` wrote."""
-    for value in read_jsonl(path):
-        yield value  # type: ignore[misc]
+    yield from read_jsonl(path)  # type: ignore[misc]
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

@@ -1,4 +1,5 @@
 """Records as tables, CSV, JSON and sentences, and calls of described tools."""
+# ruff: noqa: SIM905 (word lists read best as text)
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def _event(rng: random.Random) -> Record:
 
 _SENTENCES = {
     "name": "{name} is {age} years old, lives in {city} and works as {a_job}.",
-    "product": "The {product} costs {price} dollars, its colour is {colour} and {stock} are in stock.",
+    "product": "The {product} costs {price} dollars, its colour is {colour} and {stock} are "
+    "in stock.",
     "event": "The {event} takes place in {city} on {day} with {guests} guests.",
 }
 
@@ -146,7 +148,7 @@ def look_up(rng: random.Random) -> Sample:
     else:
         numbers = [name for name in others if isinstance(record[name], int)]
         if not numbers:
-            question, answer = f"How many rows has the table?", f"It has {len(records)} rows."
+            question, answer = "How many rows has the table?", f"It has {len(records)} rows."
         else:
             column = rng.choice(numbers)
             best = max(records, key=lambda row: int(row[column]))

@@ -3,130 +3,20 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from workers.training.corpus.lexicon import BOYS, CITIES, GIRLS, capital
+from workers.training.corpus.phrasebook import (
+    ACTS,
+    DAYS,
+    LANGUAGES,
+    NUMBERS,
+    PHRASES,
+    QUALITIES,
+    THINGS,
+    Noun,
+)
 from workers.training.corpus.rows import Sample
 
-LANGUAGES = {"en": "English", "es": "Spanish", "de": "German", "fr": "French"}
-
-
-@dataclass(frozen=True)
-class Noun:
-    """Singular and plural per language; the gender is m or f in Spanish and French, and m, f
-    or n in German."""
-
-    en: tuple[str, str]
-    es: tuple[str, str, str]
-    de: tuple[str, str, str]
-    fr: tuple[str, str, str]
-
-
-def _noun(line: str) -> Noun:
-    en, es, de, fr = (tuple(part.split("/")) for part in line.split(" "))
-    return Noun(en, es, de, fr)  # type: ignore[arg-type]
-
-
-_THINGS = [
-    _noun(line)
-    for line in """apple/apples manzana/manzanas/f Apfel/Äpfel/m pomme/pommes/f
-book/books libro/libros/m Buch/Bücher/n livre/livres/m
-table/tables mesa/mesas/f Tisch/Tische/m table/tables/f
-chair/chairs silla/sillas/f Stuhl/Stühle/m chaise/chaises/f
-house/houses casa/casas/f Haus/Häuser/n maison/maisons/f
-car/cars coche/coches/m Auto/Autos/n voiture/voitures/f
-dog/dogs perro/perros/m Hund/Hunde/m chien/chiens/m
-cat/cats gato/gatos/m Katze/Katzen/f chat/chats/m
-bicycle/bicycles bicicleta/bicicletas/f Fahrrad/Fahrräder/n vélo/vélos/m
-letter/letters carta/cartas/f Brief/Briefe/m lettre/lettres/f
-key/keys llave/llaves/f Schlüssel/Schlüssel/m clé/clés/f
-window/windows ventana/ventanas/f Fenster/Fenster/n fenêtre/fenêtres/f
-door/doors puerta/puertas/f Tür/Türen/f porte/portes/f
-lamp/lamps lámpara/lámparas/f Lampe/Lampen/f lampe/lampes/f
-bottle/bottles botella/botellas/f Flasche/Flaschen/f bouteille/bouteilles/f
-pencil/pencils lápiz/lápices/m Bleistift/Bleistifte/m crayon/crayons/m
-flower/flowers flor/flores/f Blume/Blumen/f fleur/fleurs/f
-shirt/shirts camisa/camisas/f Hemd/Hemden/n chemise/chemises/f
-ticket/tickets billete/billetes/m Fahrkarte/Fahrkarten/f billet/billets/m
-cake/cakes pastel/pasteles/m Kuchen/Kuchen/m gâteau/gâteaux/m
-ball/balls pelota/pelotas/f Ball/Bälle/m balle/balles/f
-hat/hats sombrero/sombreros/m Hut/Hüte/m chapeau/chapeaux/m
-cup/cups taza/tazas/f Tasse/Tassen/f tasse/tasses/f
-newspaper/newspapers periódico/periódicos/m Zeitung/Zeitungen/f journal/journaux/m
-suitcase/suitcases maleta/maletas/f Koffer/Koffer/m valise/valises/f
-picture/pictures cuadro/cuadros/m Bild/Bilder/n tableau/tableaux/m
-clock/clocks reloj/relojes/m Uhr/Uhren/f horloge/horloges/f
-boat/boats barco/barcos/m Boot/Boote/n bateau/bateaux/m
-tree/trees árbol/árboles/m Baum/Bäume/m arbre/arbres/m
-coat/coats abrigo/abrigos/m Mantel/Mäntel/m manteau/manteaux/m""".splitlines()
-]
-# English; Spanish m/f; German stem; French m/f
-_QUALITIES = [
-    tuple(line.split(" "))
-    for line in """red rojo/roja rot rouge/rouge
-green verde/verde grün vert/verte
-black negro/negra schwarz noir/noire
-white blanco/blanca weiß blanc/blanche
-yellow amarillo/amarilla gelb jaune/jaune
-expensive caro/cara teuer cher/chère
-new nuevo/nueva neu neuf/neuve
-clean limpio/limpia sauber propre/propre
-broken roto/rota kaputt cassé/cassée
-heavy pesado/pesada schwer lourd/lourde
-cheap barato/barata billig «bon marché»/«bon marché»
-modern moderno/moderna modern moderne/moderne""".splitlines()
-    if "«" not in line
-]
-# English base, third, past; Spanish past; German participle; French participle; all transitive
-_ACTS = [
-    tuple(line.split(" "))
-    for line in """buy bought compró comprar gekauft kaufen acheté acheter
-see saw vio ver gesehen sehen vu voir
-find found encontró encontrar gefunden finden trouvé trouver
-sell sold vendió vender verkauft verkaufen vendu vendre
-lose lost perdió perder verloren verlieren perdu perdre
-clean cleaned limpió limpiar geputzt putzen nettoyé nettoyer
-repair repaired reparó reparar repariert reparieren réparé réparer
-paint painted pintó pintar gemalt malen peint peindre
-bring brought trajo traer gebracht bringen apporté apporter
-choose chose eligió elegir gewählt wählen choisi choisir
-forget forgot olvidó olvidar vergessen vergessen oublié oublier
-hide hid escondió esconder versteckt verstecken caché cacher""".splitlines()
-]
-# a time or place phrase per language
-_PHRASES = [
-    dict(zip(("en", "es", "de", "fr"), line.split("|"), strict=True))
-    for line in """in the kitchen|en la cocina|in der Küche|dans la cuisine
-in the garden|en el jardín|im Garten|dans le jardin
-at school|en la escuela|in der Schule|à l'école
-in the city|en la ciudad|in der Stadt|en ville
-at the market|en el mercado|auf dem Markt|au marché
-in the library|en la biblioteca|in der Bibliothek|à la bibliothèque
-at the station|en la estación|am Bahnhof|à la gare
-under the bridge|debajo del puente|unter der Brücke|sous le pont
-next to the church|al lado de la iglesia|neben der Kirche|à côté de l'église
-behind the hotel|detrás del hotel|hinter dem Hotel|derrière l'hôtel
-in front of the school|delante de la escuela|vor der Schule|devant l'école""".splitlines()
-]
-_DAYS = [
-    dict(zip(("en", "es", "de", "fr"), line.split("|"), strict=True))
-    for line in """on Monday|el lunes|am Montag|lundi
-on Tuesday|el martes|am Dienstag|mardi
-on Wednesday|el miércoles|am Mittwoch|mercredi
-on Thursday|el jueves|am Donnerstag|jeudi
-on Friday|el viernes|am Freitag|vendredi
-on Saturday|el sábado|am Samstag|samedi
-on Sunday|el domingo|am Sonntag|dimanche
-this morning|esta mañana|heute Morgen|ce matin
-yesterday|ayer|gestern|hier
-today|hoy|heute|aujourd'hui""".splitlines()
-]
-_NUMBERS = {
-    "en": "two three four five six seven eight nine ten eleven twelve".split(),
-    "es": "dos tres cuatro cinco seis siete ocho nueve diez once doce".split(),
-    "de": "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf".split(),
-    "fr": "deux trois quatre cinq six sept huit neuf dix onze douze".split(),
-}
 Sentence = dict[str, str]
 
 
@@ -167,7 +57,7 @@ def _a(noun: Noun, case: str = "acc") -> Sentence:
 
 
 def _is(rng: random.Random) -> Sentence:
-    noun, quality = rng.choice(_THINGS), rng.choice(_QUALITIES)
+    noun, quality = rng.choice(THINGS), rng.choice(QUALITIES)
     the = _the(noun)
     return {
         "en": f"{the['en']} is {quality[0]}.",
@@ -179,8 +69,8 @@ def _is(rng: random.Random) -> Sentence:
 
 
 def _is_where(rng: random.Random) -> Sentence:
-    noun, where = rng.choice(_THINGS), rng.choice(_PHRASES)
-    quality = rng.choice([None, *_QUALITIES])
+    noun, where = rng.choice(THINGS), rng.choice(PHRASES)
+    quality = rng.choice([None, *QUALITIES])
     the = _the(noun, quality)
     return {
         "en": f"{the['en']} is {where['en']}.",
@@ -192,13 +82,11 @@ def _is_where(rng: random.Random) -> Sentence:
 
 def _did(rng: random.Random) -> Sentence:
     """Somebody did something to a thing, maybe on a day."""
-    name, act, noun = rng.choice(GIRLS + BOYS), rng.choice(_ACTS), rng.choice(_THINGS)
-    thing = (
-        _a(noun) if rng.random() < 0.4 else _the(noun, rng.choice([None, *_QUALITIES]), "acc")
-    )
-    when = rng.choice([None, *_DAYS])
-    where = rng.choice([None, None, *_PHRASES])
-    tail = {key: "" for key in LANGUAGES}
+    name, act, noun = rng.choice(GIRLS + BOYS), rng.choice(ACTS), rng.choice(THINGS)
+    thing = _a(noun) if rng.random() < 0.4 else _the(noun, rng.choice([None, *QUALITIES]), "acc")
+    when = rng.choice([None, *DAYS])
+    where = rng.choice([None, None, *PHRASES])
+    tail = dict.fromkeys(LANGUAGES, "")
     front = ""
     if where:
         tail = {key: f" {where[key]}" for key in LANGUAGES}
@@ -216,7 +104,7 @@ def _did(rng: random.Random) -> Sentence:
 
 
 def _want(rng: random.Random) -> Sentence:
-    act, noun = rng.choice(_ACTS), rng.choice(_THINGS)
+    act, noun = rng.choice(ACTS), rng.choice(THINGS)
     thing = _a(noun) if rng.random() < 0.5 else _the(noun, None, "acc")
     who = rng.randrange(3)
     name = rng.choice(GIRLS + BOYS)
@@ -233,11 +121,11 @@ def _want(rng: random.Random) -> Sentence:
 
 
 def _has(rng: random.Random) -> Sentence:
-    name, noun, n = rng.choice(GIRLS + BOYS), rng.choice(_THINGS), rng.randrange(11)
-    count = {key: words[n] for key, words in _NUMBERS.items()}
+    name, noun, n = rng.choice(GIRLS + BOYS), rng.choice(THINGS), rng.randrange(11)
+    count = {key: words[n] for key, words in NUMBERS.items()}
     if rng.random() < 0.4:
         count = {key: str(n + 2 + rng.randint(0, 1) * 11) for key in LANGUAGES}
-        count = {key: count["en"] for key in LANGUAGES}
+        count = dict.fromkeys(LANGUAGES, count["en"])
     return {
         "en": f"{name} has {count['en']} {noun.en[1]}.",
         "es": f"{name} tiene {count['es']} {noun.es[1]}.",
@@ -247,7 +135,7 @@ def _has(rng: random.Random) -> Sentence:
 
 
 def _price(rng: random.Random) -> Sentence:
-    noun, price = rng.choice(_THINGS), rng.randint(2, 99)
+    noun, price = rng.choice(THINGS), rng.randint(2, 99)
     the = _the(noun)
     if rng.random() < 0.5:
         return {
@@ -265,7 +153,7 @@ def _price(rng: random.Random) -> Sentence:
 
 
 def _where(rng: random.Random) -> Sentence:
-    the = _the(rng.choice(_THINGS), rng.choice([None, None, *_QUALITIES]))
+    the = _the(rng.choice(THINGS), rng.choice([None, None, *QUALITIES]))
     return {
         "en": f"where is {the['en']}?",
         "es": f"¿dónde está {the['es']}?",
@@ -294,7 +182,7 @@ def _lives(rng: random.Random) -> Sentence:
 
 def _sum_problem(rng: random.Random) -> Sentence:
     """A word problem as in the corpus' translation rows: never solved, only translated."""
-    name, noun = rng.choice(GIRLS + BOYS), rng.choice(_THINGS)
+    name, noun = rng.choice(GIRLS + BOYS), rng.choice(THINGS)
     n, price = rng.randint(2, 20), rng.randint(2, 30)
     return {
         "en": f"{name} buys {n} {noun.en[1]} for {price} dollars each. How much do the "
