@@ -1,0 +1,261 @@
+"""Which method each cluster gets: from a table of speedups, or from a profile."""
+
+import csv
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import cluster, predict, steps
+from router.profile import Measured, Profile, ProfileError, prompt_key
+from router.speedup import BASELINE, harmonic_mean
+from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_band
+
+Floats = NDArray[np.float64]
+
+DEFAULT_CONTEXTS = (64, 256, 1024)
+
+
+class AssignError(ValueError):
+    """A speedup table or profile that cannot be assigned from; names the column or the fix."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The best method of each cluster, and what routing to it is worth: harmonic means."""
+
+    assignment: tuple[str, ...]
+    harmonic_mean: dict[str, float]
+    best_single: str
+    best_single_speedup: float
+    routed: float
+
+
+def read_speedups(
+    path: Path, methods: Sequence[str] | None = None
+) -> tuple[tuple[str, ...], Floats]:
+    """Methods and speedups [k, m] of a CSV with the columns cluster and a method each."""
+    if not path.is_file():
+        raise AssignError(f"{path}: no such file")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+    if len(rows) < 2 or rows[0][0] != "cluster" or len(rows[0]) < 2:
+        raise AssignError(f"{path}: the first line must be `cluster,` and a method per column")
+    header = rows[0]
+    wanted = tuple(header[1:] if methods is None else methods)
+    unknown = [name for name in wanted if name not in header[1:]]
+    if unknown or not wanted:
+        raise AssignError(
+            f"{path}: no column {', '.join(unknown) or '(none asked)'}; "
+            f"there are {', '.join(header[1:])}"
+        )
+    columns = [header.index(name) for name in wanted]
+    values = []
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            values.append([float(row[c]) for c in columns])
+        except (ValueError, IndexError) as error:
+            raise AssignError(f"{path}, line {number}: not a row of numbers ({error})") from error
+    return wanted, np.asarray(values)
+
+
+def assign_speedups(methods: Sequence[str], speedups: Floats) -> Assignment:
+    """The fastest method of each cluster, clusters weighted equally; speedups [k, m] above 0."""
+    if speedups.ndim != 2 or speedups.shape[1] != len(methods) or not (speedups > 0.0).all():
+        raise AssignError("speedups: one column per method and every speedup above 0 are needed")
+    means = {name: harmonic_mean(speedups[:, i]) for i, name in enumerate(methods)}
+    best = max(means, key=lambda name: means[name])
+    return Assignment(
+        assignment=tuple(methods[i] for i in speedups.argmax(axis=1)),
+        harmonic_mean=means,
+        best_single=best,
+        best_single_speedup=means[best],
+        routed=harmonic_mean(speedups.max(axis=1)),
+    )
+
+
+def build_table(
+    profile: Profile,
+    vectors: NDArray[np.float32],
+    centroids: Floats,
+    encoder: EncoderInfo,
+    *,
+    methods: Sequence[str] | None = None,
+    lossy: bool = False,
+    default_method: str | None = None,
+    clustered_prompts: Collection[str] = (),
+) -> RoutingTable:
+    """The routing table of a profile whose prompts have the vectors [n, d], in their order.
+
+    A cluster's favourite is the method with the least predicted seconds for the cluster's typical
+    prompt at batch 1, from the same two factors that serve: step time is pooled over clusters, so
+    a cluster with few prompts borrows what does not depend on prompts; the assignment by measured
+    paired speedups is kept beside it in the provenance. Only lossless methods, unless `lossy`.
+    `clustered_prompts`: texts that the centroids were fitted on, which `evaluate` must not see.
+    Raises AssignError or ProfileError.
+    """
+    if len(vectors) != len(profile.prompts):
+        raise AssignError(f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts")
+    meta = profile.meta
+    names = tuple(
+        m
+        for m in (meta.methods if methods is None else methods)
+        if lossy or meta.lossless.get(m, False)
+    )
+    if not names:
+        raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
+    labels = cluster.assign(centroids, vectors)
+    label_of = {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
+    k, m = len(centroids), len(names)
+
+    tokens, counts = np.zeros((k, m, len(TEMPERATURE_BANDS))), np.zeros((k, m, 3))
+    for (prompt_id, temperature, name), cell in profile.cells.items():
+        if name not in names or not learns_acceptance(cell.looping, meta.lossless[name]):
+            continue
+        index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
+        tokens[index] += max(0.0, cell.output_tokens - 1.0)
+        counts[index] += max(0.0, cell.target_steps - 1.0)
+
+    step_grid, step_count, batches, contexts = _step_grid(profile, names)
+    output, output_count, prompt_tokens = _lengths(profile, label_of, k)
+    speedup, speedup_count = _speedups(profile, names, label_of, k)
+    keys = {prompt_key(p.text) for p in profile.prompts}
+    keys |= {prompt_key(text) for text in clustered_prompts}
+    table = RoutingTable(
+        fit_id=_fit_id(profile, centroids, encoder, names),
+        encoder=encoder,
+        measured_under=meta.measured_under,
+        methods=names,
+        settings_hashes={n: meta.settings_hashes[n] for n in names},
+        lossless={n: meta.lossless[n] for n in names},
+        default_method=names[0],
+        assignment=(names[0],) * k,
+        centroids=centroids,
+        acceptance_tokens=tokens,
+        acceptance_steps=counts,
+        live_tokens=np.zeros_like(tokens),
+        live_steps=np.zeros_like(tokens),
+        batch_grid=batches,
+        context_grid=contexts,
+        step_seconds=step_grid,
+        step_count=step_count,
+        live_step_ratio=np.ones(m),
+        prefill_seconds=_prefill(profile, names),
+        output_tokens=output,
+        output_count=output_count,
+        speedup=speedup,
+        speedup_count=speedup_count,
+        provenance={
+            "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
+            "profiled_prompts": len(profile.prompts),
+            "clustered_prompts": len(clustered_prompts) or len(profile.prompts),
+            "by_measured_speedup": _by_speedup(names, speedup, speedup_count),
+            "profile": meta.provenance,
+            "prompts": sorted(keys),
+        },
+    )
+    return _with_favourites(table, default_method)
+
+
+def learns_acceptance(looping: bool, lossless: bool) -> bool:
+    """Whether an answer counts for acceptance: a lossy method's loops are its own doing and would
+    flatter it; a lossless method's loops are the target's, and really are finished sooner."""
+    return lossless or not looping
+
+
+def _with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
+    seconds = predict.typical_seconds(table)
+    weights = np.maximum(table.output_count, 1e-9)
+    overall = table.methods[int((weights[:, None] * seconds).sum(axis=0).argmin())]
+    if default_method is not None and default_method not in table.methods:
+        raise AssignError(f"default_method: {default_method} is not in {', '.join(table.methods)}")
+    # A cluster that no profiled prompt fell into is predicted from the methods' means alone.
+    assignment = tuple(table.methods[i] for i in seconds.argmin(axis=1))
+    return table.model_copy(
+        update={"assignment": assignment, "default_method": default_method or overall}
+    )
+
+
+def _step_grid(
+    profile: Profile, names: Sequence[str]
+) -> tuple[Floats, Floats, tuple[int, ...], tuple[int, ...]]:
+    samples = [
+        steps.Sample(names.index(s.method), s.batch, s.context, s.seconds, s.count)
+        for s in profile.steps
+        if s.method in names
+    ]
+    for (_, _, name), cell in profile.cells.items():
+        decode_steps = cell.target_steps - 1.0
+        if name in names and decode_steps >= 1.0 and cell.decode_seconds > 0.0:
+            context = cell.prompt_tokens + cell.output_tokens / 2.0
+            seconds = cell.decode_seconds / decode_steps
+            samples.append(steps.Sample(names.index(name), 1.0, context, seconds, decode_steps))
+    batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
+    contexts = tuple(sorted({s.context for s in profile.steps})) or DEFAULT_CONTEXTS
+    seconds_grid, count = steps.grid(samples, len(names), batches, contexts)
+    return seconds_grid, count, batches, contexts
+
+
+def _prefill(profile: Profile, names: Sequence[str]) -> Floats:
+    """A constant and seconds per prompt token [m, 2], neither below 0."""
+    fits = np.zeros((len(names), 2))
+    for i, name in enumerate(names):
+        cells = [c for (_, _, m), c in profile.cells.items() if m == name]
+        if not cells:
+            raise ProfileError(f"methods: {name} has no rows in the profile")
+        design = np.asarray([[1.0, c.prompt_tokens] for c in cells])
+        fits[i] = steps.nonnegative_fit(design, np.asarray([c.prefill_seconds for c in cells]))
+    return fits
+
+
+def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats, Floats, Floats]:
+    """Mean output tokens [k], prompts behind them [k], mean prompt tokens [k] by cluster."""
+    measured: list[tuple[int, Measured]] = [
+        (label_of[p], c) for (p, _, name), c in profile.cells.items() if name == BASELINE
+    ]
+    if not measured:
+        raise ProfileError(f"methods: {BASELINE}, the baseline, has no rows in the profile")
+    labels = np.asarray([label for label, _ in measured])
+    output = np.asarray([c.output_tokens for _, c in measured])
+    prompt = np.asarray([float(c.prompt_tokens) for _, c in measured])
+    count = np.bincount(labels, minlength=k).astype(np.float64)
+    safe = np.maximum(count, 1.0)
+    mean_output = np.bincount(labels, output, minlength=k) / safe
+    mean_prompt = np.bincount(labels, prompt, minlength=k) / safe
+    return (
+        np.where(count > 0, mean_output, output.mean()),
+        count,
+        np.where(count > 0, mean_prompt, prompt.mean()),
+    )
+
+
+def _speedups(
+    profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int
+) -> tuple[Floats, Floats]:
+    """Harmonic means of paired speedups over `naive` [k, m] and the prompts behind them."""
+    paired = profile.paired(names)
+    labels = np.asarray([label_of[p] for p in paired.prompt_ids])
+    means, counts = np.zeros((k, len(names))), np.zeros((k, len(names)))
+    for c in range(k):
+        inside = paired.speedups[labels == c]
+        if len(inside):
+            means[c] = [harmonic_mean(inside[:, i]) for i in range(len(names))]
+            counts[c] = len(inside)
+    return means, counts
+
+
+def _by_speedup(names: Sequence[str], speedup: Floats, count: Floats) -> list[str | None]:
+    return [
+        names[int(s.argmax())] if n.any() else None for s, n in zip(speedup, count, strict=True)
+    ]
+
+
+def _fit_id(profile: Profile, centroids: Floats, encoder: EncoderInfo, names: Sequence[str]) -> str:
+    digest = hashlib.sha256(np.asarray(centroids, dtype=np.float32).tobytes())
+    for part in (encoder, profile.meta, *profile.rows, *profile.steps):
+        digest.update(part.model_dump_json().encode())
+    digest.update(",".join(names).encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,60 @@
+"""k-means over prompt vectors: fit, assign, quality (the paper's Table I)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
+
+Vectors = NDArray[np.float32] | NDArray[np.float64]
+Labels = NDArray[np.intp]
+
+SILHOUETTE_SAMPLE = 2000
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How compact and distinct the clusters are; `silhouette` over a sample of the prompts."""
+
+    silhouette: float
+    davies_bouldin: float
+    calinski_harabasz: float
+    inertia: float
+    sizes: tuple[int, ...]
+
+
+def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
+    """Centroids [k, d], the largest cluster first; the best of ten k-means++ starts.
+
+    Raises ValueError when there are fewer vectors than clusters.
+    """
+    if not 1 <= k <= len(vectors):
+        raise ValueError(f"clusters: {k} asked for, but there are {len(vectors)} prompts")
+    means = KMeans(n_clusters=k, n_init=10, random_state=seed).fit(np.asarray(vectors, np.float64))
+    order = np.argsort(-np.bincount(means.labels_, minlength=k), kind="stable")
+    return np.asarray(means.cluster_centers_[order], dtype=np.float64)
+
+
+def assign(centroids: NDArray[np.float64], vectors: Vectors) -> Labels:
+    """The nearest centroid [n] (Euclidean) of each vector [n, d]; raises ValueError on width."""
+    if vectors.ndim != 2 or vectors.shape[1] != centroids.shape[1]:
+        raise ValueError(f"vectors have shape {vectors.shape}, centroids {centroids.shape}")
+    squared: NDArray[np.float64] = (centroids**2).sum(axis=1) - 2.0 * (vectors @ centroids.T)
+    nearest: Labels = np.argmin(squared, axis=1)
+    return nearest
+
+
+def quality(vectors: Vectors, labels: Labels, centroids: NDArray[np.float64]) -> Quality:
+    """Table I's figures; needs at least two clusters that hold prompts (ValueError)."""
+    sizes = np.bincount(labels, minlength=len(centroids))
+    if (sizes > 0).sum() < 2:
+        raise ValueError("clusters: quality needs at least two clusters with prompts in them")
+    sample = min(SILHOUETTE_SAMPLE, len(vectors))
+    return Quality(
+        silhouette=float(silhouette_score(vectors, labels, sample_size=sample, random_state=0)),
+        davies_bouldin=float(davies_bouldin_score(vectors, labels)),
+        calinski_harabasz=float(calinski_harabasz_score(vectors, labels)),
+        inertia=float(((vectors - centroids[labels]) ** 2).sum()),
+        sizes=tuple(int(s) for s in sizes),
+    )

@@ -1,0 +1,79 @@
+"""Prompt to unit vector: an ONNX session and a tokenizer, no torch.
+
+The encoder is sentence-transformers/all-MiniLM-L6-v2 (arXiv 2002.10957), exported once by
+`router.encoder_export`.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from tokenizers import Tokenizer
+
+from schemas import EncoderInfo
+
+MODEL_FILE = "model.onnx"
+TOKENIZER_FILE = "tokenizer.json"
+INFO_FILE = "encoder.json"
+
+
+class EncoderMissingError(ValueError):
+    """No usable exported encoder in the folder; the message names the command that makes one."""
+
+
+def encoder_dir() -> Path:
+    """Where the exported encoder lives: $SPECADAPT_ENCODER, else the user's cache folder."""
+    named = os.environ.get("SPECADAPT_ENCODER")
+    if named:
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "specadapt" / "encoder"
+
+
+def read_info(path: Path) -> EncoderInfo:
+    """The identity of the encoder exported to `path`; raises EncoderMissingError."""
+    fix = "run `specadapt export-encoder`, or point SPECADAPT_ENCODER at an exported encoder"
+    missing = [f for f in (MODEL_FILE, TOKENIZER_FILE, INFO_FILE) if not (path / f).is_file()]
+    if missing:
+        raise EncoderMissingError(f"no encoder in {path} ({', '.join(missing)} missing): {fix}")
+    try:
+        return EncoderInfo.model_validate(json.loads((path / INFO_FILE).read_text())["info"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise EncoderMissingError(f"{path / INFO_FILE} is not readable ({error}): {fix}") from error
+
+
+class Encoder:
+    """Texts to unit vectors; safe to call from several threads.
+
+    `threads` are the session's own; they sleep, rather than spin, while there is nothing to do,
+    because decoding replicas need the same cores.
+    """
+
+    def __init__(self, path: Path | None = None, threads: int = 1) -> None:
+        folder = path if path is not None else encoder_dir()
+        self.info = read_info(folder)
+        self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(
+            str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
+        )
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors [n, dimension] float32; a text is cut at the encoder's 256 tokens.
+
+        One text per run, not a batch: int8 activations are scaled by the largest value of the
+        whole tensor, so a batch mate would change a prompt's vector, and with it its cluster.
+        """
+        vectors = np.empty((len(texts), self.info.dimension), dtype=np.float32)
+        for row, text in enumerate(texts):
+            ids = np.asarray([self._tokenizer.encode(text).ids], dtype=np.int64)
+            vectors[row] = self._session.run(None, {"input_ids": ids})[0][0]
+        return vectors

@@ -1,0 +1,136 @@
+"""What routing is worth on prompts the table was not fitted on."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import cluster
+from router.policy import Constraints, Features, choose
+from router.profile import Profile, prompt_key
+from router.speedup import harmonic_mean, paired_bootstrap_ci
+from router.table import check_table, restrict
+from schemas import MeasuredUnder, RouterConfig, RoutingTable
+
+
+class EvaluationRefusedError(ValueError):
+    """The profile cannot judge this table; the message names the difference."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Harmonic means over prompts of speedups paired over `naive`.
+
+    `best_single` is the hardest baseline: the method that turned out best on these very prompts.
+    `per_prompt_oracle` takes each prompt's fastest measurement, so it holds the noise of the
+    measurement too and no router reaches it. The interval is a paired bootstrap over prompts.
+    """
+
+    prompts: int
+    routed: float
+    best_single: str
+    best_single_speedup: float
+    per_prompt_oracle: float
+    routed_over_best_single: float
+    routed_over_best_single_ci95: tuple[float, float]
+    routed_over_oracle: float
+    shares: dict[str, float]
+    harmonic_mean: dict[str, float]
+    by_domain: dict[str, dict[str, float]]
+
+
+def evaluate(
+    table: RoutingTable,
+    profile: Profile,
+    vectors: NDArray[np.float32],
+    methods: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Route every measured prompt with the policy that serves, unloaded and without exploring.
+
+    `vectors` [n, d] in the order of the profile's prompts. `methods`: the portfolio, default all
+    of the table. Raises EvaluationRefusedError for a profile of other conditions or one that
+    shares prompts with the fit, RoutingTableError for other settings or unknown methods,
+    ProfileError where nothing can be paired.
+    """
+    if len(vectors) != len(profile.prompts):
+        raise EvaluationRefusedError(
+            f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts"
+        )
+    served = restrict(table, tuple(table.methods if methods is None else methods))
+    _refuse_other_conditions(served.measured_under, profile.meta.measured_under)
+    check_table(served, settings_hashes=profile.meta.settings_hashes)
+    _refuse_shared_prompts(served, profile)
+
+    paired = profile.paired(served.methods)
+    labels = cluster.assign(served.centroids, vectors)
+    row_of = {p.id: i for i, p in enumerate(profile.prompts)}
+    constraints = Constraints(healthy=frozenset(served.methods), explore=False)
+    config = RouterConfig(lossy=True)
+    chosen = []
+    for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
+        baseline = profile.cells[prompt_id, temperature, served.methods[0]]
+        features = Features(baseline.prompt_tokens, profile.meta.max_tokens, temperature)
+        decision = choose(
+            served,
+            int(labels[row_of[prompt_id]]),
+            features,
+            (),
+            constraints,
+            np.random.default_rng(seed),
+            config,
+        )
+        chosen.append(served.methods.index(decision.method))
+
+    routed = paired.speedups[np.arange(len(chosen)), chosen]
+    means = {n: harmonic_mean(paired.speedups[:, i]) for i, n in enumerate(served.methods)}
+    best = max(means, key=lambda n: means[n])
+    single = paired.speedups[:, served.methods.index(best)]
+    oracle = harmonic_mean(paired.speedups.max(axis=1))
+    counted = Counter(served.methods[i] for i in chosen)
+    domains = np.asarray([profile.prompts[row_of[p]].domain for p in paired.prompt_ids])
+    return Evaluation(
+        prompts=len(chosen),
+        routed=harmonic_mean(routed),
+        best_single=best,
+        best_single_speedup=means[best],
+        per_prompt_oracle=oracle,
+        routed_over_best_single=harmonic_mean(routed) / means[best],
+        routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed),
+        routed_over_oracle=harmonic_mean(routed) / oracle,
+        shares={n: counted[n] / len(chosen) for n in served.methods},
+        harmonic_mean=means,
+        by_domain={
+            str(d): {
+                "prompts": int((domains == d).sum()),
+                "routed": harmonic_mean(routed[domains == d]),
+                "best_single": harmonic_mean(single[domains == d]),
+            }
+            for d in np.unique(domains)
+        },
+    )
+
+
+def _refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:
+    differences = [
+        f"{name} {getattr(table, name)!r} (table) and {getattr(profile, name)!r} (profile)"
+        for name in MeasuredUnder.model_fields
+        if getattr(table, name) != getattr(profile, name)
+    ]
+    if differences:
+        raise EvaluationRefusedError(
+            "the profile was measured under other conditions than the table: "
+            f"{'; '.join(differences)}; profile again under the table's"
+        )
+
+
+def _refuse_shared_prompts(table: RoutingTable, profile: Profile) -> None:
+    fitted = set(table.provenance.get("prompts", ()))
+    shared = [p.id for p in profile.prompts if prompt_key(p.text) in fitted]
+    if shared:
+        raise EvaluationRefusedError(
+            f"{len(shared)} of {len(profile.prompts)} prompts were seen by the fit "
+            f"(first: {shared[0]}); profile other prompts"
+        )

@@ -1,0 +1,182 @@
+"""Observations to new estimates: what routing learns while it serves.
+
+Three things are learned, each with the memory that suits it:
+
+acceptance    per cluster x method x temperature band; every observation of a cell first weakens
+              what the cell remembers, by half in `half_life` observations. Offline counts are
+              the prior and stay.
+step ratio    per method: how much slower its steps are than the measured grid. Observations weigh
+              half after STEP_HALF_LIFE more of the same method, and also half after `half_life`
+              more of any method: a method that nobody is sent to any more drifts back to its
+              measured speed and is tried again.
+favourites    a cluster's favourite changes when another is predicted to be faster by more than
+              `hysteresis` and both have 100 target steps behind their acceptance.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from router import predict
+from router.assign import learns_acceptance
+from router.table import RoutingTableError
+from schemas import Observation, RouterConfig, RoutingTable, temperature_band
+
+STEP_HALF_LIFE = 8.0
+"""Observations of one method; an answer averages tens of steps, so a few of them say enough."""
+
+STEP_PRIOR = 2.0
+"""Observations' worth of belief that a method is as fast as measured."""
+
+REMEMBERED_IDS = 4096
+"""So many observation ids are kept to count each observation once."""
+
+
+class Learner:
+    """Owns the live side of one routing table; not thread-safe, one owner feeds it."""
+
+    def __init__(self, table: RoutingTable, config: RouterConfig) -> None:
+        self._table = table
+        self._config = config
+        self._tokens = table.live_tokens.copy()
+        self._steps = table.live_steps.copy()
+        self._log_ratio = np.zeros(len(table.methods))
+        self._ratio_weight = np.zeros(len(table.methods))
+        self._seen: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def table(self) -> RoutingTable:
+        """The present version; a new object for every version."""
+        return self._table
+
+    def observe(self, observations: Iterable[Observation]) -> bool:
+        """Count each observation once; True when that made a new version of the table.
+
+        Ignored: ids seen before, other fits, methods the table does not have, failed and
+        cancelled answers.
+        """
+        learned = [o for o in observations if self._accept(o)]
+        for observation in learned:
+            self._learn(observation)
+        if learned:
+            self._publish()
+        return bool(learned)
+
+    def _accept(self, observation: Observation) -> bool:
+        stats = observation.stats
+        identity = observation.observation_id
+        usable = (
+            observation.fit_id == self._table.fit_id
+            and stats.method in self._table.methods
+            and stats.finish_reason in ("stop", "length")
+            and observation.cluster < len(self._table.assignment)
+        )
+        if not usable or identity in self._seen:
+            return False
+        self._seen[identity] = None
+        if len(self._seen) > REMEMBERED_IDS:
+            self._seen.popitem(last=False)
+        return True
+
+    def _learn(self, observation: Observation) -> None:
+        stats = observation.stats
+        m = self._table.methods.index(stats.method)
+        # The prefill emits the first token, outside of what is called a decode step here.
+        tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
+        if tokens < 1 or steps < 1:
+            return
+        forget = 0.5 ** (1.0 / self._config.half_life)
+        lossless = self._table.lossless.get(stats.method, False)
+        if observation.cluster >= 0 and learns_acceptance(stats.looping, lossless):
+            cell = (observation.cluster, m, temperature_band(stats.temperature))
+            self._tokens[cell] = forget * self._tokens[cell] + tokens
+            self._steps[cell] = forget * self._steps[cell] + steps
+        if stats.decode_seconds > 0.0:
+            self._learn_ratio(observation, m, stats.decode_seconds / steps, forget)
+
+    def _learn_ratio(self, observation: Observation, m: int, seconds: float, forget: float) -> None:
+        stats = observation.stats
+        context = stats.context_length - stats.output_tokens / 2.0
+        grid = predict.step_seconds(self._table, m, max(1.0, stats.mean_batch), context)
+        measured = grid / self._table.live_step_ratio[m]
+        self._log_ratio *= forget
+        self._ratio_weight *= forget
+        own = 0.5 ** (1.0 / STEP_HALF_LIFE)
+        self._log_ratio[m] = own * self._log_ratio[m] + np.log(seconds / measured)
+        self._ratio_weight[m] = own * self._ratio_weight[m] + 1.0
+
+    def _publish(self) -> None:
+        ratio = np.exp(self._log_ratio / (self._ratio_weight + STEP_PRIOR))
+        table = self._table.model_copy(
+            update={
+                "live_tokens": self._tokens.copy(),
+                "live_steps": self._steps.copy(),
+                "live_step_ratio": ratio,
+                "version": self._table.version + 1,
+            }
+        )
+        self._table = table.model_copy(update={"assignment": self._favourites(table)})
+
+    def _favourites(self, table: RoutingTable) -> tuple[str, ...]:
+        seconds = predict.typical_seconds(table)
+        _, steps = predict.evidence(table)
+        return tuple(
+            table.methods[
+                predict.favourite(
+                    seconds[k],
+                    steps[k, :, 0],
+                    table.methods.index(name),
+                    self._config.hysteresis,
+                    range(len(table.methods)),
+                )
+            ]
+            for k, name in enumerate(table.assignment)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What must survive a restart, as JSON values; `restore` reads it."""
+        return {
+            "fit_id": self._table.fit_id,
+            "version": self._table.version,
+            "methods": list(self._table.methods),
+            "assignment": list(self._table.assignment),
+            "live_tokens": self._tokens.tolist(),
+            "live_steps": self._steps.tolist(),
+            "log_ratio": self._log_ratio.tolist(),
+            "ratio_weight": self._ratio_weight.tolist(),
+            "seen": list(self._seen),
+        }
+
+    @classmethod
+    def restore(cls, table: RoutingTable, config: RouterConfig, state: dict[str, Any]) -> Self:
+        """A learner that goes on where `state` stopped; methods no longer served are dropped.
+
+        Raises RoutingTableError when the state belongs to another fit or is not a state.
+        """
+        try:
+            if state["fit_id"] != table.fit_id:
+                raise RoutingTableError(
+                    f"the saved state belongs to fit {state['fit_id']}, the routing table to "
+                    f"{table.fit_id}; start it anew"
+                )
+            learner = cls(table, config)
+            version = int(state["version"])
+            for m, name in enumerate(table.methods):
+                if name in state["methods"]:
+                    old = state["methods"].index(name)
+                    learner._tokens[:, m] = np.asarray(state["live_tokens"])[:, old]
+                    learner._steps[:, m] = np.asarray(state["live_steps"])[:, old]
+                    learner._log_ratio[m] = state["log_ratio"][old]
+                    learner._ratio_weight[m] = state["ratio_weight"][old]
+            favourites = tuple(
+                saved if saved in table.methods else offline
+                for saved, offline in zip(state["assignment"], table.assignment, strict=True)
+            )
+            learner._seen = OrderedDict.fromkeys(str(i) for i in state["seen"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise RoutingTableError(f"the saved state is not readable: {error!r}") from error
+        learner._table = table.model_copy(update={"version": version, "assignment": favourites})
+        learner._publish()
+        return learner

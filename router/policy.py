@@ -1,0 +1,231 @@
+"""Which method answers a prompt, and why.
+
+Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
+size the sequence will join. The unloaded favourite keeps its place until another is better by
+`hysteresis`; a small share of requests goes elsewhere, with a known probability, to learn from.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from router import predict
+from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable, temperature_band
+
+POLICY = "predicted_seconds"
+
+
+class NoMethodAvailableError(RuntimeError):
+    """No method may answer this request; the message says what stands against each."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a prompt is, beside its cluster."""
+
+    prompt_tokens: int
+    max_tokens: int
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What limits the choice.
+
+    `healthy`: methods with a replica that answers. `excluded`: methods that cannot serve a
+    parameter of the request. `conversation_method`: who answered the turn before. `explore`:
+    whether this request may be used to learn.
+    """
+
+    healthy: frozenset[str]
+    pinned: str | None = None
+    lossless_only: bool = False
+    excluded: frozenset[str] = field(default_factory=frozenset)
+    conversation_method: str | None = None
+    explore: bool = True
+
+
+def choose(
+    table: RoutingTable,
+    cluster: int,
+    features: Features,
+    loads: Sequence[LoadReport],
+    constraints: Constraints,
+    rng: np.random.Generator,
+    config: RouterConfig,
+) -> Decision:
+    """Route one prompt; `cluster` -1 means that it could not be embedded.
+
+    Reasons: favourite; load (another, because of queues and batches); exploration; constraint
+    (the favourite may not serve this request); failover (the favourite is not healthy); pinned;
+    conversation (stays with the last turn's method against the favourite); degraded (no cluster).
+    Raises NoMethodAvailableError.
+    """
+    obstacles = _obstacles(table, loads, constraints, config)
+    names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
+    admissible = [n for n in names if n in table.methods and obstacles[n] is None]
+    if not admissible:
+        raise NoMethodAvailableError("; ".join(_why_not(table, n, obstacles) for n in names))
+
+    alone = _seconds(table, cluster, features, ())
+    loaded = _seconds(table, cluster, features, loads) if loads else alone
+    method, reason = _greedy(
+        table, cluster, features, constraints, config, admissible, obstacles, alone, loaded
+    )
+    ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
+    propensity = 1.0
+    explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
+    if constraints.explore and explorable and config.exploration > 0.0:
+        propensity = 1.0 - config.exploration
+        if rng.random() < config.exploration:
+            others = ranked[1:]
+            method, reason = others[int(rng.integers(len(others)))], "exploration"
+            propensity = config.exploration / len(others)
+    return Decision(
+        method=method,
+        ranked=tuple(ranked),
+        cluster=cluster,
+        reason=reason,
+        propensity=propensity,
+        policy=POLICY,
+        fit_id=table.fit_id,
+        table_version=table.version,
+        predicted_seconds={n: round(loaded[n], 6) for n in ranked},
+    )
+
+
+def _obstacles(
+    table: RoutingTable,
+    loads: Sequence[LoadReport],
+    constraints: Constraints,
+    config: RouterConfig,
+) -> dict[str, Reason | None]:
+    """Per method: None when it may answer, else the reason that sending it elsewhere has."""
+    lossless_only = constraints.lossless_only or not config.lossy
+    obstacles: dict[str, Reason | None] = {}
+    for name in table.methods:
+        reports = [r for r in loads if name in r.methods]
+        sick = bool(reports) and not any(r.healthy for r in reports)
+        # Whoever pins a method by name has decided about losslessness.
+        lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
+        if name in constraints.excluded or lossy:
+            obstacles[name] = "constraint"
+        elif name not in constraints.healthy or sick:
+            obstacles[name] = "failover"
+        else:
+            obstacles[name] = None
+    return obstacles
+
+
+def _why_not(table: RoutingTable, name: str, obstacles: Mapping[str, Reason | None]) -> str:
+    if name not in table.methods:
+        return f"{name} is not served (there are {', '.join(table.methods)})"
+    if obstacles[name] == "failover":
+        return f"{name} has no healthy replica"
+    return f"{name} may not serve this request"
+
+
+def _greedy(
+    table: RoutingTable,
+    cluster: int,
+    features: Features,
+    constraints: Constraints,
+    config: RouterConfig,
+    admissible: Sequence[str],
+    obstacles: Mapping[str, Reason | None],
+    alone: Mapping[str, float],
+    loaded: Mapping[str, float],
+) -> tuple[str, Reason]:
+    """The choice before exploration, and its reason."""
+    if constraints.pinned is not None:
+        return constraints.pinned, "pinned"
+    if cluster < 0:
+        default = config.default_method or table.default_method
+        fallback = min(admissible, key=lambda n: loaded[n])
+        return (default if default in admissible else fallback), "degraded"
+
+    def steady(current: str, seconds: Mapping[str, float]) -> str:
+        best = min(admissible, key=lambda n: seconds[n])
+        if current in admissible and seconds[best] * (1.0 + config.hysteresis) >= seconds[current]:
+            return current
+        return best
+
+    favourite = _favourite(table, cluster, features, config, alone)
+    unloaded = steady(favourite, alone) if obstacles[favourite] is not None else favourite
+    method = steady(unloaded, loaded)
+    reason: Reason = obstacles[favourite] or ("favourite" if method == favourite else "load")
+    last = constraints.conversation_method
+    if last is not None and last in admissible and last != method:
+        clearly = loaded[method] * (1.0 + config.conversation_margin) < loaded[last]
+        if not clearly:
+            return last, "conversation"
+    return method, reason
+
+
+def _favourite(
+    table: RoutingTable,
+    cluster: int,
+    features: Features,
+    config: RouterConfig,
+    alone: Mapping[str, float],
+) -> str:
+    """The cluster's favourite for this length and temperature, among all methods."""
+    allowed = [
+        i for i, n in enumerate(table.methods) if config.lossy or table.lossless.get(n, False)
+    ]
+    current = table.methods.index(table.assignment[cluster])
+    _, steps = predict.evidence(table)
+    winner = predict.favourite(
+        [alone[n] for n in table.methods],
+        steps[cluster, :, temperature_band(features.temperature)],
+        current,
+        config.hysteresis,
+        allowed or [current],
+    )
+    return table.methods[winner]
+
+
+def _seconds(
+    table: RoutingTable, cluster: int, features: Features, loads: Sequence[LoadReport]
+) -> dict[str, float]:
+    """Predicted seconds by method, each on its least loaded replica that is healthy."""
+    band = temperature_band(features.temperature)
+    cells = predict.acceptance(table)
+    accepted = cells[cluster, :, band] if cluster >= 0 else cells[:, :, band].mean(axis=0)
+    output = min(float(features.max_tokens), predict.expected_output(table, cluster))
+    seconds = {}
+    for m, name in enumerate(table.methods):
+        places = [(0.0, 0.0)]
+        reports = [r for r in loads if name in r.methods and r.healthy]
+        if reports:
+            places = [(_wait(table, r, m, accepted[m], features), r.running) for r in reports]
+        seconds[name] = min(
+            wait
+            + predict.predicted_seconds(
+                table, accepted, m, features.prompt_tokens, output, batch=batch + 1.0
+            )
+            for wait, batch in places
+        )
+    return seconds
+
+
+def _wait(
+    table: RoutingTable, report: LoadReport, method: int, accepted: float, features: Features
+) -> float:
+    """Seconds until this replica has a place: the tokens ahead over the replica's rate.
+
+    A sequence joins a running batch at once while nobody waits and the KV pool has room; behind a
+    queue it waits for the queue's share of the outstanding tokens, and where the pool is full for
+    one running sequence's.
+    """
+    if report.running + report.waiting == 0:
+        return 0.0
+    share = report.outstanding_tokens / (report.running + report.waiting)
+    need = features.prompt_tokens + features.max_tokens
+    ahead = share * report.waiting
+    if report.waiting == 0 and report.free_slots < need:
+        ahead = share
+    batch = max(1.0, float(report.running))
+    context = float(features.prompt_tokens + features.max_tokens / 2.0)
+    return ahead * predict.step_seconds(table, method, batch, context) / (batch * accepted)

@@ -1,0 +1,138 @@
+"""Seconds that a prompt will take, from the two factors of a routing table.
+
+Predicted seconds = prefill + decode steps x seconds per step, where decode steps = (expected
+output tokens - 1) / acceptance; the prefill emits the first token. Acceptance depends on the
+prompt and is kept per cluster; step time depends on the machine and the load and is kept per
+method, so that evidence about one slow replica serves every cluster.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import TEMPERATURE_BANDS, RoutingTable
+
+Floats = NDArray[np.float64]
+
+PRIOR_STEPS = 50.0
+"""Steps of a method's acceptance over all clusters that every cell starts with, so that a cell
+with three answers in it does not decide anything."""
+
+OFFLINE_STEPS = 1000.0
+"""Offline evidence counts as at most so many steps, so that live traffic can overturn it."""
+
+MIN_EVIDENCE_STEPS = 100.0
+"""Two methods are compared for a cluster's favourite only with so many steps behind each."""
+
+TYPICAL_PROMPT_TOKENS = 64.0
+
+
+def evidence(table: RoutingTable) -> tuple[Floats, Floats]:
+    """Tokens and steps [k, m, t] behind every cell's acceptance: offline, capped, plus live."""
+    steps = table.acceptance_steps
+    weight = np.minimum(1.0, OFFLINE_STEPS / np.maximum(steps, 1.0))
+    return (
+        weight * table.acceptance_tokens + table.live_tokens,
+        weight * steps + table.live_steps,
+    )
+
+
+def acceptance(table: RoutingTable) -> Floats:
+    """Tokens per decode step [k, m, t], at least 1.
+
+    A cell leans on its method's mean in the same temperature band, a band without evidence on
+    the nearest one that has some, a method without any on plain decoding's 1.
+    """
+    tokens, steps = evidence(table)
+    band_tokens, band_steps = tokens.sum(axis=0), steps.sum(axis=0)
+    prior = np.ones_like(band_tokens)
+    bands = range(len(TEMPERATURE_BANDS))
+    for m in range(len(table.methods)):
+        seen = [b for b in bands if band_steps[m, b] > 0.0]
+        for b in bands:
+            if seen:
+                near = min(seen, key=lambda s: abs(s - b))
+                prior[m, b] = band_tokens[m, near] / band_steps[m, near]
+    smoothed: Floats = np.maximum(1.0, (tokens + PRIOR_STEPS * prior) / (steps + PRIOR_STEPS))
+    return smoothed
+
+
+def expected_output(table: RoutingTable, cluster: int) -> float:
+    """Output tokens expected of a prompt of this cluster (-1: of any)."""
+    total = table.output_count.sum()
+    if total == 0.0:
+        return float(table.output_tokens.mean())
+    mean = float((table.output_tokens * table.output_count).sum() / total)
+    if cluster < 0:
+        return mean
+    count, prior = table.output_count[cluster], 5.0
+    return float((table.output_tokens[cluster] * count + mean * prior) / (count + prior))
+
+
+def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:
+    """Seconds of a step, bilinear on the grid, extended linearly beyond its largest batch."""
+    grid = table.step_seconds[method]
+    contexts, batches = np.asarray(table.context_grid, float), np.asarray(table.batch_grid, float)
+    column = np.asarray([np.interp(context, contexts, row) for row in grid])
+    if batch > batches[-1] and len(batches) > 1:
+        slope = (column[-1] - column[-2]) / (batches[-1] - batches[-2])
+        seconds = column[-1] + slope * (batch - batches[-1])
+    else:
+        seconds = np.interp(batch, batches, column)
+    return float(seconds * table.live_step_ratio[method])
+
+
+def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> float:
+    constant, per_token = table.prefill_seconds[method]
+    return float(constant + per_token * prompt_tokens)
+
+
+def predicted_seconds(
+    table: RoutingTable,
+    accepted: Floats,
+    method: int,
+    prompt_tokens: float,
+    output_tokens: float,
+    batch: float = 1.0,
+) -> float:
+    """Seconds from admission to the last token. `accepted` [m]: tokens per step."""
+    steps = max(0.0, output_tokens - 1.0) / accepted[method]
+    context = prompt_tokens + output_tokens / 2.0
+    step = step_seconds(table, method, batch, context)
+    return prefill_seconds(table, method, prompt_tokens) + float(steps) * step
+
+
+def typical_seconds(table: RoutingTable) -> Floats:
+    """Predicted seconds [k, m] of each cluster's typical prompt, greedy, alone on a replica."""
+    accepted = acceptance(table)
+    prompts = table.provenance.get("prompt_tokens", [])
+    seconds = np.empty((len(table.assignment), len(table.methods)))
+    for k in range(len(table.assignment)):
+        prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
+        output = expected_output(table, k)
+        for m in range(len(table.methods)):
+            seconds[k, m] = predicted_seconds(table, accepted[k, :, 0], m, prompt, output)
+    return seconds
+
+
+def favourite(
+    seconds: Sequence[float] | Floats,
+    steps: Sequence[float] | Floats,
+    current: int,
+    margin: float,
+    admissible: Sequence[int],
+) -> int:
+    """Which method stays or becomes the favourite, from `seconds` and `steps` [m] of evidence.
+
+    The current one keeps its place unless another is predicted to be more than `margin` faster
+    and both have MIN_EVIDENCE_STEPS behind their acceptance.
+    """
+    best = min(admissible, key=lambda m: (seconds[m], m))
+    if current not in admissible:
+        return best
+    solid = [m for m in admissible if steps[m] >= MIN_EVIDENCE_STEPS]
+    if current not in solid:
+        return current
+    best = min(solid, key=lambda m: (seconds[m], m))
+    return best if seconds[best] * (1.0 + margin) < seconds[current] else current

@@ -1,0 +1,246 @@
+"""The measured table prompt x method, as a folder.
+
+profile.json    what was measured, under which conditions
+prompts.jsonl   one Prompt a line
+rows.jsonl      one ProfileRow a line: an answer; repeats are rows of their own
+steps.jsonl     one StepRow a line: the step-time grid
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from router.speedup import BASELINE, MIN_TOKENS, speedup, tokens_per_second
+from schemas import MeasuredUnder
+from schemas.base import Schema
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be read or used; the message names the file or field and the fix."""
+
+
+def prompt_key(text: str) -> str:
+    """Sixteen hex digits that identify a prompt's text, whatever its id."""
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+
+
+class Prompt(Schema):
+    id: str
+    domain: str = ""
+    text: str
+
+
+class ProfileRow(Schema):
+    """One answer. Seconds are on one clock, from the request to its last token."""
+
+    prompt_id: str
+    method: str
+    temperature: float = Field(default=0.0, ge=0.0)
+    repeat: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(ge=1)
+    output_tokens: int = Field(ge=0)
+    target_steps: int = Field(ge=0, description="prefill included")
+    seconds: float = Field(gt=0.0, description="request to last token")
+    prefill_seconds: float = Field(ge=0.0, description="request to first token")
+    decode_seconds: float = Field(ge=0.0, description="first token to last token")
+    looping: bool = False
+    answer: str = Field(default="", description="hash of the answer's tokens")
+
+
+class StepRow(Schema):
+    """Mean seconds of one decoding step at a batch size and a context length in tokens."""
+
+    method: str
+    batch: int = Field(ge=1)
+    context: int = Field(ge=1)
+    seconds: float = Field(gt=0.0)
+    count: int = Field(ge=1, description="steps behind the mean")
+
+
+class ProfileMeta(Schema):
+    measured_under: MeasuredUnder
+    methods: tuple[str, ...] = Field(min_length=1)
+    settings_hashes: dict[str, str]
+    lossless: dict[str, bool]
+    max_tokens: int = Field(ge=1)
+    seed: int = 0
+    provenance: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians over the repeats of one prompt, method and temperature."""
+
+    prompt_tokens: int
+    output_tokens: float
+    target_steps: float
+    seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    looping: bool
+
+
+Cell = tuple[str, float, str]
+"""Prompt id, temperature, method."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Speedups over `naive` [n, m] of the prompts that every method answered at enough length."""
+
+    prompt_ids: tuple[str, ...]
+    temperatures: tuple[float, ...]
+    methods: tuple[str, ...]
+    speedups: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Profile:
+    meta: ProfileMeta
+    prompts: tuple[Prompt, ...]
+    rows: tuple[ProfileRow, ...]
+    steps: tuple[StepRow, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {p.id for p in self.prompts}
+        if len(known) != len(self.prompts):
+            raise ProfileError("prompts: an id occurs twice")
+        methods = set(self.meta.methods)
+        for row in self.rows:
+            if row.prompt_id not in known or row.method not in methods:
+                raise ProfileError(
+                    f"rows: {row.prompt_id}/{row.method} names a prompt or method not listed"
+                )
+
+    @cached_property
+    def cells(self) -> dict[Cell, Measured]:
+        """Every measured (prompt id, temperature, method)."""
+        groups: dict[Cell, list[ProfileRow]] = {}
+        for row in self.rows:
+            groups.setdefault((row.prompt_id, row.temperature, row.method), []).append(row)
+        return {cell: _median(rows) for cell, rows in groups.items()}
+
+    def paired(self, methods: Sequence[str] | None = None) -> Paired:
+        """Speedups over `naive` of the given methods (default: all), prompt by prompt.
+
+        A prompt counts where `naive` and every method answered with at least MIN_TOKENS tokens.
+        Raises ProfileError when `naive` or a method was not measured, or nothing is left.
+        """
+        wanted = tuple(self.meta.methods if methods is None else methods)
+        for name in (BASELINE, *wanted):
+            if name not in self.meta.methods:
+                raise ProfileError(
+                    f"methods: {name} is not in the profile, which has "
+                    f"{', '.join(self.meta.methods)}"
+                )
+        ids: list[str] = []
+        temperatures: list[float] = []
+        values: list[list[float]] = []
+        for prompt_id, temperature in sorted({(p, t) for p, t, _ in self.cells}):
+            row = self._speedups(prompt_id, temperature, wanted)
+            if row is not None:
+                ids.append(prompt_id)
+                temperatures.append(temperature)
+                values.append(row)
+        if not values:
+            raise ProfileError(
+                f"rows: no prompt has answers of {MIN_TOKENS} tokens by every method of "
+                f"{', '.join(wanted)}"
+            )
+        return Paired(tuple(ids), tuple(temperatures), wanted, np.asarray(values))
+
+    def _speedups(
+        self, prompt_id: str, temperature: float, methods: Sequence[str]
+    ) -> list[float] | None:
+        rates = []
+        for name in (BASELINE, *methods):
+            cell = self.cells.get((prompt_id, temperature, name))
+            if cell is None or cell.output_tokens < MIN_TOKENS:
+                return None
+            rates.append(cell.output_tokens / cell.seconds)
+        return [speedup(rates[0], rate) for rate in rates[1:]]
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "prompts.jsonl", self.prompts)
+        _write(folder / "rows.jsonl", self.rows)
+        _write(folder / "steps.jsonl", self.steps)
+        (folder / "profile.json").write_text(self.meta.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Raises ProfileError naming the file and line that is missing or malformed."""
+        meta = folder / "profile.json"
+        if not meta.is_file():
+            raise ProfileError(f"{folder} is not a profile: profile.json is missing")
+        try:
+            parsed = ProfileMeta.model_validate_json(meta.read_text())
+        except ValidationError as error:
+            raise ProfileError(f"{meta}: {_first(error)}") from error
+        return cls(
+            meta=parsed,
+            prompts=_read(folder / "prompts.jsonl", Prompt),
+            rows=_read(folder / "rows.jsonl", ProfileRow),
+            steps=_read(folder / "steps.jsonl", StepRow),
+        )
+
+
+def _median(rows: Sequence[ProfileRow]) -> Measured:
+    by_speed = sorted(rows, key=lambda r: tokens_per_second(r.output_tokens, r.seconds))
+    middle = by_speed[(len(rows) - 1) // 2]
+
+    def median(name: str) -> float:
+        return float(np.median([getattr(r, name) for r in rows]))
+
+    # At temperature 0 repeats have equal tokens and the medians belong together; above it they
+    # do not, and one whole answer is taken.
+    if len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
+        return Measured(
+            middle.prompt_tokens,
+            middle.output_tokens,
+            middle.target_steps,
+            middle.seconds,
+            middle.prefill_seconds,
+            middle.decode_seconds,
+            middle.looping,
+        )
+    return Measured(
+        middle.prompt_tokens,
+        middle.output_tokens,
+        middle.target_steps,
+        median("seconds"),
+        median("prefill_seconds"),
+        median("decode_seconds"),
+        middle.looping,
+    )
+
+
+Line = TypeVar("Line", bound=Schema)
+
+
+def _write(path: Path, items: Iterable[Schema]) -> None:
+    path.write_text("".join(item.model_dump_json() + "\n" for item in items))
+
+
+def _read(path: Path, kind: type[Line]) -> tuple[Line, ...]:
+    if not path.is_file():
+        raise ProfileError(f"{path.parent} is not a profile: {path.name} is missing")
+    items = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            items.append(kind.model_validate_json(line))
+        except ValidationError as error:
+            raise ProfileError(f"{path}, line {number}: {_first(error)}") from error
+    return tuple(items)
+
+
+def _first(error: ValidationError) -> str:
+    detail = error.errors()[0]
+    return f"{'.'.join(str(p) for p in detail['loc']) or 'line'}: {detail['msg']}"

@@ -1,0 +1,60 @@
+"""The one place that computes a speedup.
+
+Tokens per second are output tokens over the seconds from the request to its last token, prefill
+included. A speedup is paired: the same prompt under the same conditions, over `naive`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+BASELINE = "naive"
+MIN_TOKENS = 8
+"""Shorter answers count for correctness, not for speed."""
+
+
+def tokens_per_second(tokens: int, seconds: float) -> float:
+    """Output tokens over wall-clock seconds; raises ValueError when no time has passed."""
+    if seconds <= 0.0:
+        raise ValueError(f"seconds: {seconds} is not a duration")
+    return tokens / seconds
+
+
+def speedup(baseline_tps: float, tps: float) -> float:
+    """How many times faster than the baseline; both in tokens per second and above 0."""
+    if baseline_tps <= 0.0 or tps <= 0.0:
+        raise ValueError(f"tokens per second must be above 0, got {baseline_tps} and {tps}")
+    return tps / baseline_tps
+
+
+def harmonic_mean(values: ArrayLike) -> float:
+    """The mean that a fixed amount of work per prompt calls for; values [n] above 0."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0 or not (array > 0.0).all():
+        raise ValueError("a harmonic mean needs at least one value, all above 0")
+    return float(array.size / (1.0 / array).sum())
+
+
+def paired_bootstrap_ci(
+    values: Sequence[float] | NDArray[np.float64],
+    baseline: Sequence[float] | NDArray[np.float64],
+    seed: int,
+    resamples: int = 4000,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of harmonic_mean(values) / harmonic_mean(baseline) [n each].
+
+    Prompts are drawn with replacement, each together with both of its values.
+    """
+    slow = 1.0 / np.asarray(values, dtype=np.float64)
+    slow_baseline = 1.0 / np.asarray(baseline, dtype=np.float64)
+    if slow.shape != slow_baseline.shape or slow.ndim != 1 or slow.size == 0:
+        raise ValueError(f"paired values have shapes {slow.shape} and {slow_baseline.shape}")
+    rng = np.random.default_rng(seed)
+    ratios = np.empty(resamples)
+    for i in range(resamples):
+        drawn = rng.integers(0, slow.size, slow.size)
+        ratios[i] = slow_baseline[drawn].sum() / slow[drawn].sum()
+    low, high = np.quantile(ratios, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return float(low), float(high)

@@ -1,0 +1,105 @@
+"""Step time on a grid of batch sizes and context lengths, from measurements with holes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LinearRegression
+
+Floats = NDArray[np.float64]
+
+BORROWED_WEIGHT = 0.01
+"""What the shape of all methods together weighs beside a method's own measurements."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Mean seconds of `count` steps of one method at a batch size and context length."""
+
+    method: int
+    batch: float
+    context: float
+    seconds: float
+    count: float
+
+
+def grid(
+    samples: Sequence[Sample], methods: int, batches: Sequence[int], contexts: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Seconds and counts [m, B, C]; seconds never fall with batch size or context length.
+
+    A cell holds the mean of what was measured nearest to it. Holes are filled by a cost that is
+    bilinear in batch and context with coefficients of at least 0, fitted to the method's samples;
+    where these do not say (a method measured at batch 1 only), by the shape of all methods.
+    Raises ValueError when a method has no samples.
+    """
+    seconds = np.zeros((methods, len(batches), len(contexts)))
+    counts = np.zeros_like(seconds)
+    for s in samples:
+        b = int(np.abs(np.log(np.asarray(batches) / s.batch)).argmin())
+        c = int(np.abs(np.log(np.asarray(contexts) / s.context)).argmin())
+        seconds[s.method, b, c] += s.seconds * s.count
+        counts[s.method, b, c] += s.count
+    np.divide(seconds, counts, out=seconds, where=counts > 0)
+
+    own = [[s for s in samples if s.method == m] for m in range(methods)]
+    for m in range(methods):
+        if not own[m]:
+            raise ValueError(f"steps: method {m} of {methods} has no step time measured")
+    scale = [float(np.average([s.seconds for s in o], weights=[s.count for s in o])) for o in own]
+    pooled = [Sample(0, s.batch, s.context, s.seconds / scale[s.method], s.count) for s in samples]
+    shape = _cost(pooled, [])
+    cells = [(float(b), float(c)) for b in batches for c in contexts]
+    for m in range(methods):
+        at_own = float(np.mean([_evaluate(shape, s.batch, s.context) for s in own[m]]))
+        borrowed = [
+            Sample(m, b, c, _evaluate(shape, b, c) * scale[m] / at_own, 1.0) for b, c in cells
+        ]
+        cost = _cost(own[m], borrowed)
+        model = np.asarray([_evaluate(cost, b, c) for b, c in cells]).reshape(counts[m].shape)
+        filled = np.where(counts[m] > 0, seconds[m], model)
+        seconds[m] = _monotone(filled, counts[m] + 0.1)
+    return seconds, counts
+
+
+def _features(batch: float, context: float) -> list[float]:
+    return [1.0, batch, context / 1000.0, batch * context / 1000.0]
+
+
+def _evaluate(cost: Floats, batch: float, context: float) -> float:
+    return float(np.asarray(_features(batch, context)) @ cost)
+
+
+def _cost(samples: Sequence[Sample], borrowed: Sequence[Sample]) -> Floats:
+    """Coefficients [4] of at least 0, by least squares on relative errors."""
+    rows, targets = [], []
+    weights = [(s, 1.0) for s in samples] + [(s, BORROWED_WEIGHT) for s in borrowed]
+    for s, weight in weights:
+        rows.append(weight * np.asarray(_features(s.batch, s.context)) / s.seconds)
+        targets.append(weight)
+    return nonnegative_fit(np.asarray(rows), np.asarray(targets))
+
+
+def nonnegative_fit(design: Floats, target: Floats) -> Floats:
+    """The least-squares coefficients [p], none below 0, of design [n, p] for target [n]."""
+    model = LinearRegression(positive=True, fit_intercept=False).fit(design, target)
+    return np.asarray(model.coef_, dtype=np.float64)
+
+
+def _monotone(values: Floats, weights: Floats) -> Floats:
+    """The nearest surface [B, C] that does not fall along either axis, weights kept."""
+    smooth = values.copy()
+    isotonic = IsotonicRegression()
+    for _ in range(10):
+        for axis in (0, 1):
+            lines, line_weights = np.moveaxis(smooth, axis, -1), np.moveaxis(weights, axis, -1)
+            fitted = [
+                isotonic.fit_transform(np.arange(len(y)), y, sample_weight=w)
+                for y, w in zip(lines, line_weights, strict=True)
+            ]
+            smooth = np.moveaxis(np.asarray(fitted), -1, axis)
+    # What alternating leaves over is far below the noise of a measurement.
+    rising: Floats = np.maximum.accumulate(np.maximum.accumulate(smooth, axis=0), axis=1)
+    return rising

@@ -1,0 +1,178 @@
+"""A routing table on disk: save, load, restrict to what is served, merge live counts.
+
+routing.json   everything but the arrays, and a hash over them
+routing.npz    the arrays
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from router import predict
+from schemas import EncoderInfo, RoutingTable
+
+JSON_FILE = "routing.json"
+ARRAYS_FILE = "routing.npz"
+
+BY_METHOD_AXIS = {
+    "acceptance_tokens": 1,
+    "acceptance_steps": 1,
+    "live_tokens": 1,
+    "live_steps": 1,
+    "step_seconds": 0,
+    "step_count": 0,
+    "live_step_ratio": 0,
+    "prefill_seconds": 0,
+    "speedup": 1,
+    "speedup_count": 1,
+}
+"""The arrays that have a method axis, and which."""
+
+
+class RoutingTableError(ValueError):
+    """A table that cannot be read or does not belong here; the message names both sides."""
+
+
+def save_table(table: RoutingTable, folder: Path) -> None:
+    """Write the two files; a reader sees the old pair or the new one, or refuses the mixture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {n: v for n, v in dict(table).items() if isinstance(v, np.ndarray)}
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    body = table.model_dump(mode="json", exclude=set(arrays))
+    body["arrays_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
+    _replace(folder / ARRAYS_FILE, packed.getvalue())
+    _replace(folder / JSON_FILE, (json.dumps(body, indent=1) + "\n").encode())
+
+
+def load_table(
+    folder: Path,
+    encoder: EncoderInfo | None = None,
+    settings_hashes: Mapping[str, str] | None = None,
+) -> RoutingTable:
+    """The table in `folder`; where given, it must fit the encoder and the methods' settings.
+
+    Raises RoutingTableError.
+    """
+    text, arrays_file = folder / JSON_FILE, folder / ARRAYS_FILE
+    for path in (text, arrays_file):
+        if not path.is_file():
+            raise RoutingTableError(f"{folder} holds no routing table: {path.name} is missing")
+    try:
+        body: dict[str, Any] = json.loads(text.read_text())
+        packed = arrays_file.read_bytes()
+        if hashlib.sha256(packed).hexdigest() != body.pop("arrays_sha256", None):
+            raise RoutingTableError(
+                f"{arrays_file} does not belong to {JSON_FILE} beside it; save the table again"
+            )
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            table = RoutingTable.model_validate({**body, **dict(arrays.items())})
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(str(p) for p in detail["loc"]) or "table"
+        raise RoutingTableError(f"{text}: {where}: {detail['msg']}") from error
+    except (AttributeError, TypeError, json.JSONDecodeError, OSError) as error:
+        raise RoutingTableError(f"{text} is not readable: {error}") from error
+    check_table(table, encoder, settings_hashes)
+    return table
+
+
+def check_table(
+    table: RoutingTable,
+    encoder: EncoderInfo | None = None,
+    settings_hashes: Mapping[str, str] | None = None,
+) -> None:
+    """Raise RoutingTableError where the table was made for another encoder or other settings."""
+    if encoder is not None and encoder != table.encoder:
+        raise RoutingTableError(
+            f"the routing table was fitted with encoder {_encoder(table.encoder)}, but "
+            f"{_encoder(encoder)} is loaded; run `specadapt fit` again, or export that encoder"
+        )
+    for name, theirs in (settings_hashes or {}).items():
+        ours = table.settings_hashes.get(name)
+        if name in table.methods and ours != theirs:
+            raise RoutingTableError(
+                f"method {name}: the routing table was measured with settings {ours}, but "
+                f"{theirs} is served; profile and fit again, or restore the settings"
+            )
+
+
+def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
+    """The table of the methods that are served; a favourite that is not gives way to the next.
+
+    Raises RoutingTableError for a method the table does not know.
+    """
+    unknown = [name for name in methods if name not in table.methods]
+    if unknown or not methods:
+        raise RoutingTableError(
+            f"methods: {', '.join(unknown) or '(none)'} not in the routing table, which has "
+            f"{', '.join(table.methods)}; profile and fit with them"
+        )
+    kept = [i for i, name in enumerate(table.methods) if name in methods]
+    names = tuple(table.methods[i] for i in kept)
+    seconds = predict.typical_seconds(table)
+    fastest = [names[int(i)] for i in seconds[:, kept].argmin(axis=1)]
+    assignment = tuple(
+        name if name in names else best
+        for name, best in zip(table.assignment, fastest, strict=True)
+    )
+    weights = np.maximum(table.output_count, 1e-9)
+    overall = (weights[:, None] * seconds).sum(axis=0)
+    default = table.default_method
+    if default not in names:
+        default = names[int(overall[kept].argmin())]
+    arrays: dict[str, NDArray[np.float64]] = {
+        field: np.take(getattr(table, field), kept, axis=axis)
+        for field, axis in BY_METHOD_AXIS.items()
+    }
+    return RoutingTable.model_validate(
+        {
+            **dict(table),
+            **arrays,
+            "methods": names,
+            "assignment": assignment,
+            "default_method": default,
+            "settings_hashes": {n: h for n, h in table.settings_hashes.items() if n in names},
+            "lossless": {n: v for n, v in table.lossless.items() if n in names},
+        }
+    )
+
+
+def merge_counts(tables: Sequence[RoutingTable]) -> RoutingTable:
+    """The first table with the live counts of all of them, each learned apart from the others.
+
+    Raises RoutingTableError when they come from different fits.
+    """
+    if not tables:
+        raise RoutingTableError("there is no table to merge")
+    first = tables[0]
+    for other in tables[1:]:
+        if (other.fit_id, other.methods) != (first.fit_id, first.methods):
+            raise RoutingTableError(
+                f"counts of fit {other.fit_id} ({', '.join(other.methods)}) cannot be added to "
+                f"fit {first.fit_id} ({', '.join(first.methods)})"
+            )
+    return first.model_copy(
+        update={
+            "live_tokens": np.sum([t.live_tokens for t in tables], axis=0),
+            "live_steps": np.sum([t.live_steps for t in tables], axis=0),
+            "version": max(t.version for t in tables) + 1,
+        }
+    )
+
+
+def _encoder(info: EncoderInfo) -> str:
+    return f"{info.name} ({info.dimension} dimensions, {info.sha256[:12]})"
+
+
+def _replace(path: Path, content: bytes) -> None:
+    scratch = path.with_name(path.name + ".tmp")
+    scratch.write_bytes(content)
+    scratch.replace(path)

@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from schemas import Decision, LoadReport, RouterConfig, RoutingTable
+from tests.router.conftest import METHODS, make_profile
+
+CONFIG = RouterConfig()
+PROMPT = Features(prompt_tokens=20, max_tokens=128)
+
+
+def route(
+    table: RoutingTable,
+    cluster: int = 0,
+    loads: tuple[LoadReport, ...] = (),
+    config: RouterConfig = CONFIG,
+    seed: int = 0,
+    features: Features = PROMPT,
+    **limits: object,
+) -> Decision:
+    limits = {"healthy": frozenset(table.methods), "explore": False, **limits}
+    constraints = Constraints(**limits)  # type: ignore[arg-type]
+    return choose(table, cluster, features, loads, constraints, np.random.default_rng(seed), config)
+
+
+def report(method: str, running: int = 0, waiting: int = 0, **more: object) -> LoadReport:
+    values = {
+        "replica": f"{method}-0",
+        "methods": (method,),
+        "running": running,
+        "waiting": waiting,
+        "outstanding_tokens": 60 * (running + waiting),
+        "free_slots": 10_000,
+        "time": 0.0,
+        **more,
+    }
+    return LoadReport.model_validate(values)
+
+
+def test_each_cluster_gets_its_favourite(table: RoutingTable) -> None:
+    first, second = route(table, 0), route(table, 1)
+    assert (first.method, first.reason, first.propensity) == ("draft", "favourite", 1.0)
+    assert second.method == "ngram"
+    assert second.ranked == ("ngram", "draft", "naive")
+    assert first.fit_id == table.fit_id
+
+
+def test_predicted_seconds_agree_with_the_made_up_world(table: RoutingTable) -> None:
+    predicted = route(table, 0).predicted_seconds
+    assert predicted["draft"] == pytest.approx(0.02 + 60 / 2.5 * 0.015, rel=0.05)
+    assert predicted["naive"] == pytest.approx(0.02 + 60 * 0.010, rel=0.05)
+
+
+def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
+    decision = route(table, 0, (report("draft", running=8, waiting=8),))
+    assert (decision.method, decision.reason) == ("naive", "load") or decision.reason == "load"
+    assert decision.method != "draft"
+
+
+def test_a_full_kv_pool_counts_as_a_queue(table: RoutingTable) -> None:
+    busy = report("draft", running=1, free_slots=10, outstanding_tokens=4000)
+    assert route(table, 0, (busy,)).reason == "load"
+    roomy = report("draft", running=1, outstanding_tokens=4000)
+    assert route(table, 0, (roomy,)).method == "draft"
+
+
+def test_the_least_loaded_replica_counts(table: RoutingTable) -> None:
+    idle = report("draft", replica="draft-1")
+    decision = route(table, 0, (report("draft", running=8, waiting=20), idle))
+    assert (decision.method, decision.reason) == ("draft", "favourite")
+
+
+def test_an_unhealthy_favourite_fails_over(table: RoutingTable) -> None:
+    decision = route(table, 1, healthy=frozenset({"naive", "draft"}))
+    assert (decision.method, decision.reason) == ("draft", "failover")
+    sick = route(table, 1, (report("ngram", healthy=False),))
+    assert (sick.method, sick.reason) == ("draft", "failover")
+    assert "ngram" not in sick.ranked
+
+
+def test_an_excluded_favourite_is_a_constraint(table: RoutingTable) -> None:
+    decision = route(table, 1, excluded=frozenset({"ngram"}))
+    assert (decision.method, decision.reason) == ("draft", "constraint")
+
+
+def test_a_pinned_method_is_used_or_refused(table: RoutingTable) -> None:
+    decision = route(table, 1, pinned="naive", explore=True)
+    assert (decision.method, decision.reason, decision.propensity) == ("naive", "pinned", 1.0)
+    assert decision.ranked == ("naive",)
+    with pytest.raises(NoMethodAvailableError, match="naive has no healthy replica"):
+        route(table, 1, pinned="naive", healthy=frozenset({"draft"}))
+    with pytest.raises(NoMethodAvailableError, match="medusa is not served"):
+        route(table, 1, pinned="medusa")
+
+
+def test_nothing_admissible_names_every_obstacle(table: RoutingTable) -> None:
+    with pytest.raises(NoMethodAvailableError, match=r"naive may not serve.*draft has no healthy"):
+        route(table, 0, healthy=frozenset(), excluded=frozenset({"naive"}))
+
+
+def test_no_cluster_degrades_to_the_default(table: RoutingTable) -> None:
+    decision = route(table, -1, explore=True)
+    assert (decision.method, decision.reason) == (table.default_method, "degraded")
+    named = route(table, -1, config=RouterConfig(default_method="naive"))
+    assert named.method == "naive"
+
+
+def test_a_conversation_stays_unless_another_is_clearly_better(table: RoutingTable) -> None:
+    # On the first cluster n-gram takes 0.57 s and draft 0.38 s: clearly better.
+    assert route(table, 0, conversation_method="ngram").reason == "favourite"
+    close = RouterConfig(conversation_margin=1.0)
+    stays = route(table, 0, conversation_method="ngram", config=close)
+    assert (stays.method, stays.reason) == ("ngram", "conversation")
+    same = route(table, 0, conversation_method="draft")
+    assert (same.method, same.reason) == ("draft", "favourite")
+
+
+def test_lossy_methods_need_to_be_admitted() -> None:
+    from router.assign import build_table
+    from tests.router.conftest import ACCEPTANCE, CENTROIDS, ENCODER, STEP
+
+    ACCEPTANCE["fuzzy"], STEP["fuzzy"] = (6.0, 6.0), 0.011
+    try:
+        profile, vectors = make_profile(methods=(*METHODS, "fuzzy"))
+        lossy = build_table(profile, vectors, CENTROIDS, ENCODER, lossy=True)
+        assert "fuzzy" not in build_table(profile, vectors, CENTROIDS, ENCODER).methods
+    finally:
+        del ACCEPTANCE["fuzzy"], STEP["fuzzy"]
+    assert route(lossy, 0, config=RouterConfig(lossy=True)).method == "fuzzy"
+    refused = route(lossy, 0)
+    assert "fuzzy" not in refused.ranked
+    assert refused.reason == "favourite"
+    asked = route(lossy, 0, config=RouterConfig(lossy=True), lossless_only=True)
+    assert (asked.method, asked.reason) == ("draft", "constraint")
+    assert route(lossy, 0, pinned="fuzzy").method == "fuzzy"
+
+
+def test_propensities_are_the_shares_they_claim(table: RoutingTable) -> None:
+    config = RouterConfig(exploration=0.3)
+    rng = np.random.default_rng(1)
+    limits = Constraints(healthy=frozenset(table.methods))
+    claimed: dict[str, float] = {}
+    seen = dict.fromkeys(table.methods, 0)
+    draws = 4000
+    for _ in range(draws):
+        decision = choose(table, 0, PROMPT, (), limits, rng, config)
+        claimed[decision.method] = decision.propensity
+        seen[decision.method] += 1
+    assert sum(claimed.values()) == pytest.approx(1.0)
+    for name, propensity in claimed.items():
+        spread = (propensity * (1 - propensity) / draws) ** 0.5
+        assert abs(seen[name] / draws - propensity) < 4 * spread
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cluster=st.integers(-1, 1),
+    healthy=st.frozensets(st.sampled_from(METHODS), min_size=1),
+    running=st.integers(0, 20),
+    waiting=st.integers(0, 20),
+    temperature=st.sampled_from([0.0, 0.5, 1.2]),
+    seed=st.integers(0, 50),
+)
+def test_a_decision_is_always_admissible(
+    cluster: int, healthy: frozenset[str], running: int, waiting: int, temperature: float, seed: int
+) -> None:
+    from router.assign import build_table
+    from tests.router.conftest import CENTROIDS, ENCODER
+
+    made = build_table(*make_profile(), CENTROIDS, ENCODER)
+    features = Features(prompt_tokens=9, max_tokens=16, temperature=temperature)
+    loads = tuple(report(m, running, waiting) for m in healthy)
+    decision = route(
+        made, cluster, loads, seed=seed, features=features, healthy=healthy, explore=True
+    )
+    assert decision.method in healthy
+    assert set(decision.ranked) == healthy
+    assert all(s > 0.0 for s in decision.predicted_seconds.values())

@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from router.table import RoutingTableError, load_table, merge_counts, restrict, save_table
+from schemas import RoutingTable
+from tests.router.conftest import ENCODER
+
+
+def test_a_table_survives_the_disk(table: RoutingTable, tmp_path: Path) -> None:
+    save_table(table, tmp_path / "routing")
+    loaded = load_table(tmp_path / "routing", ENCODER, table.settings_hashes)
+    for name, value in dict(table).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(getattr(loaded, name), value)
+        else:
+            assert getattr(loaded, name) == value
+
+
+def test_another_encoder_is_refused_with_both_named(table: RoutingTable, tmp_path: Path) -> None:
+    save_table(table, tmp_path)
+    other = ENCODER.model_copy(update={"sha256": "f" * 64})
+    with pytest.raises(RoutingTableError, match="000000000000.*ffffffffffff"):
+        load_table(tmp_path, other)
+
+
+def test_other_settings_are_refused(table: RoutingTable, tmp_path: Path) -> None:
+    save_table(table, tmp_path)
+    with pytest.raises(RoutingTableError, match="ngram.*hash-ngram.*changed"):
+        load_table(tmp_path, settings_hashes={"ngram": "changed", "unrelated": "x"})
+
+
+def test_damage_is_named(table: RoutingTable, tmp_path: Path) -> None:
+    with pytest.raises(RoutingTableError, match=r"routing\.json is missing"):
+        load_table(tmp_path)
+    save_table(table, tmp_path)
+    body = json.loads((tmp_path / "routing.json").read_text())
+    (tmp_path / "routing.json").write_text(json.dumps({**body, "methods": ["naive"]}))
+    with pytest.raises(RoutingTableError, match=r"routing\.json"):
+        load_table(tmp_path)
+    (tmp_path / "routing.json").write_text("[]")
+    with pytest.raises(RoutingTableError, match="not readable"):
+        load_table(tmp_path)
+    (tmp_path / "routing.json").write_text(json.dumps(body))
+    with (tmp_path / "routing.npz").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(RoutingTableError, match="does not belong"):
+        load_table(tmp_path)
+
+
+def test_restrict_keeps_what_is_served(table: RoutingTable) -> None:
+    small = restrict(table, ["naive", "draft"])
+    assert small.methods == ("naive", "draft")
+    assert small.assignment == ("draft", "draft")
+    assert small.step_seconds.shape[0] == 2
+    np.testing.assert_array_equal(small.acceptance_tokens, table.acceptance_tokens[:, :2])
+    only = restrict(table, ["ngram"])
+    assert only.default_method == "ngram"
+    with pytest.raises(RoutingTableError, match="medusa"):
+        restrict(table, ["naive", "medusa"])
+
+
+def test_counts_of_several_ingresses_add_up(table: RoutingTable) -> None:
+    one = table.model_copy(update={"live_tokens": table.live_tokens + 3.0, "version": 4})
+    two = table.model_copy(update={"live_steps": table.live_steps + 2.0, "version": 2})
+    merged = merge_counts([one, two])
+    assert merged.live_tokens.min() == 3.0
+    assert merged.live_steps.max() == 2.0
+    assert merged.version == 5
+    with pytest.raises(RoutingTableError, match="other-fit"):
+        merge_counts([one, two.model_copy(update={"fit_id": "other-fit"})])
