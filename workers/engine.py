@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from schemas import DecodeChunk, DecodeRequest, LoadReport, MethodSpec
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
+from workers.bundle import Bundle
+from workers.methods import get_method
 
 
 class EngineRefusedError(ValueError):
@@ -37,3 +39,30 @@ class Engine(Protocol):
     def close(self) -> None:
         """Stop the stepper thread and free the models; running requests end as cancelled."""
         ...
+
+
+def load_engine(
+    methods: Sequence[MethodSpec | str],
+    bundle: Bundle,
+    config: EngineConfig,
+    replica: str = "local",
+) -> Engine:
+    """Load one target with a portfolio of methods, named or spelled out.
+
+    Raises ValueError for an unknown method or part, for methods of different engines, and for a
+    bundle without a part that a method needs.
+    """
+    specs = [get_method(m) if isinstance(m, str) else m for m in methods]
+    names = [spec.name for spec in specs]
+    if not specs or len(set(names)) != len(names):
+        raise ValueError("methods: name at least one method, each of them once")
+    engines = {spec.engine for spec in specs}
+    if engines != {"torch"}:
+        raise ValueError(
+            f"methods: no engine here for {', '.join(sorted(engines - {'torch'}))}; "
+            "one engine holds methods of engine 'torch'"
+        )
+    # torch takes seconds to import, and callers that only name methods do not need it
+    from workers.torch_engine.engine import TorchEngine
+
+    return TorchEngine(specs, bundle, config, replica)

@@ -1,0 +1,5 @@
+"""Fixtures every room's tests may use."""
+
+from conftest_bundle import tiny_bundle
+
+__all__ = ["tiny_bundle"]

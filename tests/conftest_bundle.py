@@ -1,0 +1,87 @@
+"""A bundle with tiny random models, made on the spot: the real loop without trained weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from workers.bundle import Bundle, load_bundle
+
+DEMO = Path(__file__).parent.parent / "bundles" / "demo"
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, and the demo family's special tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {symbol: index for index, symbol in enumerate(alphabet)}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    roles = ["<|system|>", "<|user|>", "<|assistant|>"]
+    backend.add_special_tokens(["<|bos|>", "<|end|>", "<|pad|>", *roles])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<|bos|>", eos_token="<|end|>", pad_token="<|pad|>"
+    )
+
+
+def real_or_byte_tokenizer() -> Any:
+    """The demo bundle's tokenizer where it is there, else one made on the spot."""
+    if (DEMO / "tokenizer" / "tokenizer.json").is_file():
+        return AutoTokenizer.from_pretrained(DEMO / "tokenizer", local_files_only=True)
+    return byte_tokenizer()
+
+
+def save_llama(
+    folder: Path, *, vocab: int, seed: int, hidden: int, layers: int, eos: int | None, kv_heads: int
+) -> None:
+    """A random LlamaForCausalLM of head size 16 in Hugging Face layout."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 16,
+        num_key_value_heads=kv_heads,
+        head_dim=16,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+        eos_token_id=eos,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def make_bundle(
+    folder: Path,
+    *,
+    tokenizer: Any = None,
+    vocab: int | None = None,
+    kv_heads: int = 1,
+    seed: int = 0,
+) -> Bundle:
+    """A complete tiny bundle in `folder`: target of 3 layers x 64, draft of 1 layer x 32."""
+    tokenizer = real_or_byte_tokenizer() if tokenizer is None else tokenizer
+    size, eos = vocab or len(tokenizer), tokenizer.eos_token_id
+    if eos is not None and eos >= size:
+        eos = None
+    tokenizer.save_pretrained(folder / "tokenizer")
+    shared = {"vocab": size, "eos": eos}
+    save_llama(folder / "target", seed=seed, hidden=64, layers=3, kv_heads=kv_heads, **shared)
+    save_llama(folder / "draft", seed=seed + 1, hidden=32, layers=1, kv_heads=1, **shared)
+    parts = {name: name for name in ("tokenizer", "target", "draft")}
+    (folder / "bundle.json").write_text(json.dumps({"name": "tiny", "parts": parts}))
+    return load_bundle(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The real tokenizer where present, with random weights of a few thousand parameters."""
+    return make_bundle(tmp_path_factory.mktemp("bundle") / "tiny")

@@ -1,0 +1,1 @@
+"""Our own engine: one batched decode loop in torch for every method."""

@@ -1,0 +1,92 @@
+"""Prompt lookup: what followed the last few tokens when they occurred before."""
+
+from collections.abc import Sequence as Seq
+
+from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.registry import register
+from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.tree import Path, Proposal
+
+
+class NgramTable:
+    """Where each n-gram of a growing token list ended, for n from min_n to max_n.
+
+    Adding a token costs one dictionary entry per n and a look-up one per n, whatever the length.
+    """
+
+    def __init__(self, min_n: int, max_n: int) -> None:
+        self._sizes = range(max_n, min_n - 1, -1)
+        self._ends: dict[tuple[int, ...], list[int]] = {}
+        self._indexed = 0
+
+    def extend(self, tokens: Seq[int]) -> None:
+        """Index the n-grams that have a continuation: those ending before the last token."""
+        ends = self._ends
+        for end in range(self._indexed + 1, len(tokens)):
+            for n in self._sizes:
+                if n <= end:
+                    ends.setdefault(tuple(tokens[end - n : end]), []).append(end)
+        self._indexed = max(self._indexed, len(tokens) - 1)
+
+    def find(self, tokens: Seq[int], gamma: int, *, recent: bool) -> int | None:
+        """Index of the token after an earlier occurrence of the longest known suffix.
+
+        recent: the latest occurrence with gamma tokens after it, the earliest (which has the most
+        tokens after it) where none has so many; otherwise the earliest one.
+        """
+        for n in self._sizes:
+            found = self._ends.get(tuple(tokens[-n:])) if n <= len(tokens) else None
+            if found is None:
+                continue
+            if recent:
+                room = len(tokens) - gamma
+                return next((end for end in reversed(found) if end <= room), found[0])
+            return found[0]
+        return None
+
+
+@register("drafter", "ngram")
+class Ngram:
+    """Looks the last max_n .. min_n tokens up in the sequence's own prompt and output.
+
+    match: "recent" or "earliest" occurrence (see NgramTable.find). Hugging Face and vLLM take the
+    earliest. Its tokens are chosen, not sampled.
+    """
+
+    captures: frozenset[int] = frozenset()
+    has_distribution = False
+
+    def __init__(
+        self,
+        _context: Context,
+        *,
+        max_n: int = 4,
+        min_n: int = 2,
+        match: str = "recent",
+    ) -> None:
+        if not 1 <= min_n <= max_n:
+            raise ValueError(f"drafter 'ngram': needs 1 <= min_n <= max_n, not {min_n}, {max_n}")
+        if match not in ("recent", "earliest"):
+            raise ValueError(f"drafter 'ngram': match is 'recent' or 'earliest', not {match!r}")
+        self._sizes = (min_n, max_n)
+        self._recent = match == "recent"
+        self._tables: dict[int, NgramTable] = {}
+
+    def propose(self, proposals: Seq[Proposal]) -> None:
+        """Copy up to `limit` tokens from behind the match."""
+        for proposal in proposals:
+            tokens = proposal.sequence.tokens
+            table = self._tables.setdefault(proposal.sequence.id, NgramTable(*self._sizes))
+            table.extend(tokens)
+            start = table.find(tokens, proposal.limit, recent=self._recent)
+            if start is None:
+                continue
+            for token in tokens[start : start + proposal.limit]:
+                proposal.add(token, len(proposal) - 1)
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
+        """The table reads the sequence's tokens when it is next asked."""
+
+    def release(self, sequence: Sequence) -> None:
+        """Drop the sequence's table."""
+        self._tables.pop(sequence.id, None)

@@ -1,0 +1,153 @@
+"""The Engine protocol over our own decode loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Seq
+
+import torch
+
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
+from workers.bundle import Bundle
+from workers.engine import EngineRefusedError
+from workers.torch_engine.llama import Llama
+from workers.torch_engine.parts import Context, Method
+from workers.torch_engine.scheduler import Scheduler
+from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.stream import Stream
+from workers.torch_engine.target import Target
+from workers.torch_engine.tokens import end_tokens
+
+CLOSE_SECONDS = 30.0
+"""How long `close` waits for the step in progress."""
+
+
+class TorchEngine:
+    """One target, any number of methods that share it, one stepper thread that owns the models."""
+
+    def __init__(
+        self, methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
+    ) -> None:
+        self._config, self._replica = config, replica
+        device = _device(config.device)
+        dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+        model = Llama.load(bundle.part("target"), dtype, device)
+        self._capacity = min(config.max_context, config.kv_slots)
+        rows = min(config.max_batch, config.kv_slots // self._capacity)
+        self._target = Target(model, rows, self._capacity)
+        self._tokenizer = bundle.tokenizer()
+        self._eos = end_tokens(bundle.part("target"), self._tokenizer)
+        context = Context(
+            bundle, device, dtype, rows, self._capacity, model.shape.vocab, self._target.model
+        )
+        self._methods = {spec.name: Method(spec, context) for spec in methods}
+        self._scheduler = Scheduler(
+            self._target,
+            context.drafters,
+            max_batch=config.max_batch,
+            max_waiting=config.max_waiting,
+        )
+        self._thread = threading.Thread(target=self._run, name="stepper", daemon=True)
+        self._thread.start()
+
+    @property
+    def methods(self) -> Seq[MethodSpec]:
+        """The methods this engine was loaded with."""
+        return [method.spec for method in self._methods.values()]
+
+    async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
+        """Stream an answer; see workers.engine.Engine."""
+        self._check(request)
+        stream = Stream(request.request_id)
+        sequence = Sequence(
+            request,
+            self._methods[request.method],
+            stream,
+            tokenizer=self._tokenizer,
+            eos=self._eos,
+            vocab=self._target.model.shape.vocab,
+            device=self._target.model.device,
+        )
+        self._scheduler.submit(sequence)
+        try:
+            while True:
+                chunk = await stream.next()
+                yield chunk
+                if chunk.finish_reason is not None:
+                    return
+        finally:
+            stream.cancelled = True
+            self._scheduler.wake()
+
+    def load(self) -> LoadReport:
+        """The present load; safe to call from any thread, never blocks on a step."""
+        running, waiting, outstanding, free = self._scheduler.counts()
+        return LoadReport(
+            replica=self._replica,
+            methods=tuple(self._methods),
+            running=running,
+            waiting=waiting,
+            outstanding_tokens=outstanding,
+            mean_batch=self._scheduler.mean_batch,
+            recent_step_seconds=self._scheduler.step_seconds,
+            free_slots=free,
+            healthy=self._scheduler.healthy and self._thread.is_alive(),
+            time=time.time(),
+        )
+
+    def set_extra_target_forwards(self, method: str, forwards: int) -> None:
+        """Make a method slower while the engine runs, by so many extra target forwards a step.
+
+        Its answers stay the same; 0 is full speed again. Raises ValueError for an unknown method
+        or a negative number.
+        """
+        if method not in self._methods:
+            raise ValueError(f"unknown method {method!r}: choose from {', '.join(self._methods)}")
+        if forwards < 0:
+            raise ValueError(f"extra_target_forwards must be 0 or more, not {forwards}")
+        self._methods[method].selector.extra_target_forwards = forwards
+
+    def close(self) -> None:
+        """Stop the stepper thread; running requests end as cancelled. May be called twice."""
+        self._scheduler.stop()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        # OpenMP's thread count belongs to the calling thread, so it is set here
+        torch.set_num_threads(self._config.threads)
+        with torch.inference_mode():
+            self._scheduler.run()
+
+    def _check(self, request: DecodeRequest) -> None:
+        if request.method not in self._methods:
+            names = ", ".join(self._methods)
+            raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
+        prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
+        if prompt >= self._capacity:
+            raise EngineRefusedError(
+                f"prompt: its {prompt} tokens leave no room in the context of {self._capacity}: "
+                "shorten it"
+            )
+        if prompt + wanted > self._capacity:
+            raise EngineRefusedError(
+                f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
+                f"{self._capacity}: ask for at most {self._capacity - prompt}"
+            )
+        vocab = self._target.model.shape.vocab
+        low, high = min(request.prompt_token_ids), max(request.prompt_token_ids)
+        if low < 0 or high >= vocab:
+            raise EngineRefusedError(
+                f"prompt_token_ids: {low if low < 0 else high} is outside the vocabulary of "
+                f"{vocab} tokens: use the bundle's tokenizer"
+            )
+
+
+def _device(name: str) -> torch.device:
+    """The device a configuration names; raises ValueError where CUDA is asked for and absent."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("engine.device: no CUDA device is visible here; use 'cpu' or 'auto'")
+    return torch.device(name)

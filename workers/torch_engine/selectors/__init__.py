@@ -1,0 +1,1 @@
+"""Selectors: which drafter and setting a step uses."""

@@ -1,0 +1,172 @@
+"""One request while it is being answered."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams
+from workers.looping import is_looping
+from workers.torch_engine.kv_pool import Lease
+from workers.torch_engine.sampling import make_rng
+from workers.torch_engine.text import Detokenizer, StopStrings
+
+if TYPE_CHECKING:
+    from workers.torch_engine.parts import Method
+    from workers.torch_engine.stream import Stream
+    from workers.torch_engine.tree import Path, Proposal
+
+_ids = itertools.count()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a sequence has cost so far; seconds of one phase are its steps' wall-clock seconds."""
+
+    target_steps: int = 0
+    decode_steps: int = 0
+    batch_sum: int = 0
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    sample_seconds: float = 0.0
+
+    def count_levels(self, proposed: int, accepted: int) -> None:
+        """Count one step's drafted and accepted levels by their position."""
+        while len(self.drafted) < proposed:
+            self.drafted.append(0)
+            self.accepted.append(0)
+        for position in range(proposed):
+            self.drafted[position] += 1
+            self.accepted[position] += position < accepted
+
+
+class Sequence:
+    """A request's tokens, KV row, generator and statistics."""
+
+    def __init__(
+        self,
+        request: DecodeRequest,
+        method: Method,
+        stream: Stream,
+        *,
+        tokenizer: Any,
+        eos: frozenset[int],
+        vocab: int,
+        device: torch.device,
+    ) -> None:
+        self.id = next(_ids)
+        self.request = request
+        self.method = method
+        self.stream = stream
+        self.vocab = vocab
+        self.tokens: list[int] = list(request.prompt_token_ids)
+        self.prompt_tokens = len(self.tokens)
+        self.rng = make_rng(request.sampling.seed, device)
+        self.tally = Tally()
+        self.lease: Lease | None = None
+        self.finished: FinishReason | None = None
+        self._eos = frozenset[int]() if request.sampling.ignore_eos else eos
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopStrings(request.sampling.stop)
+        self._submitted = time.perf_counter()
+        self._admitted = 0.0
+        self._first = 0.0
+        self._last = 0.0
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The request's sampling parameters."""
+        return self.request.sampling
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens emitted so far."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.sampling.max_tokens - self.output_tokens
+
+    @property
+    def row(self) -> Lease:
+        """The target's KV row; raises RuntimeError before admission."""
+        if self.lease is None:
+            raise RuntimeError(f"sequence {self.id} holds no KV row")
+        return self.lease
+
+    def admit(self, lease: Lease) -> None:
+        """Take a KV row; the waiting time ends."""
+        self.lease = lease
+        self._admitted = time.perf_counter()
+
+    def emit(self, proposal: Proposal, path: Path) -> None:
+        """Append a step's tokens up to the answer's end, and hand them to the consumer."""
+        emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
+        kept, text = self._cut(emitted[: self.remaining])
+        self.tokens.extend(emitted[:kept])
+        self._last = time.perf_counter()
+        self._first = self._first or self._last
+        self.tally.target_steps += 1
+        self.tally.count_levels(proposal.drafted_levels, min(len(path.nodes), kept))
+        if self.finished is None and self.remaining == 0:
+            self.finished = "length"
+        if self.finished is not None and not self._stops.hit:
+            text += self._stops.flush()
+        drafted = [position < len(path.nodes) for position in range(kept)]
+        self.stream.push(text, emitted[:kept], drafted)
+
+    def _cut(self, emitted: list[int]) -> tuple[int, str]:
+        """How many of the tokens belong to the answer, and their text."""
+        end = next((i for i, token in enumerate(emitted) if token in self._eos), None)
+        spoken = emitted if end is None else emitted[:end]
+        if not self._stops.watching:
+            text = self._detokenizer.push(spoken)
+        else:
+            text = ""
+            for position, token in enumerate(spoken):
+                text += self._stops.push(self._detokenizer.push([token]))
+                if self._stops.hit:
+                    self.finished = "stop"
+                    return position + 1, text
+        if end is not None:
+            self.finished = "stop"
+            return end + 1, text
+        return len(emitted), text
+
+    def stats(self, reason: FinishReason) -> DecodeStats:
+        """The answer's statistics as they stand."""
+        tally, end = self.tally, self._last or time.perf_counter()
+        decode = self._last - self._first
+        phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds
+        admitted = self._admitted or end
+        return DecodeStats(
+            request_id=self.request.request_id,
+            method=self.method.name,
+            temperature=self.sampling.temperature,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            context_length=len(self.tokens),
+            target_steps=tally.target_steps,
+            drafted_tokens=sum(tally.drafted),
+            accepted_tokens=sum(tally.accepted),
+            drafted_by_position=tuple(tally.drafted),
+            accepted_by_position=tuple(tally.accepted),
+            queue_seconds=max(0.0, admitted - self._submitted),
+            first_token_seconds=self._first - self._submitted if self._first else 0.0,
+            decode_seconds=decode,
+            total_seconds=max(0.0, end - self._submitted),
+            draft_seconds=tally.draft_seconds,
+            verify_seconds=tally.verify_seconds,
+            sample_seconds=tally.sample_seconds,
+            other_seconds=max(0.0, decode - phases),
+            mean_batch=tally.batch_sum / tally.decode_steps if tally.decode_steps else 1.0,
+            finish_reason=reason,
+            looping=is_looping(self.tokens[self.prompt_tokens :]),
+        )

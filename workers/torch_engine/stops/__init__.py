@@ -1,0 +1,1 @@
+"""Stops: how much to draft now."""

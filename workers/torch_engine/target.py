@@ -1,0 +1,55 @@
+"""The target model with its KV pool: one forward over every sequence's tree."""
+
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
+
+import torch
+
+from workers.torch_engine.layout import Span
+from workers.torch_engine.llama import Llama
+from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.tree import Path, Proposal
+
+
+class Target:
+    """Verifies proposals: pending committed tokens and tree nodes of all sequences in one go."""
+
+    def __init__(self, model: Llama, rows: int, capacity: int) -> None:
+        self.model = model
+        self.pool = model.make_pool(rows, capacity)
+
+    def forward(self, proposals: Seq[Proposal], captures: Collection[int] = ()) -> TargetOutput:
+        """Logits at every root and node; sets each proposal's `row`. Commits nothing.
+
+        proposals must be in ascending order of their sequences' rows.
+        """
+        spans = [_span(proposal) for proposal in proposals]
+        layout = self.model.lay_out(spans, self.pool)
+        logits, hidden = self.model.forward(layout, self.pool, captures)
+        if self.model.device.type == "cuda":
+            # kernels run behind Python: wait, so that the seconds are booked where they belong
+            torch.cuda.synchronize(self.model.device)
+        output = TargetOutput(logits, hidden, starts={}, pending={})
+        start = 0
+        for proposal, span, row in zip(proposals, spans, layout.logit_starts, strict=True):
+            proposal.row = row
+            output.starts[proposal.sequence.id] = start
+            output.pending[proposal.sequence.id] = len(span.tokens) - len(proposal)
+            start += len(span.tokens)
+        return output
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
+        """Keep the keys of the pending tokens and the accepted nodes."""
+        pending = output.pending[proposal.sequence.id]
+        kept = [*range(pending), *(pending + node for node in path.nodes)]
+        self.pool.commit(proposal.sequence.row, kept)
+
+
+def _span(proposal: Proposal) -> Span:
+    lease, tokens = proposal.sequence.row, proposal.sequence.tokens
+    pending = tokens[lease.length :]
+    span = Span(lease, pending + proposal.tokens, logits_from=len(pending) - 1)
+    if not proposal.is_chain:
+        root = len(pending) - 1
+        span.parents = [*range(-1, root), *(root + 1 + parent for parent in proposal.parents)]
+    return span

@@ -1,0 +1,77 @@
+"""Text from tokens as they come: whole characters only, and nothing of a stop string."""
+
+from collections.abc import Sequence
+from typing import Any
+
+BROKEN = "\ufffd"
+"""What decoders put for bytes that are not (yet) a character."""
+
+
+CONTEXT = 4
+"""Tokens decoded again before new ones."""
+
+
+class Detokenizer:
+    """Turns a growing list of tokens into text, holding back a character until it is whole.
+
+    Decodes only the tokens since the last clean cut, after a few before it: some tokenizers
+    treat the first token of a text differently.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._backend = tokenizer.backend_tokenizer
+        self._context: list[int] = []
+        self._before = 0
+        self._pending: list[int] = []
+        self._given = 0
+
+    def push(self, tokens: Sequence[int]) -> str:
+        """The characters these tokens complete; may be empty."""
+        self._pending.extend(tokens)
+        text = self._backend.decode(self._context + self._pending)[self._before :]
+        if text.endswith(BROKEN):
+            fresh, self._given = text[self._given : -1], len(text) - 1
+            return fresh
+        fresh = text[self._given :]
+        self._context = (self._context + self._pending)[-CONTEXT:]
+        self._before = len(self._backend.decode(self._context))
+        self._pending, self._given = [], 0
+        return fresh
+
+
+class StopStrings:
+    """Withholds text while it may be the start of a stop string."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """The text that is safe to emit; sets `hit` and drops the rest at a stop string."""
+        if not self._stops:
+            return text
+        text = self._held + text
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self.hit, self._held = True, ""
+            return text[: min(found)]
+        keep = max(_overlap(text, stop) for stop in self._stops)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """What was withheld, once the answer has ended without a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    @property
+    def watching(self) -> bool:
+        """Whether there is any stop string."""
+        return bool(self._stops)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    longest = min(len(stop) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

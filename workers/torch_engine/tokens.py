@@ -1,0 +1,24 @@
+"""The tokens that end an answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+TURN_END = "<|end|>"
+
+
+def end_tokens(target: Path, tokenizer: Any) -> frozenset[int]:
+    """End-of-answer ids: of generation_config.json, else config.json; of the tokenizer; and
+    `<|end|>` where the tokenizer has it."""
+    ids: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        file = target / name
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        eos = found.get("eos_token_id")
+        if eos is not None:
+            ids.update(eos if isinstance(eos, list) else [eos])
+            break
+    if tokenizer.eos_token_id is not None:
+        ids.add(tokenizer.eos_token_id)
+    end = tokenizer.get_vocab().get(TURN_END)
+    return frozenset(ids if end is None else ids | {end})

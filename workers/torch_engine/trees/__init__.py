@@ -1,0 +1,1 @@
+"""Trees: which shape a model's drafts take."""

@@ -1,0 +1,1 @@
+"""Verifiers: what is kept of a proposal."""

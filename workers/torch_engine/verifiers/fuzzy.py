@@ -1,0 +1,89 @@
+"""Fuzzy speculative decoding: near enough is good enough (FSD, arXiv 2502.20704). Lossy."""
+
+import math
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.registry import register
+from workers.torch_engine.sampling import draw, warp
+from workers.torch_engine.tree import Path, Proposal
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p || q) in nats of rows of log probabilities [n, vocab]."""
+    return (p.exp() * (p - q)).sum(-1)
+
+
+def js(p: Tensor, q: Tensor) -> Tensor:
+    """The textbook Jensen-Shannon divergence in nats, at most ln 2: half KL(p || m) plus half
+    KL(q || m) with m = (p + q) / 2, of rows of log probabilities [n, vocab]."""
+    m = torch.logaddexp(p, q) - math.log(2.0)
+    return 0.5 * (kl(p, m) + kl(q, m))
+
+
+def tv(p: Tensor, q: Tensor) -> Tensor:
+    """Total variation, at most 1, of rows of log probabilities [n, vocab]."""
+    return 0.5 * (p.exp() - q.exp()).abs().sum(-1)
+
+
+DIVERGENCES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], float]] = {
+    "js": (js, math.log(2.0)),
+    "kl_qp": (lambda p, q: kl(q, p), math.inf),
+    "kl_pq": (kl, math.inf),
+    "tv": (tv, 1.0),
+}
+"""Each divergence and its greatest possible value."""
+
+
+@register("verifier", "fuzzy")
+class Fuzzy:
+    """Accept a position while the divergence of p and q is at most `threshold`, whatever the token.
+
+    Divergences are taken between softmaxes of raw logits. At the first failure, and as the bonus,
+    a token of p itself is emitted, not of the residual: p under the request's temperature, top-k
+    and top-p, its argmax at temperature 0.
+    """
+
+    needs_distribution = True
+
+    def __init__(
+        self,
+        _context: Context,
+        *,
+        divergence: str = "js",
+        threshold: float = 0.4,
+    ) -> None:
+        if divergence not in DIVERGENCES:
+            names = ", ".join(DIVERGENCES)
+            raise ValueError(f"verifier 'fuzzy': divergence is one of {names}, not {divergence!r}")
+        self._divergence, greatest = DIVERGENCES[divergence]
+        if not 0.0 <= threshold <= greatest:
+            raise ValueError(
+                f"verifier 'fuzzy': {divergence} lies between 0 and {greatest:.3f}, so a threshold "
+                f"of {threshold} decides nothing"
+            )
+        self._threshold = threshold
+
+    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+        """One path per proposal; raises ValueError for trees that are not chains."""
+        return [self._verify(proposal, output) for proposal in proposals]
+
+    def _verify(self, proposal: Proposal, output: TargetOutput) -> Path:
+        sequence, kept = proposal.sequence, 0
+        if not proposal.is_chain:
+            raise ValueError("verifier 'fuzzy' takes chains only")
+        if len(proposal):
+            drafted = torch.stack([row for row in proposal.logits if row is not None])
+            rows = output.logits[proposal.row : proposal.row + len(proposal)]
+            distance = self._divergence(rows.log_softmax(-1), drafted.log_softmax(-1))
+            near = (distance <= self._threshold).tolist()
+            kept = near.index(False) if False in near else len(near)
+        last = proposal.row + kept
+        if sequence.sampling.temperature == 0.0:
+            return Path(tuple(range(kept)), output.best[last])
+        p = warp(output.logits[last : last + 1], sequence.sampling)[0]
+        return Path(tuple(range(kept)), draw(p, sequence.rng))
