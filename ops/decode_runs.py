@@ -13,7 +13,7 @@ from ops.decoding import EncodedPrompt, decode, encode, engine_of
 from ops.huggingface import HuggingFace
 from ops.measuring import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.prompts import Prompt
-from ops.settings import Setup
+from ops.settings import Setup, device_of
 from schemas import SamplingParams
 from workers.bundle import load_bundle
 from workers.engine import Engine
@@ -51,7 +51,7 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
     engine_config = plan.setup.engine
     longest = engine_config.max_context - plan.max_tokens
     encoded, skipped = encode(bundle, plan.prompts, longest)
-    hf = HuggingFace(bundle, engine_config.dtype, engine_config.threads, engine_config.device)
+    hf = HuggingFace(bundle, engine_config.dtype, engine_config.threads, device_of(engine_config))
     measured = Measured(hf.settings(), skipped)
     names = [*plan.setup.names, *(HF + mode for mode in hf.modes)]
     task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))

@@ -28,7 +28,7 @@ class HuggingFace:
     def __init__(self, bundle: Bundle, dtype: str, threads: int, device: str) -> None:
         torch.set_num_threads(threads)
         precision = getattr(torch, dtype)
-        self.device = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = device
         self._target = self._load(bundle, "target", precision)
         self._draft = self._load(bundle, "draft", precision) if bundle.has("draft") else None
         if self._draft is not None:

@@ -7,8 +7,10 @@ import yaml
 from pydantic import ValidationError
 
 from ops.boundary import InputError, describe
+from ops.machine import machine_name
 from router.speedup import BASELINE
-from schemas import AppConfig, EngineConfig, MethodSpec
+from schemas import AppConfig, EngineConfig, MeasuredUnder, MethodSpec
+from workers.bundle import Bundle
 from workers.methods import get_method
 
 
@@ -65,6 +67,26 @@ def with_baseline(setup: Setup) -> Setup:
     if BASELINE in setup.names:
         return setup
     return Setup(setup.bundle, (get_method(BASELINE), *setup.methods), setup.engine)
+
+
+def measured_under(setup: Setup, bundle: Bundle) -> MeasuredUnder:
+    """The conditions that a profile carries and that a later one has to share."""
+    return MeasuredUnder(
+        machine=machine_name(),
+        device=device_of(setup.engine),
+        dtype=setup.engine.dtype,
+        threads=setup.engine.threads,
+        bundle=f"{bundle.name}@{bundle.content_hash}",
+    )
+
+
+def device_of(engine: EngineConfig) -> str:
+    """`cpu` or `cuda`, also where the configuration leaves it to the machine."""
+    if engine.device != "auto":
+        return engine.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def names(methods: str, flag: str = "--methods") -> list[str]:

@@ -1,0 +1,35 @@
+"""`specadapt export-encoder`: the sentence encoder as an ONNX graph; part of installing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.flags import Json
+from ops.output import emit
+
+
+def export_encoder(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="[default: $SPECADAPT_ENCODER, else the cache]"),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", help="folder or hub name of the weights  [default: the packaged ones]"
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Export all-MiniLM-L6-v2 to quantised ONNX; does nothing where it is there already.
+
+    Example: `specadapt export-encoder`
+    """
+    from router.embed import encoder_dir
+    from router.encoder_export import export_encoder as export
+
+    folder = out or encoder_dir()
+    info = export(folder, source)
+    figures = {"path": str(folder), **info.model_dump(mode="json")}
+    emit(figures, lambda: [f"{info.name} ({info.dimension} dimensions) is at {folder}"], json)

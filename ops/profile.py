@@ -1,0 +1,57 @@
+"""`specadapt profile`: every prompt under every method, and the step times of this machine."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops import flags
+from ops.output import emit, progress, table
+
+
+def profile(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the profile's folder")],
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Measure every prompt x method (naive always among them) under the settings that serve.
+
+    Rows are added as they come; the same command again goes on where the last one stopped.
+
+    Example: `specadapt profile --out runs/profile --limit 600`
+    """
+    from ops.profile_runs import ProfilePlan, run_profile
+    from ops.prompts import select
+    from ops.settings import load_config, resolve, with_baseline
+    from router.speedup import harmonic_mean
+
+    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
+    chosen = select(prompts, ids, limit, seed)
+    plan = ProfilePlan(setup, chosen, max_tokens, temperature, seed)
+    with progress() as bar:
+        measured = asyncio.run(run_profile(plan, out, bar))
+    paired = measured.paired()
+    figures = {
+        "rows": len(measured.rows),
+        "methods": list(measured.meta.methods),
+        "harmonic_mean_speedup": {
+            name: harmonic_mean(paired.speedups[:, column])
+            for column, name in enumerate(paired.methods)
+        },
+        "prompts": len(paired.prompt_ids),
+        "settings": measured.meta.model_dump(mode="json"),
+    }
+    rows = [[name, value] for name, value in figures["harmonic_mean_speedup"].items()]
+    title = f"{figures['rows']} rows, {figures['prompts']} prompts count for speed"
+    emit(figures, lambda: [table(title, ["method", "speedup over naive"], rows)], json)

@@ -1,0 +1,173 @@
+"""The measuring behind `specadapt profile`: answers one by one, then the step-time grid."""
+
+import asyncio
+import hashlib
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import Progress
+
+from ops.decoding import Answer, EncodedPrompt, decode, encode, engine_of
+from ops.machine import describe_machine
+from ops.profile_store import ProfileStore
+from ops.prompts import Prompt
+from ops.settings import Setup, measured_under
+from router.profile import Profile, ProfileMeta, ProfileRow, StepRow
+from schemas import MeasuredUnder, SamplingParams
+from workers.bundle import load_bundle
+from workers.engine import Engine
+
+STEP_BATCHES = (1, 2, 4, 8)
+STEP_CONTEXTS = (128, 512, 1024)
+STEP_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """What is profiled, and under which settings."""
+
+    setup: Setup
+    prompts: Sequence[Prompt]
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
+    """Measure what the folder does not hold yet; returns all that it holds then.
+
+    Raises InputError where the folder's profile was taken under other settings.
+    """
+    bundle = load_bundle(plan.setup.bundle)
+    engine_config = plan.setup.engine
+    encoded, _ = encode(bundle, plan.prompts, engine_config.max_context - plan.max_tokens)
+    store = ProfileStore(out, _meta(plan, measured_under(plan.setup, bundle)))
+    with engine_of(plan.setup, bundle, "profile") as engine:
+        for name in plan.setup.names:
+            await decode(engine, f"warm-up-{name}", name, encoded[0].token_ids, _sampling(plan, 8))
+        done = store.answered(plan.temperature)
+        todo = [item for item in encoded if item.prompt.id not in done]
+        task = bar.add_task("prompts", total=len(todo))
+        for item in todo:
+            store.add_answers(item.prompt, await _all_methods(plan, engine, item))
+            bar.advance(task)
+        if not store.has_steps():
+            cells = _cells(plan.setup)
+            task = bar.add_task("step times", total=len(cells))
+            steps = []
+            for cell in cells:
+                steps.append(await _step_time(plan, engine, encoded, *cell))
+                bar.advance(task)
+            store.add_steps(steps)
+    return Profile.load(out)
+
+
+async def _all_methods(plan: ProfilePlan, engine: Engine, item: EncodedPrompt) -> list[ProfileRow]:
+    """One prompt under every method, in an order of its own."""
+    order = random.Random(f"{plan.seed} {item.prompt.id}")
+    rows = []
+    for name in order.sample(plan.setup.names, len(plan.setup.names)):
+        request_id = f"{item.prompt.id}-{name}"
+        answer = await decode(
+            engine, request_id, name, item.token_ids, _sampling(plan, plan.max_tokens)
+        )
+        rows.append(_row(item.prompt.id, name, plan.temperature, answer))
+    return rows
+
+
+def _row(prompt_id: str, method: str, temperature: float, answer: Answer) -> ProfileRow:
+    stats = answer.stats
+    return ProfileRow(
+        prompt_id=prompt_id,
+        method=method,
+        temperature=temperature,
+        prompt_tokens=stats.prompt_tokens,
+        output_tokens=stats.output_tokens,
+        target_steps=stats.target_steps,
+        seconds=answer.seconds,
+        prefill_seconds=stats.first_token_seconds,
+        decode_seconds=stats.decode_seconds,
+        looping=stats.looping,
+        answer=hashlib.sha256(repr(answer.token_ids).encode()).hexdigest()[:12],
+    )
+
+
+def _cells(setup: Setup) -> list[tuple[str, int, int]]:
+    """Method, batch, context of every cell that the engine's limits admit."""
+    return [
+        (name, batch, context)
+        for name in setup.names
+        for batch in STEP_BATCHES
+        for context in STEP_CONTEXTS
+        if batch <= setup.engine.max_batch
+        and context + STEP_TOKENS <= setup.engine.max_context
+        and batch * (context + STEP_TOKENS) <= setup.engine.kv_slots
+    ]
+
+
+async def _step_time(
+    plan: ProfilePlan,
+    engine: Engine,
+    encoded: Sequence[EncodedPrompt],
+    method: str,
+    batch: int,
+    context: int,
+) -> StepRow:
+    """Seconds per step with `batch` requests in flight whose contexts pass through `context`.
+
+    Prompts are real ones laid end to end, so that drafters see text. The row carries the batch
+    that came about: requests end at different times.
+    """
+    order = random.Random(f"{plan.seed} {method} {batch} {context}")
+    sampling = SamplingParams(
+        temperature=plan.temperature, seed=plan.seed, max_tokens=STEP_TOKENS, ignore_eos=True
+    )
+    length = max(8, context - STEP_TOKENS // 2)
+    answers = await asyncio.gather(
+        *(
+            decode(engine, f"step-{method}-{batch}-{context}-{i}", method, ids, sampling)
+            for i, ids in enumerate(_laid_end_to_end(encoded, length, order, batch))
+        )
+    )
+    steps = sum(a.stats.target_steps - 1 for a in answers)
+    seconds = sum(a.stats.decode_seconds for a in answers)
+    return StepRow(
+        method=method,
+        batch=max(1, round(statistics.fmean(a.stats.mean_batch for a in answers))),
+        context=context,
+        seconds=seconds / max(1, steps),
+        count=max(1, steps),
+    )
+
+
+def _laid_end_to_end(
+    encoded: Sequence[EncodedPrompt], length: int, order: random.Random, count: int
+) -> list[tuple[int, ...]]:
+    """`count` prompts of exactly `length` tokens."""
+    result = []
+    for _ in range(count):
+        ids: list[int] = []
+        while len(ids) < length:
+            ids.extend(order.choice(encoded).token_ids)
+        result.append(tuple(ids[:length]))
+    return result
+
+
+def _meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
+    specs = plan.setup.methods
+    return ProfileMeta(
+        measured_under=under,
+        methods=tuple(spec.name for spec in specs),
+        settings_hashes={spec.name: spec.settings_hash() for spec in specs},
+        lossless={spec.name: spec.lossless for spec in specs},
+        max_tokens=plan.max_tokens,
+        seed=plan.seed,
+        provenance=describe_machine(),
+    )
+
+
+def _sampling(plan: ProfilePlan, max_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=plan.temperature, seed=plan.seed, max_tokens=max_tokens)
