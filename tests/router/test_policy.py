@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from routing_world import METHODS, make_profile
 
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
-from tests.router.conftest import METHODS, make_profile
 
 CONFIG = RouterConfig()
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
@@ -118,8 +118,9 @@ def test_a_conversation_stays_unless_another_is_clearly_better(table: RoutingTab
 
 
 def test_lossy_methods_need_to_be_admitted() -> None:
+    from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, STEP
+
     from router.assign import build_table
-    from tests.router.conftest import ACCEPTANCE, CENTROIDS, ENCODER, STEP
 
     ACCEPTANCE["fuzzy"], STEP["fuzzy"] = (6.0, 6.0), 0.011
     try:
@@ -166,8 +167,9 @@ def test_propensities_are_the_shares_they_claim(table: RoutingTable) -> None:
 def test_a_decision_is_always_admissible(
     cluster: int, healthy: frozenset[str], running: int, waiting: int, temperature: float, seed: int
 ) -> None:
+    from routing_world import CENTROIDS, ENCODER
+
     from router.assign import build_table
-    from tests.router.conftest import CENTROIDS, ENCODER
 
     made = build_table(*make_profile(), CENTROIDS, ENCODER)
     features = Features(prompt_tokens=9, max_tokens=16, temperature=temperature)

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 from router.assign import AssignError, assign_speedups, build_table, read_speedups
 from router.profile import ProfileError
-from tests.router.conftest import CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 PAPER = Path(__file__).parent / "data" / "specadapt_table3.csv"
 

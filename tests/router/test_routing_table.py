@@ -3,10 +3,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from routing_world import ENCODER
 
 from router.table import RoutingTableError, load_table, merge_counts, restrict, save_table
 from schemas import RoutingTable
-from tests.router.conftest import ENCODER
 
 
 def test_a_table_survives_the_disk(table: RoutingTable, tmp_path: Path) -> None:
@@ -22,13 +22,13 @@ def test_a_table_survives_the_disk(table: RoutingTable, tmp_path: Path) -> None:
 def test_another_encoder_is_refused_with_both_named(table: RoutingTable, tmp_path: Path) -> None:
     save_table(table, tmp_path)
     other = ENCODER.model_copy(update={"sha256": "f" * 64})
-    with pytest.raises(RoutingTableError, match="000000000000.*ffffffffffff"):
+    with pytest.raises(RoutingTableError, match=r"000000000000.*ffffffffffff"):
         load_table(tmp_path, other)
 
 
 def test_other_settings_are_refused(table: RoutingTable, tmp_path: Path) -> None:
     save_table(table, tmp_path)
-    with pytest.raises(RoutingTableError, match="ngram.*hash-ngram.*changed"):
+    with pytest.raises(RoutingTableError, match=r"ngram.*hash-ngram.*changed"):
         load_table(tmp_path, settings_hashes={"ngram": "changed", "unrelated": "x"})
 
 

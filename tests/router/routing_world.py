@@ -1,0 +1,67 @@
+"""A small made-up world: three methods whose speed is known, on prompts in two clusters."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.profile import Profile, ProfileMeta, ProfileRow, Prompt, StepRow
+from schemas import EncoderInfo, MeasuredUnder
+
+METHODS = ("naive", "draft", "ngram")
+ENCODER = EncoderInfo(name="made-up", dimension=4, sha256="0" * 64)
+UNDER = MeasuredUnder(machine="m", device="cpu", dtype="float32", threads=1, bundle="demo:1")
+CENTROIDS = np.eye(4)[:2]
+
+ACCEPTANCE = {"naive": (1.0, 1.0), "draft": (2.5, 2.5), "ngram": (1.2, 5.0)}
+"""Tokens per decode step by cluster: n-gram is the best on the second one only."""
+
+STEP = {"naive": 0.010, "draft": 0.015, "ngram": 0.011}
+
+
+def answer_seconds(method: str, cluster: int, tokens: int = 61) -> tuple[float, int]:
+    """Decode seconds and target steps (prefill included) of an answer in the made-up world."""
+    steps = round((tokens - 1) / ACCEPTANCE[method][cluster])
+    return steps * STEP[method], steps + 1
+
+
+def make_profile(
+    name: str = "fit", per_cluster: int = 10, methods: Sequence[str] = METHODS, noise: float = 0.0
+) -> tuple[Profile, NDArray[np.float32]]:
+    rng = np.random.default_rng(len(name))
+    prompts, rows, vectors = [], [], []
+    for i in range(2 * per_cluster):
+        cluster = i % 2
+        prompts.append(
+            Prompt(id=f"{name}-{i}", domain=("talk", "edit")[cluster], text=f"{name} prompt {i}")
+        )
+        vectors.append(np.eye(4)[cluster])
+        for method in methods:
+            decode, steps = answer_seconds(method, cluster)
+            decode *= float(np.exp(noise * rng.standard_normal()))
+            rows.append(
+                ProfileRow(
+                    prompt_id=f"{name}-{i}",
+                    method=method,
+                    prompt_tokens=20,
+                    output_tokens=61,
+                    target_steps=steps,
+                    seconds=0.02 + decode,
+                    prefill_seconds=0.02,
+                    decode_seconds=decode,
+                )
+            )
+    grid = [
+        StepRow(method=m, batch=b, context=c, seconds=STEP[m] * (0.7 + 0.3 * b), count=50)
+        for m in methods
+        for b in (1, 4, 8)
+        for c in (64, 512)
+    ]
+    meta = ProfileMeta(
+        measured_under=UNDER,
+        methods=tuple(methods),
+        settings_hashes={m: f"hash-{m}" for m in methods},
+        lossless={m: m != "fuzzy" for m in methods},
+        max_tokens=128,
+    )
+    return Profile(meta, tuple(prompts), tuple(rows), tuple(grid)), np.asarray(vectors, np.float32)
