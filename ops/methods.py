@@ -3,17 +3,8 @@
 from ops.flags import Json
 from ops.output import emit, table
 
-FIELDS = (
-    "name",
-    "engine",
-    "selector",
-    "drafter",
-    "tree",
-    "stop",
-    "verifier",
-    "lossless",
-    "source",
-)
+PARTS = ("engine", "selector", "drafter", "tree", "stop", "verifier")
+FIELDS = ("name", *PARTS, "lossless", "source")
 
 
 def methods(json: Json = None) -> None:
@@ -24,5 +15,9 @@ def methods(json: Json = None) -> None:
     from workers.methods import METHODS
 
     figures = [spec.model_dump(mode="json", include=set(FIELDS)) for spec in METHODS.values()]
-    rows = [[row[field] for field in FIELDS] for row in figures]
-    emit(figures, lambda: [table("Methods", FIELDS, rows)], json)
+    rows = [
+        [row["name"], " · ".join(row[part] for part in PARTS), row["lossless"], row["source"]]
+        for row in figures
+    ]
+    columns = ["name", " · ".join(PARTS), "lossless", "source"]
+    emit(figures, lambda: [table("Methods", columns, rows)], json)

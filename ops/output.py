@@ -20,7 +20,9 @@ from rich.table import Table
 STANDARD_OUTPUT = Path("-")
 
 
-def emit(figures: object, tables: Callable[[], Iterable[Table | str]], json_path: Path | None):
+def emit(
+    figures: object, tables: Callable[[], Iterable[Table | str]], json_path: Path | None
+) -> None:
     """Print the tables, and write the same figures as JSON where `--json` asks for it.
 
     With `--json -` the JSON is all that goes to standard output.
@@ -36,11 +38,12 @@ def emit(figures: object, tables: Callable[[], Iterable[Table | str]], json_path
         console.print(table)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table whose first column is a name and whose others are figures."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A table with its figures to the right and its text to the left."""
     result = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
-        result.add_column(column, justify="left" if index == 0 else "right")
+        figures = any(isinstance(row[index], int | float) for row in rows)
+        result.add_column(column, justify="right" if figures else "left", overflow="fold")
     for row in rows:
         result.add_row(*(cell(value) for value in row))
     return result
@@ -50,6 +53,8 @@ def cell(value: Any) -> str:
     """A figure as people read it: three significant decimals, a dash where there is none."""
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return str(value)

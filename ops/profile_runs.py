@@ -102,9 +102,7 @@ def _cells(setup: Setup) -> list[tuple[str, int, int]]:
         for name in setup.names
         for batch in STEP_BATCHES
         for context in STEP_CONTEXTS
-        if batch <= setup.engine.max_batch
-        and context + STEP_TOKENS <= setup.engine.max_context
-        and batch * (context + STEP_TOKENS) <= setup.engine.kv_slots
+        if batch <= setup.engine.max_batch and context + STEP_TOKENS <= setup.engine.max_context
     ]
 
 
