@@ -1,0 +1,185 @@
+"""A Llama for training, saved in exactly the layout transformers and vLLM load."""
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import LlamaConfig
+
+
+def llama_config(
+    *,
+    hidden: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    ffn: int,
+    vocab: int,
+    context: int = 2048,
+) -> LlamaConfig:
+    """A tied-embedding Llama; ids 0, 1, 2 are padding, begin, end as in the tokenizer."""
+    return LlamaConfig(
+        architectures=["LlamaForCausalLM"],
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=hidden // heads,
+        intermediate_size=ffn,
+        vocab_size=vocab,
+        max_position_embeddings=context,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        dtype="bfloat16",
+    )
+
+
+class Attention(nn.Module):
+    def __init__(self, c: LlamaConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.dim = (
+            c.num_attention_heads,
+            c.num_key_value_heads,
+            c.head_dim,
+        )
+        self.q_proj = nn.Linear(c.hidden_size, self.heads * self.dim, bias=False)
+        self.k_proj = nn.Linear(c.hidden_size, self.kv_heads * self.dim, bias=False)
+        self.v_proj = nn.Linear(c.hidden_size, self.kv_heads * self.dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.dim, c.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        b, t, _ = x.shape
+        q = self.q_proj(x).view(b, t, self.heads, self.dim).transpose(1, 2)
+        k = self.k_proj(x).view(b, t, self.kv_heads, self.dim).transpose(1, 2)
+        v = self.v_proj(x).view(b, t, self.kv_heads, self.dim).transpose(1, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = causal_attention(q, k, v)
+        return self.o_proj(y.transpose(1, 2).reshape(b, t, -1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, c: LlamaConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, c: LlamaConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(c)
+        self.mlp = Mlp(c)
+        self.input_layernorm = nn.RMSNorm(c.hidden_size, eps=c.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, eps=c.rms_norm_eps)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Llama(nn.Module):
+    """Parameter names are transformers' own below the prefix `model.`; embeddings are tied."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        cos, sin = rotary(config)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        depth_scale = (2 * self.config.num_hidden_layers) ** -0.5
+        for name, p in self.named_parameters():
+            if p.ndim == 2:
+                scale = depth_scale if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+                nn.init.normal_(
+                    p, std=0.02 * scale if "embed" in name else p.shape[1] ** -0.5 * 0.5 * scale
+                )
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """Final hidden states after the last norm. ids: int64 [b, t] -> [b, t, hidden]."""
+        t = ids.shape[1]
+        x = self.embed_tokens(ids)
+        cos, sin = self.cos[:t], self.sin[:t]
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.norm(x)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits [b, t, vocab]."""
+        return F.linear(self.hidden(ids), self.embed_tokens.weight)
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors in bfloat16, loadable by transformers and vLLM."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config.save_pretrained(folder)
+        weights = {
+            f"model.{k}": v.detach().to("cpu", torch.bfloat16).contiguous()
+            for k, v in self.state_dict().items()
+        }
+        save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+    @classmethod
+    def load(cls, folder: Path) -> "Llama":
+        """The inverse of `save`, in float32."""
+        model = cls(LlamaConfig.from_pretrained(folder))
+        weights = load_file(str(folder / "model.safetensors"))
+        model.load_state_dict({k.removeprefix("model."): v.float() for k, v in weights.items()})
+        return model
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, block: int = 256) -> Tensor:
+    """Causal attention; q [b, h, t, d], k and v [b, h_kv, t, d] -> [b, h, t, d].
+
+    On the CPU torch's fused kernel trains at a third of the speed of plain batched products at
+    these lengths (measured: 64 against 22 ms a layer for 4,096 tokens in rows of 256, bfloat16), so
+    there the queries go in blocks, each seeing only the keys up to its own end.
+    """
+    if q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    b, h, t, d = q.shape
+    group = h // k.shape[1]
+    q = q.reshape(b, k.shape[1], group, t, d)
+    k, v = k.unsqueeze(2), v.unsqueeze(2)
+    out = []
+    for start in range(0, t, block):
+        end = min(start + block, t)
+        rows = q[..., start:end, :].reshape(b * k.shape[1], group * (end - start), d)
+        keys = k[..., :end, :].reshape(b * k.shape[1], end, d)
+        values = v[..., :end, :].reshape(b * k.shape[1], end, d)
+        mask = torch.full((end - start, end), float("-inf"), dtype=q.dtype).triu(start + 1)
+        mask = mask.repeat(group, 1).expand(rows.shape[0], -1, -1)
+        scores = torch.baddbmm(mask, rows, keys.transpose(1, 2), alpha=d**-0.5)
+        y = scores.softmax(-1) @ values
+        out.append(y.view(b, h, end - start, d))
+    return torch.cat(out, dim=2)
+
+
+def rotary(c: LlamaConfig) -> tuple[Tensor, Tensor]:
+    """cos and sin [context, head_dim], halves repeated as in transformers' Llama."""
+    theta = c.rope_parameters["rope_theta"]
+    inverse = theta ** (-torch.arange(0, c.head_dim, 2, dtype=torch.float32) / c.head_dim)
+    angle = torch.arange(c.max_position_embeddings, dtype=torch.float32)[:, None] * inverse
+    angle = torch.cat((angle, angle), dim=-1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding on [b, heads, t, head_dim] (arXiv 2104.09864)."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return (x * cos + turned * sin).to(x.dtype)
