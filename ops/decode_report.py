@@ -19,6 +19,16 @@ from ops.output import table
 from ops.prompts import fingerprint
 from router.speedup import BASELINE, MIN_TOKENS
 
+COLUMNS = {
+    "tokens_per_s": "tok/s",
+    "speedup_vs_naive": "×naive",
+    "speedup_vs_hf": "×HF",
+    "mat": "MAT",
+    "match_rate": "match",
+    "loop_rate": "loops",
+    "prompts": "prompts",
+}
+
 
 def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
     """What `--json` holds."""
@@ -36,16 +46,15 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
 def tables_of(figures: dict[str, Any]) -> Iterable[Table | str]:
     """What people read: a line per method, a line per domain, and every divergence's gap."""
     methods = figures["methods"]
-    columns = ["tokens_per_s", "speedup_vs_naive", "speedup_vs_hf", "mat", "match_rate"]
-    columns += ["loop_rate", "prompts"]
+    columns = dict(COLUMNS)
     if figures["settings"]["concurrency"] > 1:
-        columns.append("throughput_tokens_per_s")
+        columns["throughput_tokens_per_s"] = "all/s"
     rows = [[name, *(m[c] for c in columns)] for name, m in methods.items()]
     rows += [
-        [f"Hugging Face {mode}", hf["tokens_per_s"], *[None] * (len(columns) - 1)]
+        [f"HF {mode}", hf["tokens_per_s"], *[None] * (len(columns) - 1)]
         for mode, hf in figures["hf"].items()
     ]
-    yield table("Decoding", ["method", *columns], rows)
+    yield table("Decoding, beside Hugging Face (HF)", ["method", *columns.values()], rows)
     domains = sorted({domain for m in methods.values() for domain in m["by_domain"]})
     yield table(
         "Speedup over naive, by domain",

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from ops.boundary import InputError
 from ops.prompts import Prompt
@@ -75,6 +76,15 @@ async def decode(
     return Answer("".join(text), tuple(token_ids), seconds, first or seconds, stats)
 
 
+def quiet_tokenizer(bundle: Bundle) -> Any:
+    """The family's tokenizer; transformers keeps its advice and bars off standard error."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return bundle.tokenizer()
+
+
 @dataclass(frozen=True)
 class EncodedPrompt:
     """A prompt and the token ids that every decoder is given for it."""
@@ -90,7 +100,7 @@ def encode(
 
     `longest` is in tokens. Raises InputError where none is left.
     """
-    tokenizer = bundle.tokenizer()
+    tokenizer = quiet_tokenizer(bundle)
     encoded = [
         EncodedPrompt(p, tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)))
         for p in prompts

@@ -26,7 +26,7 @@ def generate(
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """
-    from ops.decoding import decode, engine_of
+    from ops.decoding import decode, engine_of, quiet_tokenizer
     from ops.prompts import parse
     from ops.settings import load_config, resolve
     from schemas import DecodeChunk, SamplingParams
@@ -36,7 +36,7 @@ def generate(
     setup = resolve(load_config(config), bundle, method, dtype, threads)
     family = load_bundle(setup.bundle)
     messages = parse({"prompt": prompt}).messages
-    token_ids = encode_chat(family.tokenizer(), messages, add_generation_prompt=True)
+    token_ids = encode_chat(quiet_tokenizer(family), messages, add_generation_prompt=True)
     sampling = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
 
     def show(chunk: DecodeChunk) -> None:

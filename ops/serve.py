@@ -9,7 +9,6 @@ def serve(config: Config = None, bundle: Bundle = None) -> None:
     Example: `specadapt serve --config my.yaml`
     """
     from deployments.run import serve_forever
-
     from ops.settings import load_config, resolve
 
     settings = load_config(config)

@@ -82,7 +82,7 @@ def test_taking_is_equal_per_domain_and_a_prefix_of_taking_more(counts, limit, s
     assert all(n >= min(counts[d], fullest - 1) for d, n in per_domain.items())
 
 
-def test_the_seed_decides_which(tmp_path):
+def test_the_seed_decides_which():
     prompts = of_domains(a=30, b=30)
     assert take(prompts, 10, 1) != take(prompts, 10, 2)
     assert fingerprint(take(prompts, 10, 1)) != fingerprint(take(prompts, 10, 2))

@@ -1,0 +1,74 @@
+"""`generate` and `bench decode` on a tiny bundle: the real engine, the real transformers."""
+
+import pytest
+
+
+@pytest.fixture
+def small(tiny_bundle):
+    return ["--bundle", tiny_bundle.path, "--dtype", "float32", "--max-tokens", 12]
+
+
+def test_generate_streams_text_and_returns_its_stats(specadapt, small):
+    arguments = ["generate", "--method", "naive", "--prompt", "Hello", *small]
+    figures = specadapt.json(*arguments)
+    assert figures["stats"]["method"] == "naive"
+    assert 1 <= figures["stats"]["output_tokens"] <= 12
+    shown = specadapt(*arguments).stdout
+    assert shown.startswith(figures["text"][:10])
+    assert "target_steps" in shown
+
+
+def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, prompts_file):
+    figures = specadapt.json(
+        *["bench", "decode", "--methods", "draft_verify,ngram", "--prompts", prompts_file],
+        *["--limit", 4, "--repeats", 2, *small],
+    )
+    assert list(figures["methods"]) == ["naive", "draft_verify", "ngram"]
+    assert set(figures["hf"]) == {"plain", "assisted", "prompt_lookup"}
+    assert all(mode["tokens_per_s"] > 0 for mode in figures["hf"].values())
+    naive = figures["methods"]["naive"]
+    assert naive["speedup_vs_naive"] == pytest.approx(1.0)
+    assert naive["mat"] == pytest.approx(1.0)
+    for name, method in figures["methods"].items():
+        assert method["match_rate"] == 1.0, (name, method["divergences"])
+        assert method["speedup_vs_hf"] > 0
+        assert set(method["by_domain"]) == {"edit", "math"}
+        assert method["by_domain"]["math"].keys() >= {
+            "tokens_per_s",
+            "speedup_vs_naive",
+            "mat",
+            "prompts",
+        }
+    settings = figures["settings"]
+    assert settings["dtype"] == "float32"
+    assert settings["threads"] == 1
+    assert settings["repeats"] == 2
+    assert len(settings["prompts"]["ids"]) == 4
+    assert settings["hf"]["assisted"]["num_assistant_tokens"] == 4
+
+
+def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, small, prompts_file):
+    figures = specadapt.json(
+        *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],
+        *["--limit", 4, "--repeats", 1, "--concurrency", 3, *small],
+    )
+    naive = figures["methods"]["naive"]
+    assert naive["throughput_tokens_per_s"] > 0
+    assert naive["match_rate"] == 1.0
+
+
+def test_bench_decode_prints_tables_for_people(specadapt, small, prompts_file):
+    shown = specadapt(
+        *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],
+        *["--limit", 2, "--repeats", 1, "--temperature", 0.8, *small],
+    )
+    assert shown.exit_code == 0
+    assert "HF plain" in shown.stdout
+    assert "Speedup over naive, by domain" in shown.stdout
+
+
+def test_prompts_beyond_the_context_are_refused(specadapt, tiny_bundle, tmp_path):
+    file = tmp_path / "long.jsonl"
+    file.write_text('{"prompt": "' + "long words " * 2000 + '"}\n')
+    line = specadapt.refusal("bench", "decode", "--bundle", tiny_bundle.path, "--prompts", file)
+    assert "longer than" in line
