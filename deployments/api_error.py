@@ -1,0 +1,64 @@
+"""Errors as OpenAI clients expect them: one object, one status, the parameter named."""
+
+from typing import Any
+
+RETRY_AFTER_SECONDS = 1
+
+
+class ApiError(Exception):
+    """An answer other than 2xx; `status` is the HTTP status, the rest fills OpenAI's object."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+
+    @property
+    def kind(self) -> str:
+        if self.status == 429:
+            return "rate_limit_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body: `{"error": {message, type, param, code}}`."""
+        error = {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+        }
+        return {"error": error}
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+
+
+def line_full() -> ApiError:
+    """Every admissible method's waiting line is full."""
+    return ApiError(
+        429,
+        "every replica's waiting line is full; try again shortly",
+        code="server_busy",
+        retry_after=RETRY_AFTER_SECONDS,
+    )
+
+
+def unavailable(message: str) -> ApiError:
+    """No method can answer now."""
+    return ApiError(503, message, code="unavailable", retry_after=RETRY_AFTER_SECONDS)
+
+
+def broken_off(method: str) -> ApiError:
+    """The answer's beginning is out and its end will not come."""
+    return ApiError(500, f"{method} failed in the middle of the answer", code="answer_broken_off")

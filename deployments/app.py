@@ -1,0 +1,136 @@
+"""`deployments.app:build`: the Ray Serve application from one AppConfig.
+
+`serve.yaml`, `specadapt serve` and KubeRay's RayService all name this function.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+from ray import serve
+from ray.serve.config import AutoscalingConfig
+
+from deployments.artifacts import served_table
+from deployments.ingress import Ingress
+from deployments.method import MethodReplica
+from schemas import AppConfig, MethodDeployment
+from workers.bundle import load_bundle
+
+INGRESS = "ingress"
+SHARED = "shared"
+
+
+class ConfigError(ValueError):
+    """The application cannot be built from these args; the message names the field and the fix."""
+
+
+def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
+    """The ingress bound to one deployment per method, or to a shared one.
+
+    Raises ConfigError naming the field for args that do not validate, a bundle that is not
+    there, or a routing table that does not fit.
+    """
+    config = resolved(validated(args))
+    try:
+        load_bundle(config.bundle)
+        served_table(config)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    names = [method.name for method in config.methods]
+    if config.layout == "shared":
+        shared = _method_deployment(SHARED, config.shared, config).bind(config, tuple(names))
+        hosts = dict.fromkeys(names, shared)
+    else:
+        hosts = {
+            method.name: _method_deployment(method.name, method, config).bind(
+                config, (method.name,)
+            )
+            for method in config.methods
+        }
+    return _ingress_deployment(config).bind(config, hosts)
+
+
+def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
+    """The configuration. Raises ConfigError with one line per wrong field."""
+    if isinstance(args, AppConfig):
+        return args
+    try:
+        return AppConfig.model_validate(args)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, e['loc'])) or 'args'}: {e['msg']}"
+            for e in error.errors(include_url=False)
+        ]
+        raise ConfigError("; ".join(lines)) from error
+
+
+def resolved(config: AppConfig) -> AppConfig:
+    """The same with absolute paths: replicas run in other working directories."""
+    state = config.feedback.state_uri
+    if "://" not in state:
+        state = str(Path(state).absolute())
+    router = config.router.model_copy(
+        update={
+            "routing": config.router.routing and config.router.routing.absolute(),
+            "encoder": config.router.encoder and config.router.encoder.absolute(),
+        }
+    )
+    return config.model_copy(
+        update={
+            "bundle": config.bundle.absolute(),
+            "router": router,
+            "feedback": config.feedback.model_copy(update={"state_uri": state}),
+        }
+    )
+
+
+def _method_deployment(
+    name: str, resources: MethodDeployment, config: AppConfig
+) -> serve.Deployment:
+    return cast(serve.Deployment, serve.deployment(MethodReplica)).options(
+        name=name,
+        max_ongoing_requests=resources.max_ongoing_requests,
+        # What waits in front of a replica counts as its line: beyond it requests go elsewhere.
+        max_queued_requests=max(1, config.engine.max_waiting),
+        ray_actor_options={
+            "num_cpus": resources.num_cpus,
+            "num_gpus": resources.num_gpus,
+            "runtime_env": {"env_vars": _threads(config.engine.threads)},
+        },
+        **_scale(resources),
+    )
+
+
+def _ingress_deployment(config: AppConfig) -> serve.Deployment:
+    http = config.http
+    return cast(serve.Deployment, serve.deployment(Ingress)).options(
+        name=INGRESS,
+        num_replicas=http.ingress_replicas,
+        max_ongoing_requests=http.ingress_max_ongoing_requests,
+        ray_actor_options={
+            "num_cpus": http.ingress_num_cpus,
+            "runtime_env": {"env_vars": _threads(config.router.encoder_threads)},
+        },
+    )
+
+
+def _scale(resources: MethodDeployment) -> dict[str, Any]:
+    if resources.min_replicas == resources.max_replicas:
+        return {"num_replicas": resources.max_replicas}
+    scaling = AutoscalingConfig(
+        min_replicas=resources.min_replicas,
+        max_replicas=resources.max_replicas,
+        target_ongoing_requests=resources.target_ongoing_requests,
+    )
+    return {"autoscaling_config": scaling}
+
+
+def _threads(count: int) -> dict[str, str]:
+    # Ray would set one thread for a fraction of a CPU. Two OpenMP processes that spin on the
+    # same cores slow each other down a hundredfold, so idle threads sleep.
+    return {
+        "OMP_NUM_THREADS": str(count),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "0",
+    }

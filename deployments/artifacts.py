@@ -1,0 +1,58 @@
+"""What the parts of the application read from disk: method specs, routing table, encoder."""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
+from router.table import load_table, restrict
+from schemas import AppConfig, EncoderInfo, MethodSpec, RoutingTable
+from workers.methods import get_method
+
+logger = logging.getLogger(__name__)
+
+Embed = Callable[[str], NDArray[np.float32]]
+
+
+def method_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
+    """The specs of `names`: from the configuration where it defines one, else by name.
+
+    Raises ValueError for an unknown name.
+    """
+    own = {m.name: m.spec for m in config.methods if m.spec is not None}
+    return tuple(own.get(name) or get_method(name) for name in names)
+
+
+def served_table(config: AppConfig) -> RoutingTable:
+    """The configured routing table, restricted to the methods served.
+
+    Raises ValueError where it is absent or does not fit the encoder or the methods' settings.
+    """
+    names = [method.name for method in config.methods]
+    hashes = {spec.name: spec.settings_hash() for spec in method_specs(config, names)}
+    folder = config.router.routing or config.bundle / "routing"
+    return restrict(load_table(folder, _encoder_info(config), hashes), names)
+
+
+def served_embed(config: AppConfig) -> Embed | None:
+    """Text to a vector [1, dimension]; None, and an error in the log, where there is no encoder."""
+    try:
+        encoder = Encoder(_encoder_path(config), config.router.encoder_threads)
+    except EncoderMissingError as error:
+        logger.error("prompts go to the default method: %s", error)
+        return None
+    return lambda text: encoder.embed([text])
+
+
+def _encoder_path(config: AppConfig) -> Path:
+    return config.router.encoder or encoder_dir()
+
+
+def _encoder_info(config: AppConfig) -> EncoderInfo | None:
+    try:
+        return read_info(_encoder_path(config))
+    except EncoderMissingError:
+        return None

@@ -1,0 +1,163 @@
+"""The HTTP surface: OpenAI's endpoints, routing introspection, health, the chat page."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from deployments.answer import Answerer, Prompt
+from deployments.api_error import ApiError, unavailable
+from deployments.introspection import explanation, table_summary
+from deployments.link import FeedbackLink
+from deployments.metrics import Metrics
+from deployments.openai_api import (
+    ChatRequest,
+    CompletionRequest,
+    ExplainRequest,
+    GenerationRequest,
+    parse,
+)
+from deployments.prompts import PromptReader
+from deployments.replies import EventStream, Kind, Reply
+
+logger = logging.getLogger(__name__)
+
+PAGE = Path(__file__).parent / "web" / "index.html"
+
+
+class HttpApi:
+    """The endpoints over one ingress's parts."""
+
+    def __init__(
+        self,
+        reader: PromptReader,
+        answerer: Answerer,
+        link: FeedbackLink,
+        metrics: Metrics,
+        max_body_bytes: int,
+    ) -> None:
+        self._reader = reader
+        self._answerer = answerer
+        self._link = link
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._created = int(time.time())
+
+    def app(self) -> FastAPI:
+        """The ASGI application; exchanges with the feedback actor from startup to shutdown."""
+        app = FastAPI(
+            title="SpecAdapt",
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            lifespan=self._exchanging,
+        )
+        app.add_exception_handler(ApiError, self._api_error)
+        app.add_exception_handler(HTTPException, self._http_error)
+        app.add_exception_handler(Exception, self._unexpected)
+        app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
+        app.add_api_route("/v1/completions", self.completions, methods=["POST"])
+        app.add_api_route("/v1/models", self.models, methods=["GET"])
+        app.add_api_route("/v1/models/{name}", self.model, methods=["GET"])
+        app.add_api_route("/v1/routing", self.routing, methods=["GET"])
+        app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
+        app.add_api_route("/health", self.health, methods=["GET"])
+        app.add_api_route("/", self.page, methods=["GET"])
+        return app
+
+    @asynccontextmanager
+    async def _exchanging(self, _: FastAPI) -> AsyncIterator[None]:
+        exchanging = asyncio.create_task(self._link.run())
+        try:
+            yield
+        finally:
+            exchanging.cancel()
+            await self._link.exchange(everything=True)
+
+    async def chat(self, request: Request) -> Response:
+        asked = parse(ChatRequest, await self._body(request))
+        return await self._reply("chat", asked, await self._reader.chat(asked))
+
+    async def completions(self, request: Request) -> Response:
+        asked = parse(CompletionRequest, await self._body(request))
+        return await self._reply("completion", asked, await self._reader.completion(asked))
+
+    async def models(self) -> Response:
+        data = [self._model(name) for name in self._reader.models]
+        return JSONResponse({"object": "list", "data": data})
+
+    async def model(self, name: str) -> Response:
+        self._reader.pinned(name)
+        return JSONResponse(self._model(name))
+
+    async def routing(self) -> Response:
+        summary = table_summary(self._link.table)
+        feedback = {
+            "connected": self._link.connected,
+            "epoch": self._link.epoch,
+            "observations_waiting": self._link.waiting,
+            "observations_dropped": self._link.dropped,
+        }
+        loads = [load.model_dump() for load in self._link.loads]
+        return JSONResponse({**summary, "feedback": feedback, "loads": loads})
+
+    async def explain(self, request: Request) -> Response:
+        asked = parse(ExplainRequest, await self._body(request))
+        prompt = await self._reader.explained(asked)
+        decision = await self._answerer.route(prompt, explore=False)
+        return JSONResponse(explanation(decision, prompt, self._link.table))
+
+    async def health(self) -> Response:
+        ready = self._answerer.ready()
+        if not ready:
+            raise unavailable("starting: no replica is ready yet")
+        return JSONResponse({"status": "ok", "methods": sorted(ready)})
+
+    async def page(self) -> Response:
+        return FileResponse(PAGE, media_type="text/html")
+
+    async def _reply(self, kind: Kind, asked: GenerationRequest, prompt: Prompt) -> Response:
+        reply = Reply(kind, asked.model, await self._answerer.answer(prompt))
+        if asked.stream:
+            events = reply.events(asked.stream_options.include_usage)
+            return EventStream(events, reply.headers())
+        return JSONResponse(await reply.whole(), headers=reply.headers())
+
+    async def _body(self, request: Request) -> bytes:
+        """The request's body. Raises ApiError 413 as soon as it is known to be too large."""
+        limit = self._max_body_bytes
+        declared = request.headers.get("content-length", "")
+        body = bytearray()
+        if not (declared.isdecimal() and int(declared) > limit):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    break
+            else:
+                return bytes(body)
+        raise ApiError(413, f"the body is larger than {limit} bytes", code="body_too_large")
+
+    def _model(self, name: str) -> dict[str, Any]:
+        owner = {"created": self._created, "owned_by": "specadapt"}
+        return {"id": name, "object": "model", **owner}
+
+    async def _api_error(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        self._metrics.refused.inc(tags={"status": str(error.status)})
+        return JSONResponse(error.body(), status_code=error.status, headers=error.headers())
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return await self._api_error(request, ApiError(error.status_code, message))
+
+    async def _unexpected(self, request: Request, error: Exception) -> Response:
+        logger.error("unexpected failure on %s", request.url.path, exc_info=error)
+        return await self._api_error(request, ApiError(500, "internal error", code="internal"))

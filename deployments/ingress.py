@@ -1,0 +1,87 @@
+"""The HTTP ingress as a Ray Serve deployment: puts its parts together on a replica."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.exceptions import BackPressureError
+from ray.serve.handle import DeploymentHandle
+
+from deployments.answer import Answerer, MethodStream
+from deployments.artifacts import served_embed, served_table
+from deployments.feedback import Exchange, actor_name, feedback_actor
+from deployments.http_api import HttpApi
+from deployments.link import FeedbackLink
+from deployments.metrics import Metrics
+from deployments.prompts import PromptReader
+from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation
+from workers.bundle import load_bundle
+from workers.engine import EngineBusyError, EngineRefusedError
+
+
+@serve.ingress()
+class Ingress:
+    """Answers HTTP; `handles` maps each method to the deployment that hosts it."""
+
+    def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
+        name = actor_name(serve.get_replica_context().app_name, config)
+        metrics = Metrics()
+        self._link = FeedbackLink(
+            served_table(config),
+            partial(asyncio.to_thread, RayActor, name, config),
+            flush_seconds=config.feedback.flush_seconds,
+            poll_seconds=config.feedback.load_report_seconds,
+            metrics=metrics,
+        )
+        answerer = Answerer(
+            {method: method_stream(handle) for method, handle in handles.items()},
+            self._link,
+            config.router,
+            served_embed(config),
+            metrics,
+        )
+        reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)
+        self._http = HttpApi(reader, answerer, self._link, metrics, config.http.max_body_bytes)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return self._http.app()
+
+
+class RayActor:
+    """The feedback actor over Ray, as the link calls it. Blocks while it connects."""
+
+    def __init__(self, name: str, config: AppConfig) -> None:
+        self._handle = feedback_actor(name, config)
+
+    async def exchange(
+        self, observations: Sequence[Observation], known: tuple[str, int]
+    ) -> Exchange:
+        reply: Exchange = await self._handle.exchange.remote(observations, known)
+        return reply
+
+
+def method_stream(handle: DeploymentHandle[Any]) -> MethodStream:
+    """A deployment's `generate` as the Answerer calls it; closing the stream cancels the call."""
+    streaming = handle.options(method_name="generate", stream=True)
+
+    async def stream(request: DecodeRequest, whole: bool) -> AsyncGenerator[DecodeChunk, None]:
+        response: Any = streaming.remote(request, whole)
+        finished = False
+        try:
+            async for message in response:
+                if "busy" in message:
+                    raise EngineBusyError(message["busy"])
+                if "refused" in message:
+                    raise EngineRefusedError(message["refused"])
+                yield DecodeChunk.model_validate(message)
+            finished = True
+        except BackPressureError as error:
+            raise EngineBusyError(str(error)) from error
+        finally:
+            if not finished:
+                response.cancel()
+
+    return stream

@@ -1,0 +1,69 @@
+"""The routing table and a decision, as JSON for people and dashboards."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.answer import Prompt
+from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
+
+
+def table_summary(table: RoutingTable) -> dict[str, Any]:
+    """The table in force without its centroids.
+
+    `evidence` per cluster and method: acceptance (tokens per target step, over all temperature
+    bands), the target steps behind it offline and live, and the paired speedup it was fitted on.
+    """
+    return {
+        "fit_id": table.fit_id,
+        "version": table.version,
+        "encoder": table.encoder.model_dump(),
+        "measured_under": table.measured_under.model_dump(),
+        "methods": list(table.methods),
+        "settings_hashes": table.settings_hashes,
+        "lossless": table.lossless,
+        "default_method": table.default_method,
+        "clusters": len(table.assignment),
+        "assignment": list(table.assignment),
+        "temperature_bands": list(TEMPERATURE_BANDS),
+        "evidence": [_evidence(table, k) for k in range(len(table.assignment))],
+        "live_step_ratio": _by_method(table, table.live_step_ratio),
+        "provenance": table.provenance,
+    }
+
+
+def explanation(decision: Decision, prompt: Prompt, table: RoutingTable) -> dict[str, Any]:
+    """One decision, what it saw and the evidence of its cluster."""
+    cluster = decision.cluster
+    return {
+        **decision.model_dump(),
+        "prompt_tokens": len(prompt.token_ids),
+        "max_tokens": prompt.sampling.max_tokens,
+        "temperature": prompt.sampling.temperature,
+        "evidence": _evidence(table, cluster) if cluster >= 0 else None,
+    }
+
+
+def _evidence(table: RoutingTable, cluster: int) -> dict[str, Any]:
+    tokens = (table.acceptance_tokens + table.live_tokens)[cluster].sum(axis=-1)
+    steps = (table.acceptance_steps + table.live_steps)[cluster].sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        acceptance = tokens / steps
+    return {
+        "cluster": cluster,
+        "favourite": table.assignment[cluster],
+        "output_tokens": _number(table.output_tokens[cluster]),
+        "acceptance": _by_method(table, acceptance),
+        "offline_steps": _by_method(table, table.acceptance_steps[cluster].sum(axis=-1)),
+        "live_steps": _by_method(table, table.live_steps[cluster].sum(axis=-1)),
+        "speedup": _by_method(table, table.speedup[cluster]),
+    }
+
+
+def _by_method(table: RoutingTable, row: NDArray[np.float64]) -> dict[str, float | None]:
+    return {m: _number(value) for m, value in zip(table.methods, row, strict=True)}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None  # JSON has no NaN

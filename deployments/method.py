@@ -1,0 +1,129 @@
+"""A decoding method (or, in the shared layout, several of them) as a Ray Serve replica."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import ray
+from ray import serve
+
+from deployments.artifacts import method_specs
+from deployments.feedback import actor_name, feedback_actor
+from schemas import AppConfig, DecodeChunk, DecodeRequest
+from workers.bundle import load_bundle
+from workers.engine import EngineBusyError, EngineRefusedError, load_engine
+
+logger = logging.getLogger(__name__)
+
+# A message between replicas costs about half a millisecond of CPU on either side: a stream
+# sends its first chunk at once and then no more than one message per interval.
+STREAM_INTERVAL_SECONDS = 0.02
+_REPORT_TIMEOUT_SECONDS = 30.0
+
+
+class MethodReplica:
+    """One engine and its portfolio; publishes its load a few times a second."""
+
+    def __init__(self, config: AppConfig, methods: tuple[str, ...]) -> None:
+        context = serve.get_replica_context()
+        self._config = config
+        self._replica = context.replica_id.unique_id
+        self._engine = load_engine(
+            method_specs(config, methods), load_bundle(config.bundle), config.engine, self._replica
+        )
+        self._actor_name = actor_name(context.app_name, config)
+        self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
+
+    async def generate(
+        self, request: DecodeRequest, whole: bool
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Stream the answer as `DecodeChunk` dumps; with `whole` as a single one.
+
+        A refusal is a message `{"refused": why}` or `{"busy": why}` and not an exception, which
+        Ray Serve would log with a traceback each time. Closing the stream cancels the work.
+        """
+        interval = float("inf") if whole else STREAM_INTERVAL_SECONDS
+        try:
+            async with aclosing(merged(self._engine.generate(request), interval)) as chunks:
+                async for chunk in chunks:
+                    yield chunk.model_dump(exclude_defaults=True)
+        except EngineRefusedError as error:
+            yield {"refused": str(error)}
+        except EngineBusyError as error:
+            yield {"busy": str(error)}
+
+    def check_health(self) -> None:
+        """Called by Ray Serve; a replica that raises here is replaced."""
+        if not self._engine.load().healthy:
+            raise RuntimeError("the engine's stepper has stopped")
+
+    async def placement(self) -> dict[str, Any]:
+        """Where this replica runs: its name, accelerators and thread settings."""
+        return {
+            "replica": self._replica,
+            "methods": [spec.name for spec in self._engine.methods],
+            "gpu_ids": ray.get_gpu_ids(),
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        }
+
+    async def set_extra_target_forwards(self, method: str, extra: int) -> None:
+        """Make a method slower by real work, to show that routing notices; no HTTP path here."""
+        from workers.torch_engine.engine import TorchEngine  # torch, where it is loaded already
+
+        if not isinstance(self._engine, TorchEngine):
+            raise ValueError("only the torch engine can be slowed down on purpose")
+        self._engine.set_extra_target_forwards(method, extra)
+
+    async def __del__(self) -> None:
+        self._reporter.cancel()
+        self._engine.close()
+
+    async def _report_forever(self) -> None:
+        actor: Any = None
+        while True:
+            started = time.monotonic()
+            try:
+                if actor is None:
+                    actor = await asyncio.to_thread(feedback_actor, self._actor_name, self._config)
+                reported = actor.report.remote(self._engine.load())
+                await asyncio.wait_for(reported, _REPORT_TIMEOUT_SECONDS)
+            except (ray.exceptions.RayError, TimeoutError, ValueError) as error:
+                logger.warning("load report not delivered: %r", error)
+                actor = None
+            spent = time.monotonic() - started
+            await asyncio.sleep(max(0.0, self._config.feedback.load_report_seconds - spent))
+
+
+async def merged(
+    chunks: AsyncIterator[DecodeChunk], interval: float
+) -> AsyncGenerator[DecodeChunk, None]:
+    """The same answer in fewer pieces: the first chunk at once (unless `interval` is infinite),
+    then what has come whenever `interval` seconds have passed, the last chunk at once.
+    Closes `chunks` when it is closed."""
+    held: DecodeChunk | None = None
+    due = time.monotonic() if interval < float("inf") else interval
+    try:
+        async for chunk in chunks:
+            held = chunk if held is None else _joined(held, chunk)
+            now = time.monotonic()
+            if now >= due or chunk.finish_reason is not None:
+                yield held
+                held, due = None, now + interval
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
+    return second.model_copy(
+        update={
+            "text": first.text + second.text,
+            "token_ids": first.token_ids + second.token_ids,
+            "drafted": first.drafted + second.drafted,
+        }
+    )

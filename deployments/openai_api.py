@@ -1,0 +1,287 @@
+"""Request and response schemas of the OpenAI endpoints, and how they map to decoding.
+
+Every field of OpenAI's requests is one of: obeyed (a model field below), without effect here
+(`_WITHOUT_EFFECT`), refused unless it asks for nothing (`_ONLY`), or unknown, which is an error
+that names it. Defaults are OpenAI's: temperature 1, top_p 1.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deployments.api_error import ApiError
+from schemas import SamplingParams
+
+CHAT_MAX_TOKENS = 256
+COMPLETION_MAX_TOKENS = 16
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "user",
+    }
+)
+# What a parameter may say without asking for anything that is not offered.
+_ONLY: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "reasoning_effort": (),
+    "response_format": ({"type": "text"},),
+    "store": (False,),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (),
+    "verbosity": (),
+    "web_search_options": (),
+}
+
+
+class _Input(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_unset(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: v for k, v in value.items() if v is not None}
+        return value
+
+
+_StopText = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class TextPart(_Input):
+    """One part of a message; only text is understood."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(_Input):
+    """One message; `developer` is another name for `system`, empty lists ask for nothing."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] = ""
+    name: str | None = None
+    annotations: list[Any] = Field(default=[], max_length=0)
+
+    def plain(self) -> dict[str, str]:
+        """`{role, content}` with the parts joined and `developer` read as `system`."""
+        role = "system" if self.role == "developer" else self.role
+        if isinstance(self.content, str):
+            return {"role": role, "content": self.content}
+        return {"role": role, "content": "".join(part.text for part in self.content)}
+
+
+class StreamOptions(_Input):
+    """`include_usage` adds a last chunk with the usage and no choices."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class GenerationRequest(_Input):
+    """What both endpoints share.
+
+    `top_k` and `ignore_eos` are additions to OpenAI's parameters (as in vLLM): `top_k` 0 keeps
+    the whole vocabulary; `ignore_eos` decodes to max_tokens and is meant for benchmarks.
+    """
+
+    default_max_tokens: ClassVar[int]
+    prompt_field: ClassVar[str]
+
+    model: str
+    temperature: float = Field(default=1.0, ge=0.0, le=2.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=0, ge=0)
+    seed: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    stop: _StopText | Annotated[list[_StopText], Field(max_length=16)] = []
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    ignore_eos: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_for_nothing_else(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for name, allowed in _ONLY.items():
+            given = value.get(name)
+            if name in value and given is not None and not _among(given, allowed):
+                raise ApiError(
+                    400,
+                    f"{name} is not supported" + _allowed(allowed),
+                    param=name,
+                    code="unsupported_parameter",
+                )
+        return {k: v for k, v in value.items() if k not in _WITHOUT_EFFECT and k not in _ONLY}
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        return self.max_tokens
+
+    def sampling(self, prompt_tokens: int, context: int) -> SamplingParams:
+        """How to decode after `prompt_tokens` in a window of `context` tokens.
+
+        Without max_tokens the answer may take what is left of the window, up to the endpoint's
+        default. Raises ApiError `context_length_exceeded` where the request does not fit.
+        """
+        left = context - prompt_tokens
+        wanted = self.wanted_tokens
+        if left < 1 or (wanted is not None and wanted > left):
+            raise self.too_long(f"{prompt_tokens} tokens", context)
+        return SamplingParams(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            seed=self.seed,
+            max_tokens=wanted or min(self.default_max_tokens, left),
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            ignore_eos=self.ignore_eos,
+        )
+
+    def too_long(self, size: str, context: int) -> ApiError:
+        """The error for a prompt of `size` (in words) that does not fit into `context` tokens."""
+        wanted = self.wanted_tokens
+        asked = "" if wanted is None else f" and {wanted} more are asked for"
+        return ApiError(
+            400,
+            f"this model's context is {context} tokens; the prompt has {size}{asked}",
+            param=self.prompt_field,
+            code="context_length_exceeded",
+        )
+
+
+class ChatRequest(GenerationRequest):
+    """POST /v1/chat/completions. Without a maximum the answer has at most 256 tokens."""
+
+    default_max_tokens: ClassVar[int] = CHAT_MAX_TOKENS
+    prompt_field: ClassVar[str] = "messages"
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    def plain_messages(self) -> list[dict[str, str]]:
+        return [message.plain() for message in self.messages]
+
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions. Without a maximum the answer has at most 16 tokens, as OpenAI's."""
+
+    default_max_tokens: ClassVar[int] = COMPLETION_MAX_TOKENS
+    prompt_field: ClassVar[str] = "prompt"
+
+    prompt: str | list[int] | list[str]
+
+    def single_prompt(self) -> str | list[int]:
+        """The one prompt: text or token ids. Raises ApiError for none or several."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        if not self.prompt:
+            raise ApiError(400, "prompt is empty", param="prompt", code="invalid_value")
+        if isinstance(self.prompt[0], int):
+            return [token for token in self.prompt if isinstance(token, int)]
+        if len(self.prompt) > 1:
+            raise ApiError(
+                400,
+                "one prompt per request: send the others in requests of their own",
+                param="prompt",
+                code="unsupported_parameter",
+            )
+        return str(self.prompt[0])
+
+
+class ExplainRequest(_Input):
+    """POST /v1/routing/explain: a prompt (or messages) as it would be asked."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] = []
+    temperature: float = Field(default=1.0, ge=0.0, le=2.0)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    def chat_messages(self) -> list[ChatMessage]:
+        """The conversation. Raises ApiError unless exactly one of the two forms is given."""
+        if (self.prompt is None) == (not self.messages):
+            raise ApiError(400, "give either prompt or messages", param="prompt")
+        if self.prompt is not None:
+            return [ChatMessage(role="user", content=self.prompt)]
+        return self.messages
+
+
+Request = TypeVar("Request", bound=_Input)
+
+
+def parse(kind: type[Request], body: bytes) -> Request:
+    """The validated request. Raises ApiError 400 naming the parameter."""
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise _named(error) from error
+
+
+def _among(given: Any, allowed: tuple[Any, ...]) -> bool:
+    # bool is an int in Python, but `logprobs: 0` asks for something and `false` does not.
+    return any(given == a and isinstance(given, bool) == isinstance(a, bool) for a in allowed)
+
+
+def _allowed(allowed: tuple[Any, ...]) -> str:
+    if not allowed:
+        return "; leave it out"
+    return "; leave it out or send " + " or ".join(
+        pydantic_core.to_json(value).decode() for value in allowed
+    )
+
+
+def _named(error: ValidationError) -> ApiError:
+    # A union reports every branch; the branch that got furthest says most.
+    first = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
+    loc = [part for part in first["loc"] if not _is_branch(part)]
+    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return ApiError(
+            400,
+            f"unrecognised request argument: {param}",
+            param=param,
+            code="unknown_parameter",
+        )
+    if first["type"] == "missing":
+        return ApiError(
+            400,
+            f"missing required parameter: {param}",
+            param=param,
+            code="missing_required_parameter",
+        )
+    return ApiError(400, f"{param}: {first['msg']}", param=param, code="invalid_value")
+
+
+def _is_branch(part: int | str) -> bool:
+    return isinstance(part, str) and (part == "str" or part.startswith("list["))

@@ -1,0 +1,172 @@
+"""`specadapt serve`: the whole service in the foreground, and nothing left behind."""
+
+import logging
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+import ray
+from ray import serve
+
+from deployments.app import build, resolved
+from deployments.feedback import NAMESPACE, actor_name
+from schemas import AppConfig
+from workers.bundle import load_bundle
+
+APPLICATION = "specadapt"
+READY_SECONDS = 300.0
+_OBJECT_STORE_BYTES = 256 * 1024 * 1024
+
+
+class StopRequested(BaseException):
+    """SIGINT or SIGTERM came."""
+
+
+Say = Callable[[str], None]
+
+
+class PortTakenError(ValueError):
+    """Another program listens where the service should; the message names the port and the fix."""
+
+
+class StartError(RuntimeError):
+    """The service did not become ready; the message says what Ray Serve reports."""
+
+
+def serve_forever(config: AppConfig, say: Say = print) -> None:
+    """Run the service until SIGINT or SIGTERM, then stop all that was started here.
+
+    Starts a Ray of its own, or joins the one RAY_ADDRESS names (whose proxies must then listen
+    on this machine at `http.port`). Raises PortTakenError, ConfigError or StartError before
+    anything is announced.
+    """
+    config = with_free_port(resolved(config))
+    application = build(config)
+    try:
+        with _signals(_raise_stop):
+            _start_ray(config)
+        with _signals(_raise_stop):  # once more: ray.init installs handlers of its own
+            serve.start(http_options={"host": config.http.host, "port": config.http.port})
+            _deploy(application)
+            _wait_ready(_address(config))
+            _announce(config, say)
+            while True:
+                signal.pause()
+    except StopRequested:
+        say("stopping")
+    finally:
+        with _signals(signal.SIG_IGN):
+            _stop(config)
+
+
+def with_free_port(config: AppConfig) -> AppConfig:
+    """The same with the port the service will have: port 0 becomes a free one.
+
+    Raises PortTakenError; Ray's proxy would share a taken port silently (SO_REUSEPORT).
+    """
+    host, port = config.http.host, config.http.port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise PortTakenError(
+                f"http.port: cannot listen on {host}:{port} ({error.strerror}); "
+                "stop the other program or choose another port with --port"
+            ) from error
+        port = probe.getsockname()[1]
+    return config.model_copy(update={"http": config.http.model_copy(update={"port": port})})
+
+
+def needed_cpus(config: AppConfig) -> float:
+    """Logical CPUs of the smallest number of replicas."""
+    replicas = (config.shared,) if config.layout == "shared" else config.methods
+    methods = sum(max(1, r.min_replicas) * r.num_cpus for r in replicas)
+    return methods + config.http.ingress_replicas * config.http.ingress_num_cpus
+
+
+def _start_ray(config: AppConfig) -> None:
+    quiet: dict[str, Any] = {
+        "logging_level": logging.WARNING,
+        "log_to_driver": False,
+        "namespace": NAMESPACE,
+    }
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**quiet)
+        return
+    ray.init(
+        address="local",
+        num_cpus=max(os.cpu_count() or 1, math.ceil(needed_cpus(config))),
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        **quiet,
+    )
+
+
+def _deploy(application: serve.Application) -> None:
+    try:
+        serve.run(application, name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:
+        status = serve.status().applications.get(APPLICATION)
+        raise StartError(status.message if status and status.message else str(error)) from error
+
+
+def _wait_ready(address: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    answer = "nothing yet"
+    while time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            response = httpx.get(f"{address}/health", timeout=5.0)
+            if response.status_code == httpx.codes.OK:
+                return
+            answer = response.text
+        time.sleep(0.1)
+    raise StartError(f"not ready after {READY_SECONDS:.0f} s; /health says: {answer}")
+
+
+def _announce(config: AppConfig, say: Say) -> None:
+    address, model = _address(config), load_bundle(config.bundle).name
+    say(f"chat page   {address}/")
+    say(f"API base    {address}/v1   (model: {model})")
+    say(f"routing     {address}/v1/routing")
+    say(
+        f"try         curl {address}/v1/chat/completions -H 'content-type: application/json' "
+        f'-d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}\''
+    )
+    say("Ctrl-C stops everything")
+
+
+def _address(config: AppConfig) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(config.http.host, config.http.host)
+    return f"http://{host}:{config.http.port}"
+
+
+def _stop(config: AppConfig) -> None:
+    if not ray.is_initialized():
+        return
+    with suppress(Exception):  # a cluster that is already gone needs no stopping
+        serve.shutdown()  # type: ignore[no-untyped-call]
+    with suppress(ValueError):
+        ray.kill(ray.get_actor(actor_name(APPLICATION, config), NAMESPACE), no_restart=True)
+    ray.shutdown()
+
+
+@contextmanager
+def _signals(handler: Any) -> Iterator[None]:
+    """SIGINT and SIGTERM go to `handler` inside the block."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def _raise_stop(number: int, _: Any) -> None:
+    raise StopRequested(signal.Signals(number).name)

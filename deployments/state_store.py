@@ -1,0 +1,104 @@
+"""Where the feedback actor's state lives: a folder given by an fsspec URI.
+
+Each owner claims an epoch and writes only its own file, `state-<epoch>.json`; the highest epoch
+is the state in force. So an older owner (a cluster being replaced, a process thought dead)
+cannot overwrite a newer one's state however late it writes, on stores without locks too.
+"""
+
+import json
+import logging
+import os
+import re
+import uuid
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"state-(\d{10})\.json$")
+_KEPT = 3
+
+
+class SupersededError(RuntimeError):
+    """A newer owner has claimed the state; this one must not learn any further."""
+
+
+class StateStore:
+    """One owner's view of the state under `uri`; not safe for concurrent calls."""
+
+    def __init__(self, uri: str) -> None:
+        self._fs, self._folder = fsspec.core.url_to_fs(uri)
+        self.epoch = 0
+
+    def claim(self) -> dict[str, Any] | None:
+        """Become the owner and return the last readable state, or None where there is none.
+
+        The claim itself is written at once, so that the owner before is superseded from here on.
+        """
+        self._fs.makedirs(self._folder, exist_ok=True)
+        while True:
+            epochs = self._epochs()
+            state = self._newest_readable(epochs)
+            self.epoch = (epochs[-1] if epochs else 0) + 1
+            try:
+                self._create(self._path(self.epoch), _encoded(state))
+            except FileExistsError:
+                continue
+            for old in epochs[: -(_KEPT - 1)]:
+                self._fs.rm_file(self._path(old))
+            return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace this owner's state atomically. Raises SupersededError when it owns no longer."""
+        newest = self._epochs()[-1:]
+        if newest and newest[0] > self.epoch:
+            raise SupersededError(f"epoch {newest[0]} has taken over from {self.epoch}")
+        self._replace(self._path(self.epoch), _encoded(state))
+
+    def _epochs(self) -> list[int]:
+        self._fs.invalidate_cache(self._folder)
+        names = self._fs.ls(self._folder, detail=False)
+        return sorted(int(m[1]) for m in map(_NAME.search, names) if m)
+
+    def _newest_readable(self, epochs: list[int]) -> dict[str, Any] | None:
+        for epoch in reversed(epochs):
+            path = self._path(epoch)
+            try:
+                state: dict[str, Any] | None = json.loads(self._fs.cat_file(path))
+            except ValueError as error:
+                logger.error("state %s is unreadable (%s); trying the one before", path, error)
+                continue
+            if state is not None:
+                return state
+        return None
+
+    def _path(self, epoch: int) -> str:
+        return f"{self._folder}/state-{epoch:010d}.json"
+
+    def _create(self, path: str, body: bytes) -> None:
+        if isinstance(self._fs, LocalFileSystem):
+            with self._fs.open(path, "xb") as file:
+                file.write(body)
+        else:
+            self._fs.pipe_file(path, body, mode="create")
+
+    def _replace(self, path: str, body: bytes) -> None:
+        if not isinstance(self._fs, LocalFileSystem):
+            self._fs.pipe_file(path, body)  # object stores put an object whole or not at all
+            return
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        try:
+            with self._fs.open(temporary, "wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)  # noqa: PTH105 - the path is fsspec's
+        finally:
+            if self._fs.exists(temporary):
+                self._fs.rm_file(temporary)
+
+
+def _encoded(state: dict[str, Any] | None) -> bytes:
+    return json.dumps(state).encode()

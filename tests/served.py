@@ -1,0 +1,98 @@
+"""A configuration that serves a tiny bundle: routing table and encoder included."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
+from router.encoder_export import export_encoder
+from router.table import save_table
+from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
+from workers.bundle import Bundle
+from workers.methods import get_method
+
+METHODS = ("naive", "draft_verify", "ngram")
+
+TOPICS = (
+    "Write a Python function that reverses a list.",
+    "Tell me about the weather in the mountains in winter.",
+)
+"""One prompt per cluster of the small table."""
+
+TOKENS_PER_STEP = {"naive": 1.0, "draft_verify": 2.5, "ngram": 1.2, "fuzzy": 3.0}
+
+
+def encoder_folder(scratch: Path) -> Path:
+    """The exported encoder: the installed one, else one exported to `scratch`."""
+    try:
+        read_info(encoder_dir())
+    except EncoderMissingError:
+        export_encoder(scratch)
+        return scratch
+    return encoder_dir()
+
+
+def small_table(
+    encoder: EncoderInfo,
+    centroids: np.ndarray,
+    methods: Sequence[str] = METHODS,
+    specs: Mapping[str, MethodSpec] | None = None,
+) -> RoutingTable:
+    """A table in which draft_verify is the favourite everywhere, on 2,000 steps of evidence."""
+    k, m = len(centroids), len(methods)
+    chosen = {name: (specs or {}).get(name) or get_method(name) for name in methods}
+    rates = np.asarray([TOKENS_PER_STEP.get(name, 2.0) for name in methods])
+    steps = np.full((k, m, 3), 2000.0)
+    favourite = "draft_verify" if "draft_verify" in methods else methods[0]
+    return RoutingTable(
+        fit_id="small",
+        encoder=encoder,
+        measured_under=MeasuredUnder(
+            machine="test", device="cpu", dtype="float32", threads=1, bundle="tiny"
+        ),
+        methods=tuple(methods),
+        settings_hashes={name: spec.settings_hash() for name, spec in chosen.items()},
+        lossless={name: spec.lossless for name, spec in chosen.items()},
+        default_method=methods[0],
+        assignment=(favourite,) * k,
+        centroids=centroids,
+        acceptance_tokens=steps * rates[None, :, None],
+        acceptance_steps=steps,
+        live_tokens=np.zeros((k, m, 3)),
+        live_steps=np.zeros((k, m, 3)),
+        batch_grid=(1, 4, 8),
+        context_grid=(64, 512),
+        step_seconds=np.full((m, 3, 2), 0.004) * np.asarray([1.0, 1.3, 1.6])[None, :, None],
+        step_count=np.full((m, 3, 2), 100.0),
+        live_step_ratio=np.ones(m),
+        prefill_seconds=np.tile([0.004, 1e-5], (m, 1)),
+        output_tokens=np.full(k, 40.0),
+        output_count=np.full(k, 100.0),
+        speedup=np.tile(rates, (k, 1)),
+        speedup_count=np.full((k, m), 100.0),
+    )
+
+
+def service_config(
+    folder: Path, bundle: Bundle, methods: Sequence[str] = METHODS, **settings: Any
+) -> AppConfig:
+    """An AppConfig over `bundle` with a small routing table, all of it under `folder`.
+
+    `settings` update the configuration's sections, e.g. `engine={"threads": 1}`.
+    """
+    encoder = encoder_folder(folder / "encoder")
+    centroids = Encoder(encoder).embed(TOPICS)
+    save_table(small_table(read_info(encoder), centroids, methods), folder / "routing")
+    body: dict[str, Any] = {
+        "bundle": bundle.path,
+        "methods": [{"name": name, "num_cpus": 0.5} for name in methods],
+        "engine": {"dtype": "float32", "kv_slots": 4096, "max_context": 512},
+        "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
+        "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
+    }
+    for section, values in settings.items():
+        known = body.get(section)
+        body[section] = {**known, **values} if isinstance(known, dict) else values
+    return AppConfig.model_validate(body)
