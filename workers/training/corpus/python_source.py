@@ -43,11 +43,11 @@ def _package_files() -> Iterator[tuple[str, str, Path]]:
     for distribution in metadata.distributions():
         if permissive(distribution) is None:
             continue
-        # the list of installed files, read as text: ten times faster than distribution.files
+        name = distribution.name  # parses the metadata anew at every access
         record = distribution.read_text("RECORD") or ""
         for inside in (line.split(",")[0] for line in record.splitlines()):
             if inside.endswith(".py") and not _SKIPPED.search(inside):
-                yield distribution.name, inside, Path(str(distribution.locate_file(inside)))
+                yield name, inside, Path(str(distribution.locate_file(inside)))
 
 
 def _functions(path: Path) -> Iterator[tuple[str, str, str]]:

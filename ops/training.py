@@ -1,0 +1,86 @@
+"""What the training commands share: devices, budgets, splits and prompts."""
+
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ops.boundary import InputError
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
+
+    from workers.training.corpus import Row
+    from workers.training.tokens import TokenRows
+    from workers.training.trainer import Budget
+
+
+def default_threads() -> int:
+    """Every core this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def training_device(name: str, threads: int | None) -> str:
+    """The torch device for "auto", "cpu" or "cuda"; sets the number of CPU threads."""
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device: {name!r} is not one of auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device: cuda is not available here; use cpu or auto")
+    torch.set_num_threads(threads or default_threads())
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def geometry(
+    hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, bundle: Path
+) -> "LlamaConfig":
+    """A Llama with the vocabulary of the bundle's tokenizer."""
+    from transformers import AutoTokenizer
+
+    from workers.training.model import llama_config
+
+    if hidden % heads or heads % kv_heads:
+        raise InputError("--hidden must be a multiple of --heads, and --heads of --kv-heads")
+    folder = bundle / "tokenizer"
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no tokenizer; run `specadapt train tokenizer` first")
+    vocab = len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+    return llama_config(
+        hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads, ffn=ffn, vocab=vocab
+    )
+
+
+def budget(tokens: int, minutes: float | None) -> "Budget":
+    from workers.training.trainer import Budget
+
+    return Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
+
+
+def read_split(corpus: Path, split: str) -> "TokenRows":
+    """Token rows of "train" or "held"; raises InputError where the corpus is not built."""
+    from workers.training.tokens import TokenRows
+
+    file = corpus / f"{split}.npz"
+    if not file.is_file():
+        raise InputError(f"{file}: not there; run `specadapt train tokenizer` first")
+    return TokenRows.load(file)
+
+
+def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
+    """`count` rows of a corpus file, equal per domain, in a seeded order."""
+    import random
+
+    from workers.training.corpus import read_rows
+
+    by_domain: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(file):
+        by_domain[row["domain"]].append(row)
+    share = count // len(by_domain)
+    chosen = []
+    for domain in sorted(by_domain):
+        rows = by_domain[domain]
+        random.Random(f"{seed} {domain}").shuffle(rows)
+        chosen += rows[:share]
+    random.Random(seed).shuffle(chosen)
+    return chosen
