@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from ops.boundary import InputError
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig
-
     from workers.training.corpus import Row
+    from workers.training.model import Geometry
     from workers.training.tokens import TokenRows
     from workers.training.trainer import Budget
 
@@ -34,11 +33,11 @@ def training_device(name: str, threads: int | None) -> str:
 
 def geometry(
     hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, bundle: Path
-) -> "LlamaConfig":
+) -> "Geometry":
     """A Llama with the vocabulary of the bundle's tokenizer."""
     from transformers import AutoTokenizer
 
-    from workers.training.model import llama_config
+    from workers.training.model import Geometry
 
     if hidden % heads or heads % kv_heads:
         raise InputError("--hidden must be a multiple of --heads, and --heads of --kv-heads")
@@ -46,9 +45,7 @@ def geometry(
     if not folder.is_dir():
         raise InputError(f"{folder}: no tokenizer; run `specadapt train tokenizer` first")
     vocab = len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
-    return llama_config(
-        hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads, ffn=ffn, vocab=vocab
-    )
+    return Geometry(hidden, layers, heads, kv_heads, ffn, vocab)
 
 
 def budget(tokens: int, minutes: float | None) -> "Budget":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 ROLES = ("system", "user", "assistant")
 JINJA = (
@@ -34,7 +34,7 @@ def encode_text(tokenizer: ChatTokenizer, text: str) -> list[int]:
 
 def encode_chat(
     tokenizer: ChatTokenizer,
-    messages: Sequence[Mapping[str, str]],
+    messages: Sequence[Mapping[str, Any]],
     add_generation_prompt: bool,
 ) -> list[int]:
     """`<|bos|>`, then per message `<|role|>` content `<|end|>`; `<|assistant|>` at the end when

@@ -7,16 +7,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig
 
-from workers.training.model import Llama
+from workers.training.model import Geometry, Llama
 from workers.training.target import held_loss, next_token_loss
 from workers.training.tokens import TokenRows, batches
 from workers.training.trainer import Budget, Hyper, Loss, Trainer
 
 
 def train_draft(
-    config: LlamaConfig,
+    geometry: Geometry,
     train: TokenRows,
     held: TokenRows,
     folder: Path,
@@ -37,7 +36,7 @@ def train_draft(
     starting from the weights in `start` where given.
     """
     torch.manual_seed(seed)
-    draft = (Llama.load(start) if start else Llama(config)).to(device)
+    draft = (Llama.load(start) if start else Llama(geometry)).to(device)
     teacher = Llama.load(target).to(device).eval().requires_grad_(False) if target else None
 
     def evaluate() -> dict[str, float]:

@@ -1,5 +1,7 @@
 """A Llama for training, saved in exactly the layout transformers and vLLM load."""
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,49 +11,70 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 
-def llama_config(
-    *,
-    hidden: int,
-    layers: int,
-    heads: int,
-    kv_heads: int,
-    ffn: int,
-    vocab: int,
-    context: int = 2048,
-) -> LlamaConfig:
-    """A tied-embedding Llama; ids 0, 1, 2 are padding, begin, end as in the tokenizer."""
-    return LlamaConfig(
-        architectures=["LlamaForCausalLM"],
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=hidden // heads,
-        intermediate_size=ffn,
-        vocab_size=vocab,
-        max_position_embeddings=context,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        dtype="bfloat16",
-    )
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of a Llama with tied embeddings; widths in elements, context in tokens."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    context: int = 2048
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden // self.heads
+
+    def config(self) -> LlamaConfig:
+        """transformers' configuration; ids 0, 1, 2 are padding, begin, end as in the tokenizer."""
+        return LlamaConfig(
+            architectures=["LlamaForCausalLM"],
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            intermediate_size=self.ffn,
+            vocab_size=self.vocab,
+            max_position_embeddings=self.context,
+            rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
+            rms_norm_eps=self.norm_eps,
+            tie_word_embeddings=True,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            dtype="bfloat16",
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> "Geometry":
+        """The inverse of `config().save_pretrained(folder)`, for models saved here."""
+        c = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return cls(
+            hidden=c["hidden_size"],
+            layers=c["num_hidden_layers"],
+            heads=c["num_attention_heads"],
+            kv_heads=c["num_key_value_heads"],
+            ffn=c["intermediate_size"],
+            vocab=c["vocab_size"],
+            context=c["max_position_embeddings"],
+            rope_theta=c["rope_parameters"]["rope_theta"],
+            norm_eps=c["rms_norm_eps"],
+        )
 
 
 class Attention(nn.Module):
-    def __init__(self, c: LlamaConfig) -> None:
+    def __init__(self, g: Geometry) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.dim = (
-            c.num_attention_heads,
-            c.num_key_value_heads,
-            c.head_dim,
-        )
-        self.q_proj = nn.Linear(c.hidden_size, self.heads * self.dim, bias=False)
-        self.k_proj = nn.Linear(c.hidden_size, self.kv_heads * self.dim, bias=False)
-        self.v_proj = nn.Linear(c.hidden_size, self.kv_heads * self.dim, bias=False)
-        self.o_proj = nn.Linear(self.heads * self.dim, c.hidden_size, bias=False)
+        self.heads, self.kv_heads, self.dim = g.heads, g.kv_heads, g.head_dim
+        self.q_proj = nn.Linear(g.hidden, self.heads * self.dim, bias=False)
+        self.k_proj = nn.Linear(g.hidden, self.kv_heads * self.dim, bias=False)
+        self.v_proj = nn.Linear(g.hidden, self.kv_heads * self.dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.dim, g.hidden, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         b, t, _ = x.shape
@@ -60,49 +83,55 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(b, t, self.kv_heads, self.dim).transpose(1, 2)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = causal_attention(q, k, v)
-        return self.o_proj(y.transpose(1, 2).reshape(b, t, -1))
+        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(b, t, -1))
+        return out
 
 
 class Mlp(nn.Module):
-    def __init__(self, c: LlamaConfig) -> None:
+    def __init__(self, g: Geometry) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(g.hidden, g.ffn, bias=False)
+        self.up_proj = nn.Linear(g.hidden, g.ffn, bias=False)
+        self.down_proj = nn.Linear(g.ffn, g.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
 
 
 class Layer(nn.Module):
-    def __init__(self, c: LlamaConfig) -> None:
+    def __init__(self, g: Geometry) -> None:
         super().__init__()
-        self.self_attn = Attention(c)
-        self.mlp = Mlp(c)
-        self.input_layernorm = nn.RMSNorm(c.hidden_size, eps=c.rms_norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, eps=c.rms_norm_eps)
+        self.self_attn = Attention(g)
+        self.mlp = Mlp(g)
+        self.input_layernorm = nn.RMSNorm(g.hidden, eps=g.norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(g.hidden, eps=g.norm_eps)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
 
 
 class Llama(nn.Module):
     """Parameter names are transformers' own below the prefix `model.`; embeddings are tied."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, geometry: Geometry) -> None:
         super().__init__()
-        self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        cos, sin = rotary(config)
+        self.geometry = geometry
+        self.embed_tokens = nn.Embedding(geometry.vocab, geometry.hidden)
+        self.layers = nn.ModuleList(Layer(geometry) for _ in range(geometry.layers))
+        self.norm = nn.RMSNorm(geometry.hidden, eps=geometry.norm_eps)
+        cos, sin = rotary(geometry)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         self._initialise()
 
     def _initialise(self) -> None:
-        depth_scale = (2 * self.config.num_hidden_layers) ** -0.5
+        depth_scale = (2 * self.geometry.layers) ** -0.5
         for name, p in self.named_parameters():
             if p.ndim == 2:
                 scale = depth_scale if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
@@ -117,7 +146,8 @@ class Llama(nn.Module):
         cos, sin = self.cos[:t], self.sin[:t]
         for layer in self.layers:
             x = layer(x, cos, sin)
-        return self.norm(x)
+        out: Tensor = self.norm(x)
+        return out
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits [b, t, vocab]."""
@@ -126,7 +156,7 @@ class Llama(nn.Module):
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors in bfloat16, loadable by transformers and vLLM."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.config.save_pretrained(folder)
+        self.geometry.config().save_pretrained(folder)
         weights = {
             f"model.{k}": v.detach().to("cpu", torch.bfloat16).contiguous()
             for k, v in self.state_dict().items()
@@ -136,7 +166,7 @@ class Llama(nn.Module):
     @classmethod
     def load(cls, folder: Path) -> "Llama":
         """The inverse of `save`, in float32."""
-        model = cls(LlamaConfig.from_pretrained(folder))
+        model = cls(Geometry.read(folder))
         weights = load_file(str(folder / "model.safetensors"))
         model.load_state_dict({k.removeprefix("model."): v.float() for k, v in weights.items()})
         return model
@@ -169,11 +199,11 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, block: int = 256) -> Tenso
     return torch.cat(out, dim=2)
 
 
-def rotary(c: LlamaConfig) -> tuple[Tensor, Tensor]:
+def rotary(g: Geometry) -> tuple[Tensor, Tensor]:
     """cos and sin [context, head_dim], halves repeated as in transformers' Llama."""
-    theta = c.rope_parameters["rope_theta"]
-    inverse = theta ** (-torch.arange(0, c.head_dim, 2, dtype=torch.float32) / c.head_dim)
-    angle = torch.arange(c.max_position_embeddings, dtype=torch.float32)[:, None] * inverse
+    half = torch.arange(0, g.head_dim, 2, dtype=torch.float32)
+    inverse = torch.tensor(g.rope_theta) ** (-half / g.head_dim)
+    angle = torch.arange(g.context, dtype=torch.float32)[:, None] * inverse
     angle = torch.cat((angle, angle), dim=-1)
     return angle.cos(), angle.sin()
 

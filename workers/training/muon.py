@@ -29,10 +29,9 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """One update of every matrix that has a gradient."""
-        if closure is not None:
-            raise ValueError("closure: this optimizer takes none")
+        loss = None if closure is None else closure()
         for group in self.param_groups:
             by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for p in group["params"]:
@@ -44,6 +43,7 @@ class Muon(torch.optim.Optimizer):
                 for p, update in zip(members, orthogonalise(updates), strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"])
                     p.add_(update.to(p.dtype), alpha=-group["lr"] * scale)
+        return loss
 
     def _momentum(self, p: Tensor, momentum: float) -> Tensor:
         assert p.grad is not None
@@ -55,16 +55,16 @@ class Muon(torch.optim.Optimizer):
         return p.grad.lerp(buffer, momentum)
 
 
-def orthogonalise(batch: Tensor, steps: int = 5) -> Tensor:
+def orthogonalise(batch: Tensor) -> Tensor:
     """Approximately U V^T of each matrix's singular value decomposition; [n, rows, columns] in and
     out, bfloat16 inside."""
     a, b, c = COEFFICIENTS
-    x = batch.bfloat16()
+    x: Tensor = batch.bfloat16()
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.transpose(1, 2).contiguous()
     x = x / (x.float().norm(dim=(1, 2), keepdim=True).bfloat16() + 1e-7)
-    for _ in range(steps):
+    for _ in range(5):
         gram = x @ x.transpose(1, 2)
         x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
     return x.transpose(1, 2) if tall else x

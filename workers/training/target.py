@@ -7,15 +7,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig
 
-from workers.training.model import Llama
+from workers.training.model import Geometry, Llama
 from workers.training.tokens import TokenRows, batches
 from workers.training.trainer import Budget, Hyper, Loss, Trainer
 
 
 def train_target(
-    config: LlamaConfig,
+    geometry: Geometry,
     train: TokenRows,
     held: TokenRows,
     folder: Path,
@@ -28,7 +27,7 @@ def train_target(
 ) -> dict[str, float]:
     """Train (or go on training) a target and save it to `out`; returns held loss by domain."""
     torch.manual_seed(seed)
-    model = Llama(config).to(device)
+    model = Llama(geometry).to(device)
     trainer = Trainer(
         model,
         next_token_loss(model),

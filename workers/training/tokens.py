@@ -124,7 +124,8 @@ def batches(rows: TokenRows, tokens_per_batch: int, seed: int) -> Iterator[Batch
             for i in range(0, len(bins), max(1, tokens_per_batch // length))
         ]
         for i in rng.permutation(len(chunks)):
-            yield _batch(rows, *chunks[i], tokens_per_batch)
+            length, bins = chunks[i]
+            yield _batch(rows, length, bins, tokens_per_batch)
         epoch += 1
 
 

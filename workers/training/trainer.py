@@ -139,7 +139,7 @@ class Trainer:
             )
             with torch.autocast(self.device.type, torch.bfloat16):
                 loss = self.loss(inputs, labels, weight)
-            (loss / self.hyper.batches_per_step).backward()
+            torch.autograd.backward(loss / self.hyper.batches_per_step)
             total += float(loss.detach())
             self.progress.batches += 1
             self.progress.tokens += int((batch.weight > 0).sum())
