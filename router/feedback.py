@@ -27,7 +27,7 @@ from schemas import Observation, RouterConfig, RoutingTable, temperature_band
 STEP_HALF_LIFE = 8.0
 """Observations of one method; an answer averages tens of steps, so a few of them say enough."""
 
-STEP_PRIOR = 2.0
+STEP_PRIOR = 1.0
 """Observations' worth of belief that a method is as fast as measured."""
 
 REMEMBERED_IDS = 4096

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
+from sklearn.isotonic import isotonic_regression
 from sklearn.linear_model import LinearRegression
 
 Floats = NDArray[np.float64]
 
 BORROWED_WEIGHT = 0.01
-"""What the shape of all methods together weighs beside a method's own measurements."""
+"""What the shape of other methods weighs beside a method's own measurements."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ def grid(
 
     A cell holds the mean of what was measured nearest to it. Holes are filled by a cost that is
     bilinear in batch and context with coefficients of at least 0, fitted to the method's samples;
-    where these do not say (a method measured at batch 1 only), by the shape of all methods.
-    Raises ValueError when a method has no samples.
+    where these do not say (a method measured at batch 1 only), by the shape of the methods that
+    were measured at the most batch sizes. Raises ValueError when a method has no samples.
     """
     seconds = np.zeros((methods, len(batches), len(contexts)))
     counts = np.zeros_like(seconds)
@@ -49,7 +49,12 @@ def grid(
         if not own[m]:
             raise ValueError(f"steps: method {m} of {methods} has no step time measured")
     scale = [float(np.average([s.seconds for s in o], weights=[s.count for s in o])) for o in own]
-    pooled = [Sample(0, s.batch, s.context, s.seconds / scale[s.method], s.count) for s in samples]
+    widths = [len({s.batch for s in o}) for o in own]
+    pooled = [
+        Sample(0, s.batch, s.context, s.seconds / scale[s.method], s.count)
+        for s in samples
+        if widths[s.method] == max(widths)
+    ]
     shape = _cost(pooled, [])
     cells = [(float(b), float(c)) for b in batches for c in contexts]
     for m in range(methods):
@@ -91,12 +96,11 @@ def nonnegative_fit(design: Floats, target: Floats) -> Floats:
 def _monotone(values: Floats, weights: Floats) -> Floats:
     """The nearest surface [B, C] that does not fall along either axis, weights kept."""
     smooth = values.copy()
-    isotonic = IsotonicRegression()
     for _ in range(10):
         for axis in (0, 1):
             lines, line_weights = np.moveaxis(smooth, axis, -1), np.moveaxis(weights, axis, -1)
             fitted = [
-                isotonic.fit_transform(np.arange(len(y)), y, sample_weight=w)
+                isotonic_regression(y, sample_weight=w)
                 for y, w in zip(lines, line_weights, strict=True)
             ]
             smooth = np.moveaxis(np.asarray(fitted), -1, axis)

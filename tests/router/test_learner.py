@@ -1,0 +1,193 @@
+import json
+
+import numpy as np
+import pytest
+from routing_world import METHODS, answer_seconds
+
+from router.feedback import REMEMBERED_IDS, Learner
+from router.policy import Constraints, Features, choose
+from router.table import RoutingTableError, restrict
+from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
+
+
+def observe(
+    table: RoutingTable,
+    identity: str,
+    used: str,
+    cluster: int,
+    slower: float = 1.0,
+    **changes: object,
+) -> Observation:
+    """An answer of the made-up world; `slower` stretches its steps."""
+    seconds, steps = answer_seconds(used, cluster)
+    stats = {
+        "request_id": identity,
+        "method": used,
+        "temperature": 0.0,
+        "prompt_tokens": 20,
+        "output_tokens": 61,
+        "context_length": 81,
+        "target_steps": steps,
+        "decode_seconds": seconds * slower,
+        "finish_reason": "stop",
+        **changes,
+    }
+    return Observation(
+        stats=DecodeStats.model_validate(stats),
+        cluster=cluster,
+        fit_id=table.fit_id,
+        table_version=table.version,
+        policy="predicted_seconds",
+        reason="favourite",
+        propensity=1.0,
+        time=0.0,
+    )
+
+
+def simulate(
+    learner: Learner,
+    requests: int,
+    slower: dict[str, float],
+    seed: int,
+    start: int = 0,
+    cluster: int = 1,
+) -> list[str]:
+    """A simulated service: choose, answer, observe; the methods chosen. No real engine."""
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for i in range(requests):
+        table = learner.table
+        limits = Constraints(healthy=frozenset(table.methods))
+        decision = choose(table, cluster, Features(20, 128), (), limits, rng, CONFIG)
+        chosen.append(decision.method)
+        answer = observe(
+            table, f"{start + i}", decision.method, cluster, slower.get(decision.method, 1.0)
+        )
+        learner.observe([answer])
+    return chosen
+
+
+def test_each_observation_counts_once(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    answer = observe(table, "a", "ngram", 1)
+    assert learner.observe([answer, answer])
+    once = learner.table
+    assert once.version == table.version + 1
+    assert once.live_tokens[1, 2, 0] == 60.0
+    assert not learner.observe([answer])
+    assert learner.table is once
+
+
+@pytest.mark.parametrize(
+    "changes", [{"finish_reason": "error"}, {"finish_reason": "cancelled"}, {"method": "medusa"}]
+)
+def test_what_says_nothing_of_speed_is_ignored(
+    table: RoutingTable, changes: dict[str, object]
+) -> None:
+    learner = Learner(table, CONFIG)
+    assert not learner.observe([observe(table, "a", "ngram", 1, **changes)])
+    assert learner.table is table
+
+
+def test_another_fit_is_ignored(table: RoutingTable) -> None:
+    other = table.model_copy(update={"fit_id": "older"})
+    learner = Learner(table, CONFIG)
+    assert not learner.observe([observe(other, "a", "ngram", 1)])
+
+
+def test_the_memory_of_ids_is_bounded(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    short = {"output_tokens": 1, "target_steps": 1}
+    learner.observe(observe(table, str(i), "naive", 0, **short) for i in range(REMEMBERED_IDS + 10))
+    assert len(learner.state()["seen"]) == REMEMBERED_IDS
+
+
+def test_a_lossy_methods_loops_do_not_flatter_it(table: RoutingTable) -> None:
+    lossy = table.model_copy(update={"lossless": {"naive": True, "draft": True, "ngram": False}})
+    for made, tokens in ((table, 60.0), (lossy, 0.0)):
+        learner = Learner(made, CONFIG)
+        learner.observe([observe(made, "a", "ngram", 1, looping=True)])
+        assert learner.table.live_tokens[1, 2, 0] == tokens
+
+
+def test_live_acceptance_overturns_the_measured_one(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    steps = {"target_steps": 51, "decode_seconds": 50 * 0.011}
+    for i in range(200):
+        learner.observe([observe(table, str(i), "ngram", 1, **steps)])
+        if learner.table.assignment[1] != "ngram":
+            break
+    assert learner.table.assignment == ("draft", "draft")
+    assert i < 20
+
+
+def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
+    learner = Learner(table, RouterConfig(half_life=10.0))
+    learner.observe([observe(table, "first", "ngram", 1)])
+    before = learner.table.live_tokens[1, 2, 0]
+    learner.observe([observe(table, str(i), "ngram", 1, output_tokens=2) for i in range(10)])
+    fresh = sum(0.5 ** (i / 10) for i in range(10))
+    assert learner.table.live_tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
+
+
+def test_no_change_of_heart_within_the_hysteresis(table: RoutingTable) -> None:
+    """A slow-down that leaves n-gram less than 5% behind the next one moves nothing."""
+    learner = Learner(table, CONFIG)
+    ngram, draft = answer_seconds("ngram", 1)[0], answer_seconds("draft", 1)[0]
+    slower = 1.03 * (draft + 0.02) / (ngram + 0.02)
+    learner.observe([observe(table, str(i), "ngram", 1, slower) for i in range(200)])
+    assert learner.table.assignment[1] == "ngram"
+
+
+@pytest.mark.parametrize(("cluster", "favourite", "slower"), [(0, "draft", 2.0), (1, "ngram", 4.0)])
+def test_traffic_leaves_a_method_that_got_slow_and_comes_back(
+    table: RoutingTable, cluster: int, favourite: str, slower: float
+) -> None:
+    """Simulated: the favourite's steps get slower for 600 requests, then recover.
+
+    It was ahead by half (draft) and by a factor of 2.5 (n-gram). With the default 3% of
+    exploration traffic leaves within 25 observations, stays away but for a tenth, and is back
+    within 400 requests.
+    """
+    for seed in range(2):
+        learner = Learner(table, CONFIG)
+        assert simulate(learner, 50, {}, seed, 0, cluster).count(favourite) > 40
+        slow = simulate(learner, 600, {favourite: slower}, seed, 50, cluster)
+        left = next(i for i in range(600) if slow[i : i + 10].count(favourite) <= 1)
+        assert left <= 25
+        assert slow[left:].count(favourite) < 0.1 * len(slow[left:])
+        back = simulate(learner, 800, {}, seed, 650, cluster)
+        returned = next(i for i in range(800) if back[i : i + 20].count(favourite) >= 18)
+        assert returned <= 400
+        assert back[returned:].count(favourite) > 0.9 * len(back[returned:])
+
+
+def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    simulate(learner, 60, {"ngram": 4.0}, seed=3)
+    saved = json.loads(json.dumps(learner.state()))
+    again = Learner.restore(table, CONFIG, saved)
+    assert again.table.assignment == learner.table.assignment
+    assert again.table.version > learner.table.version
+    np.testing.assert_allclose(again.table.live_tokens, learner.table.live_tokens)
+    np.testing.assert_allclose(again.table.live_step_ratio, learner.table.live_step_ratio)
+    assert not again.observe([observe(table, "3", "ngram", 1)])
+
+
+def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    simulate(learner, 30, {}, seed=0)
+    small = Learner.restore(restrict(table, METHODS[:2]), CONFIG, learner.state())
+    assert set(small.table.assignment) <= {"naive", "draft"}
+    np.testing.assert_allclose(small.table.live_steps, learner.table.live_steps[:, :2])
+
+
+def test_a_foreign_or_broken_state_is_refused(table: RoutingTable) -> None:
+    state = Learner(table, CONFIG).state()
+    with pytest.raises(RoutingTableError, match=f"older.*{table.fit_id}"):
+        Learner.restore(table, CONFIG, {**state, "fit_id": "older"})
+    del state["live_tokens"]
+    with pytest.raises(RoutingTableError, match="not readable"):
+        Learner.restore(table, CONFIG, state)

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+from routing_world import CENTROIDS, ENCODER, make_profile
+
+from router.assign import build_table
+from router.evaluate import EvaluationRefusedError, evaluate
+from router.profile import Profile, ProfileError
+from router.table import RoutingTableError
+from schemas import RoutingTable
+
+
+def other(**conditions: object) -> tuple[Profile, object]:
+    profile, vectors = make_profile("held")
+    under = profile.meta.measured_under.model_copy(update=conditions)
+    return replace(profile, meta=profile.meta.model_copy(update={"measured_under": under})), vectors
+
+
+def test_routing_beats_one_method_where_the_best_one_differs(table: RoutingTable) -> None:
+    profile, vectors = make_profile("held", per_cluster=12, noise=0.02)
+    found = evaluate(table, profile, vectors)
+    assert found.prompts == 24
+    assert found.best_single == "ngram"
+    assert found.harmonic_mean["naive"] == pytest.approx(1.0)
+    assert found.shares == {"naive": 0.0, "draft": 0.5, "ngram": 0.5}
+    assert found.routed == pytest.approx(found.per_prompt_oracle)
+    assert found.routed_over_best_single == pytest.approx(found.routed / found.best_single_speedup)
+    low, high = found.routed_over_best_single_ci95
+    assert 1.0 < low < found.routed_over_best_single < high
+    assert found.by_domain["talk"]["routed"] > found.by_domain["talk"]["best_single"]
+    assert evaluate(table, profile, vectors) == found
+
+
+def test_a_portfolio_of_one_gains_nothing(table: RoutingTable) -> None:
+    profile, vectors = make_profile("held")
+    found = evaluate(table, profile, vectors, methods=["naive"])
+    assert found.routed_over_best_single == 1.0
+    assert found.routed_over_best_single_ci95 == (1.0, 1.0)
+    with pytest.raises(RoutingTableError, match="medusa"):
+        evaluate(table, profile, vectors, methods=["naive", "medusa"])
+
+
+@pytest.mark.parametrize("condition", [{"threads": 2}, {"dtype": "bfloat16"}, {"machine": "x"}])
+def test_other_conditions_are_refused(table: RoutingTable, condition: dict[str, object]) -> None:
+    profile, vectors = other(**condition)
+    with pytest.raises(EvaluationRefusedError, match=next(iter(condition))):
+        evaluate(table, profile, vectors)  # type: ignore[arg-type]
+
+
+def test_prompts_of_the_fit_are_refused(table: RoutingTable) -> None:
+    with pytest.raises(EvaluationRefusedError, match="20 of 20 prompts were seen"):
+        evaluate(table, *make_profile("fit"))
+    fitted, vectors = make_profile("fit")
+    clustered = build_table(
+        fitted, vectors, CENTROIDS, ENCODER, clustered_prompts=["held  prompt 3"]
+    )
+    with pytest.raises(EvaluationRefusedError, match="held-3"):
+        evaluate(clustered, *make_profile("held"))
+
+
+def test_other_settings_are_refused(table: RoutingTable) -> None:
+    profile, vectors = make_profile("held")
+    hashes = {**profile.meta.settings_hashes, "draft": "longer"}
+    changed = replace(profile, meta=profile.meta.model_copy(update={"settings_hashes": hashes}))
+    with pytest.raises(RoutingTableError, match="draft"):
+        evaluate(table, changed, vectors)
+
+
+def test_short_answers_do_not_count_for_speed(table: RoutingTable) -> None:
+    profile, vectors = make_profile("held")
+    rows = [
+        r.model_copy(update={"output_tokens": 7, "target_steps": 5})
+        if r.prompt_id == "held-0" and r.method == "draft"
+        else r
+        for r in profile.rows
+    ]
+    assert evaluate(table, replace(profile, rows=tuple(rows)), vectors).prompts == 19
+    short = tuple(r.model_copy(update={"output_tokens": 7}) for r in profile.rows)
+    with pytest.raises(ProfileError, match="8 tokens"):
+        evaluate(table, replace(profile, rows=short), vectors)
