@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
+from rich.console import Group
 
 from ops.decode_runs import HF, Measured, Plan
 from ops.machine import describe_machine
@@ -43,7 +43,7 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
     }
 
 
-def tables_of(figures: dict[str, Any]) -> Iterable[Table | str]:
+def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """What people read: a line per method, a line per domain, and every divergence's gap."""
     methods = figures["methods"]
     columns = dict(COLUMNS)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,7 +21,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def emit(
-    figures: object, tables: Callable[[], Iterable[Table | str]], json_path: Path | None
+    figures: object, tables: Callable[[], Iterable[Group | str]], json_path: Path | None
 ) -> None:
     """Print the tables, and write the same figures as JSON where `--json` asks for it.
 
@@ -38,15 +38,15 @@ def emit(
         console.print(table)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A table with its figures to the right and its text to the left."""
-    result = Table(title=title, title_justify="left")
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Group:
+    """A title line above a table with its figures to the right and its text to the left."""
+    result = Table()
     for index, column in enumerate(columns):
         figures = any(isinstance(row[index], int | float) for row in rows)
         result.add_column(column, justify="right" if figures else "left", overflow="fold")
     for row in rows:
         result.add_row(*(cell(value) for value in row))
-    return result
+    return Group(title, result)
 
 
 def cell(value: Any) -> str:
@@ -61,12 +61,14 @@ def cell(value: Any) -> str:
 
 
 def progress() -> Progress:
-    """A progress bar on standard error, with the time gone and the time left."""
+    """A progress bar on standard error, with the time gone and the time left; for terminals."""
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
+        disable=not console.is_terminal,
     )

@@ -50,3 +50,61 @@ def prompts_file(tmp_path_factory) -> Path:
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory) -> Path:
+    """The exported encoder: the installed one, or one exported for these tests."""
+    from router.embed import EncoderMissingError, encoder_dir, read_info
+    from router.encoder_export import export_encoder
+
+    try:
+        read_info(encoder_dir())
+    except EncoderMissingError:
+        folder = tmp_path_factory.mktemp("encoder")
+        export_encoder(folder)
+        return folder
+    return encoder_dir()
+
+
+def two_subjects(folder, name, count):
+    """A file of prompts about two plain subjects."""
+    file = folder / f"{name}.jsonl"
+    texts = [f"What is {name} plus {i}?" for i in range(count // 2)]
+    texts += [f"Write a poem about the {name} sea and {i} ships." for i in range(count // 2)]
+    rows = [
+        {"id": f"{name}-{i}", "domain": "math" if i < count // 2 else "creative", "prompt": text}
+        for i, text in enumerate(texts)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory, tiny_bundle, encoder_folder):
+    """Two profiles of other prompts and the table fitted on the first one."""
+    folder = tmp_path_factory.mktemp("routing")
+    # A small step-time grid: two batch sizes, one context.
+    engine = {"dtype": "float32", "max_batch": 2, "max_context": 256}
+    config = {"bundle": str(tiny_bundle.path), "methods": [{"name": "ngram"}], "engine": engine}
+    (folder / "config.yaml").write_text(json.dumps(config))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECADAPT_ENCODER", str(encoder_folder))
+        yield folder, Command(), tiny_bundle
+
+
+@pytest.fixture(scope="session")
+def fitted(world):
+    folder, specadapt, _ = world
+    common = ["--config", folder / "config.yaml", "--max-tokens", 10]
+    profiled = specadapt.json(
+        "profile", "--out", folder / "fit", "--prompts", two_subjects(folder, "seven", 8), *common
+    )
+    specadapt.json(
+        "profile", "--out", folder / "held", "--prompts", two_subjects(folder, "nine", 6), *common
+    )
+    made = specadapt.json(
+        *["fit", "--profile", folder / "fit", "--clusters", 2, "--out", folder / "routing"],
+        *["--prompts", two_subjects(folder, "many", 40)],
+    )
+    return profiled, made

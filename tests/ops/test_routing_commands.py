@@ -1,0 +1,95 @@
+"""Profile, fit, evaluate, route and bench router, one after the other on a tiny bundle."""
+
+import shutil
+
+import pytest
+
+from router.profile import Profile
+
+pytestmark = pytest.mark.usefixtures("fitted")
+
+
+def test_a_profile_holds_every_prompt_under_every_method(world, fitted):
+    folder, _, _ = world
+    figures, _ = fitted
+    assert figures["methods"] == ["naive", "ngram"]
+    assert figures["rows"] == 16
+    assert figures["harmonic_mean_speedup"]["naive"] == pytest.approx(1.0)
+    measured = Profile.load(folder / "fit")
+    assert {(s.method) for s in measured.steps} == {"naive", "ngram"}
+    assert {s.batch for s in measured.steps} == {1, 2}
+    assert measured.meta.measured_under.threads == 1
+    assert measured.meta.measured_under.bundle.startswith("tiny@")
+
+
+def test_profiling_again_goes_on_where_it_stopped(world):
+    folder, specadapt, _ = world
+    copy = folder / "resumed"
+    shutil.copytree(folder / "fit", copy)
+    rows = (copy / "rows.jsonl").read_text().splitlines(keepends=True)
+    (copy / "rows.jsonl").write_text("".join(rows[:14]) + '{"prompt_id": "half')
+    arguments = [
+        *["profile", "--out", copy, "--prompts", folder / "seven.jsonl"],
+        *["--config", folder / "config.yaml", "--max-tokens", 10],
+    ]
+    assert specadapt.json(*arguments)["rows"] == 16
+    kept = (copy / "rows.jsonl").read_text().splitlines(keepends=True)[:14]
+    assert kept == rows[:14]
+    assert "max_tokens was 10 and is 11" in specadapt.refusal(*arguments[:-1], 11)
+
+
+def test_fit_reports_clusters_and_assignment(world, fitted):
+    folder, _, _ = world
+    _, figures = fitted
+    assert figures["clusters"] == 2
+    assert sum(figures["sizes"]) == 40
+    assert len(figures["assignment"]) == 2
+    assert set(figures["assignment"]) <= {"naive", "ngram"}
+    assert figures.keys() >= {"silhouette", "davies_bouldin", "calinski_harabasz", "inertia"}
+    assert (folder / "routing" / "routing.npz").is_file()
+
+
+def test_evaluate_judges_on_other_prompts_only(world):
+    folder, specadapt, _ = world
+    arguments = ["evaluate", "--routing", folder / "routing", "--profile"]
+    figures = specadapt.json(*arguments, folder / "held")
+    assert 1 <= figures["prompts"] <= 6
+    assert figures["best_single"].keys() == {"name", "speedup"}
+    low, high = figures["routed_over_best_single_ci95"]
+    assert low <= figures["routed_over_best_single"] <= high
+    assert figures["routed_over_oracle"] <= 1.0
+    assert sum(figures["shares"].values()) == pytest.approx(1.0)
+    assert "seen by the fit" in specadapt.refusal(*arguments, folder / "fit")
+
+
+def test_route_explains_a_decision(world):
+    folder, specadapt, bundle = world
+    arguments = ["route", "--prompt", "What is seven plus two?", "--bundle", bundle.path]
+    figures = specadapt.json(*arguments, "--routing", folder / "routing")
+    assert figures["method"] in figures["ranked"]
+    assert sorted(figures["ranked"]) == ["naive", "ngram"]
+    assert figures["reason"] == "favourite"
+    assert 1 <= len(figures["nearest_prompts"]) <= 5
+    similarity = [near["similarity"] for near in figures["nearest_prompts"]]
+    assert similarity == sorted(similarity, reverse=True)
+    assert "no routing table" in specadapt.refusal(*arguments)
+
+
+def test_bench_router_compares_with_the_reference(world):
+    folder, specadapt, bundle = world
+    figures = specadapt.json(
+        *["bench", "router", "--bundle", bundle.path, "--routing", folder / "routing"],
+        *["--prompts", folder / "nine.jsonl"],
+    )
+    assert 0 < figures["decide_ms_p50"] <= figures["decide_ms_p99"]
+    assert figures["prompts_per_minute"] > 0
+    assert figures["reference_cosine_min"] > 0.97
+    assert figures["reference_cosine_p1"] >= figures["reference_cosine_min"]
+    assert figures["cluster_agreement"] == 1.0
+
+
+def test_export_encoder_leaves_a_present_one_alone(world, encoder_folder):
+    _, specadapt, _ = world
+    figures = specadapt.json("export-encoder", "--out", encoder_folder)
+    assert figures["dimension"] == 384
+    assert figures["path"] == str(encoder_folder)
