@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import httpx
@@ -35,11 +36,11 @@ class PortTakenError(ValueError):
     """Another program listens where the service should; the message names the port and the fix."""
 
 
-class StartError(RuntimeError):
-    """The service did not become ready; the message says what Ray Serve reports."""
+class StartError(ValueError):
+    """This machine cannot run the configuration; the message says what Ray Serve reports."""
 
 
-def serve_forever(config: AppConfig, say: Say = print) -> None:
+def serve_forever(config: AppConfig, say: Say = partial(print, flush=True)) -> None:
     """Run the service until SIGINT or SIGTERM, then stop all that was started here.
 
     Starts a Ray of its own, or joins the one RAY_ADDRESS names (whose proxies must then listen

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import fsspec
@@ -35,22 +36,27 @@ class StateStore:
     def claim(self) -> dict[str, Any] | None:
         """Become the owner and return the last readable state, or None where there is none.
 
-        The claim itself is written at once, so that the owner before is superseded from here on.
+        From here on the owner before is superseded. Raises SupersededError where another claims
+        at the same time and comes later.
         """
         self._fs.makedirs(self._folder, exist_ok=True)
         while True:
             epochs = self._epochs()
-            state = self._newest_readable(epochs)
             self.epoch = (epochs[-1] if epochs else 0) + 1
             try:
-                self._create(self._path(self.epoch), _encoded(state))
+                self._create(self._path(self.epoch), _encoded(None))
+                break
             except FileExistsError:
                 continue
-            for old in epochs[: -(_KEPT - 1)]:
+        # Read only now: what the owner before saves from here on it is told to be lost.
+        state = self._newest_readable(epochs)
+        self.save(state)
+        for old in epochs[: -(_KEPT - 1)]:
+            with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(old))
-            return state
+        return state
 
-    def save(self, state: dict[str, Any]) -> None:
+    def save(self, state: dict[str, Any] | None) -> None:
         """Replace this owner's state atomically. Raises SupersededError when it owns no longer."""
         newest = self._epochs()[-1:]
         if newest and newest[0] > self.epoch:
@@ -67,6 +73,8 @@ class StateStore:
             path = self._path(epoch)
             try:
                 state: dict[str, Any] | None = json.loads(self._fs.cat_file(path))
+            except FileNotFoundError:
+                continue  # another claim has tidied it away
             except ValueError as error:
                 logger.error("state %s is unreadable (%s); trying the one before", path, error)
                 continue

@@ -1,0 +1,80 @@
+"""The parts of one ingress over a real engine on tiny models, without Ray."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from served import service_config
+
+from deployments.answer import Answerer, MethodStream
+from deployments.artifacts import served_embed, served_table
+from deployments.feedback import Feedback
+from deployments.http_api import HttpApi
+from deployments.link import FeedbackLink
+from deployments.method import merged
+from deployments.metrics import Metrics
+from deployments.prompts import PromptReader
+from schemas import AppConfig, DecodeRequest
+from workers.bundle import Bundle
+from workers.engine import Engine, load_engine
+
+
+@dataclass
+class Ingress:
+    """What a test looks at and replaces."""
+
+    config: AppConfig
+    engine: Engine
+    feedback: Feedback
+    link: FeedbackLink
+    streams: dict[str, MethodStream]
+    answerer: Answerer
+    reader: PromptReader
+    http: httpx.AsyncClient
+
+
+@pytest.fixture(scope="session")
+def base_config(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> AppConfig:
+    return service_config(tmp_path_factory.mktemp("service"), tiny_bundle)
+
+
+@pytest.fixture
+def config(base_config: AppConfig, tmp_path: Path) -> AppConfig:
+    """The same artifacts, with a state folder of the test's own."""
+    feedback = base_config.feedback.model_copy(
+        update={"state_uri": str(tmp_path / "state"), "flush_seconds": 1e-6}
+    )
+    return base_config.model_copy(update={"feedback": feedback})
+
+
+@pytest.fixture(scope="session")
+def engine(base_config: AppConfig, tiny_bundle: Bundle) -> Iterator[Engine]:
+    names = [method.name for method in base_config.methods]
+    made = load_engine(names, tiny_bundle, base_config.engine, "replica-1")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def ingress(config: AppConfig, engine: Engine, tiny_bundle: Bundle) -> AsyncIterator[Ingress]:
+    feedback, metrics = Feedback(config), Metrics()
+    await feedback.report(engine.load())
+
+    async def connect() -> Feedback:
+        return feedback
+
+    def stream(request: DecodeRequest, whole: bool):
+        return merged(engine.generate(request), float("inf") if whole else 0.0)
+
+    names = [method.name for method in config.methods]
+    link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, metrics)
+    await link.exchange()
+    streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
+    answerer = Answerer(streams, link, config.router, served_embed(config), metrics)
+    reader = PromptReader(tiny_bundle, names, config.engine)
+    app = HttpApi(reader, answerer, link, metrics, config.http.max_body_bytes).app()
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        yield Ingress(config, engine, feedback, link, streams, answerer, reader, http)

@@ -1,0 +1,31 @@
+"""Observations as an ingress would send them."""
+
+import time
+
+from schemas import DecodeStats, Observation
+
+
+def observation(identity: str, method: str = "naive", cluster: int = 0, **stats) -> Observation:
+    """An answer of 41 tokens in 21 steps and a tenth of a second, unless `stats` says otherwise."""
+    measured = {
+        "request_id": identity,
+        "method": method,
+        "temperature": 0.0,
+        "prompt_tokens": 10,
+        "output_tokens": 41,
+        "context_length": 51,
+        "target_steps": 21,
+        "decode_seconds": 0.1,
+        "total_seconds": 0.11,
+        "finish_reason": "stop",
+    }
+    return Observation(
+        stats=DecodeStats.model_validate(measured | stats),
+        cluster=cluster,
+        fit_id="small",
+        table_version=0,
+        policy="test",
+        reason="favourite",
+        propensity=1.0,
+        time=time.time(),
+    )

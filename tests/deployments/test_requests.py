@@ -1,0 +1,187 @@
+"""What the OpenAI endpoints accept, and which error names what they do not."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.api_error import ApiError
+from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest, parse
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def chat(**fields):
+    return parse(ChatRequest, json.dumps(HELLO | fields).encode())
+
+
+def refusal(kind, body):
+    with pytest.raises(ApiError) as caught:
+        parse(kind, body if isinstance(body, bytes) else json.dumps(body).encode())
+    return caught.value
+
+
+def test_defaults_are_openais():
+    sampling = chat().sampling(prompt_tokens=10, context=1000)
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (1.0, 1.0, 256)
+    completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a"}')
+    assert completion.sampling(10, 1000).max_tokens == 16
+
+
+def test_the_default_length_gives_way_to_the_context():
+    assert chat().sampling(prompt_tokens=990, context=1000).max_tokens == 10
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 11}, {"max_completion_tokens": 11}])
+def test_more_tokens_than_the_context_has_left_is_an_error(fields):
+    with pytest.raises(ApiError) as caught:
+        chat(**fields).sampling(prompt_tokens=990, context=1000)
+    assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+    assert caught.value.param == "messages"
+    assert "1000" in caught.value.message
+
+
+def test_everything_asked_for_reaches_the_sampling():
+    request = chat(
+        temperature=0, top_p=0.5, top_k=7, seed=3, stop="\n", max_tokens=9, ignore_eos=True
+    )
+    sampling = request.sampling(1, 100)
+    assert sampling.model_dump() == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "top_k": 7,
+        "seed": 3,
+        "max_tokens": 9,
+        "stop": ("\n",),
+        "ignore_eos": True,
+    }
+
+
+def test_what_clients_send_back_is_accepted():
+    """An assistant message as `model_dump()` of the openai package returns it."""
+    answer = {
+        "role": "assistant",
+        "content": "hi",
+        "refusal": None,
+        "tool_calls": None,
+        "annotations": [],
+    }
+    messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
+    assert [m["role"] for m in chat(messages=messages).plain_messages()] == [
+        "system",
+        "user",
+        "assistant",
+    ]
+
+
+def test_text_parts_are_joined():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    [message] = chat(messages=[{"role": "user", "content": parts}]).plain_messages()
+    assert message == {"role": "user", "content": "ab"}
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"n": 1},
+        {"tools": []},
+        {"tools": None},
+        {"logprobs": False},
+        {"presence_penalty": 0.0},
+        {"response_format": {"type": "text"}},
+        {"user": "someone", "metadata": {"a": "b"}},
+    ],
+)
+def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
+    assert chat(**neutral).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"n": 2}, "n", "unsupported_parameter"),
+        ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        ({"logprobs": True}, "logprobs", "unsupported_parameter"),
+        ({"logprobs": 0}, "logprobs", "unsupported_parameter"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+        ({"presence_penalty": 1}, "presence_penalty", "unsupported_parameter"),
+        ({"temprature": 1}, "temprature", "unknown_parameter"),
+        ({"temperature": 2.1}, "temperature", "invalid_value"),
+        ({"temperature": "0.5"}, "temperature", "invalid_value"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"stop": [""]}, "stop[0]", "invalid_value"),
+        ({"stream": 1}, "stream", "invalid_value"),
+        ({"messages": []}, "messages", "invalid_value"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+            "invalid_value",
+        ),
+    ],
+)
+def test_errors_name_the_parameter(fields, param, code):
+    error = refusal(ChatRequest, HELLO | fields)
+    assert (error.status, error.param, error.code) == (400, param, code)
+    assert param in error.message
+    assert error.body()["error"]["type"] == "invalid_request_error"
+
+
+def test_missing_fields_are_named():
+    error = refusal(ChatRequest, {"messages": HELLO["messages"]})
+    assert (error.param, error.code) == ("model", "missing_required_parameter")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 100_000],
+)
+def test_what_is_not_a_json_object_is_refused(body):
+    assert refusal(ChatRequest, body).code == "invalid_json"
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_no_body_raises_anything_but_an_api_error(body):
+    for kind in (ChatRequest, CompletionRequest, ExplainRequest):
+        with pytest.raises(ApiError):
+            parse(kind, body)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from([*ChatRequest.model_fields, "n", "tools", "logit_bias", "x"]), JSON)
+def test_no_value_raises_anything_but_an_api_error(field, value):
+    try:
+        chat(**{field: value})
+    except ApiError as error:
+        assert error.status == 400
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"), [("a b", "a b"), (["a b"], "a b"), ([1, 2], [1, 2])]
+)
+def test_one_prompt_in_any_of_its_forms(prompt, expected):
+    body = json.dumps({"model": "m", "prompt": prompt}).encode()
+    assert parse(CompletionRequest, body).single_prompt() == expected
+
+
+@pytest.mark.parametrize("prompt", [[], ["a", "b"], [[1, 2]], 3])
+def test_several_prompts_are_refused(prompt):
+    body = json.dumps({"model": "m", "prompt": prompt}).encode()
+    with pytest.raises(ApiError) as caught:
+        parse(CompletionRequest, body).single_prompt()
+    assert caught.value.param.startswith("prompt")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"prompt": "a", "messages": HELLO["messages"]}, {"messages": []}]
+)
+def test_a_routing_question_has_one_prompt(body):
+    with pytest.raises(ApiError):
+        parse(ExplainRequest, json.dumps(body).encode()).chat_messages()
