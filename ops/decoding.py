@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ops.boundary import InputError
+from ops.output import quiet_transformers
 from ops.prompts import Prompt
 from ops.settings import Setup
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams
@@ -76,15 +76,6 @@ async def decode(
     return Answer("".join(text), tuple(token_ids), seconds, first or seconds, stats)
 
 
-def quiet_tokenizer(bundle: Bundle) -> Any:
-    """The family's tokenizer; transformers keeps its advice and bars off standard error."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    return bundle.tokenizer()
-
-
 @dataclass(frozen=True)
 class EncodedPrompt:
     """A prompt and the token ids that every decoder is given for it."""
@@ -100,7 +91,8 @@ def encode(
 
     `longest` is in tokens. Raises InputError where none is left.
     """
-    tokenizer = quiet_tokenizer(bundle)
+    quiet_transformers()
+    tokenizer = bundle.tokenizer()
     encoded = [
         EncodedPrompt(p, tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)))
         for p in prompts

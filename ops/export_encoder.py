@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ops.flags import Json
-from ops.output import emit
+from ops.output import emit, quiet_transformers
 
 
 def export_encoder(
@@ -29,6 +29,7 @@ def export_encoder(
     from router.embed import encoder_dir
     from router.encoder_export import export_encoder as export
 
+    quiet_transformers()
     folder = out or encoder_dir()
     info = export(folder, source)
     figures = {"path": str(folder), **info.model_dump(mode="json")}

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ops import flags
-from ops.output import STANDARD_OUTPUT, emit, table
+from ops.output import STANDARD_OUTPUT, emit, quiet_transformers, table
 
 
 def generate(
@@ -26,7 +26,7 @@ def generate(
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """
-    from ops.decoding import decode, engine_of, quiet_tokenizer
+    from ops.decoding import decode, engine_of
     from ops.prompts import parse
     from ops.settings import load_config, resolve
     from schemas import DecodeChunk, SamplingParams
@@ -34,9 +34,10 @@ def generate(
     from workers.chat_template import encode_chat
 
     setup = resolve(load_config(config), bundle, method, dtype, threads)
+    quiet_transformers()
     family = load_bundle(setup.bundle)
     messages = parse({"prompt": prompt}).messages
-    token_ids = encode_chat(quiet_tokenizer(family), messages, add_generation_prompt=True)
+    token_ids = encode_chat(family.tokenizer(), messages, add_generation_prompt=True)
     sampling = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
 
     def show(chunk: DecodeChunk) -> None:

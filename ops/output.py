@@ -72,3 +72,11 @@ def progress() -> Progress:
         console=console,
         disable=not console.is_terminal,
     )
+
+
+def quiet_transformers() -> None:
+    """Keep the advice and the bars of transformers off standard error."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.decoding import quiet_tokenizer
+from ops.output import quiet_transformers
 from ops.prompts import Prompt
 from ops.settings import resolve
 from router import cluster
@@ -39,11 +39,12 @@ class Router:
         threads: int | None = None,
     ) -> "Router":
         """Raises ValueError where bundle, encoder or table is absent or they do not fit."""
+        quiet_transformers()
         setup = resolve(config, bundle)
         encoder = Encoder(config.router.encoder, threads or config.router.encoder_threads)
         folder = routing or config.router.routing or setup.bundle / "routing"
         table = load_table(folder, encoder=encoder.info)
-        return cls(encoder, table, config.router, quiet_tokenizer(load_bundle(setup.bundle)))
+        return cls(encoder, table, config.router, load_bundle(setup.bundle).tokenizer())
 
     def prompt_tokens(self, prompt: Prompt) -> int:
         """Tokens of the prompt in the family's chat layout."""
