@@ -6,6 +6,7 @@ from routing_world import METHODS, answer_seconds
 
 from router.feedback import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
+from router.predict import favourite
 from router.table import RoutingTableError, restrict
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
@@ -132,13 +133,23 @@ def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
     assert learner.table.live_tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
 
 
-def test_no_change_of_heart_within_the_hysteresis(table: RoutingTable) -> None:
-    """A slow-down that leaves n-gram less than 5% behind the next one moves nothing."""
-    learner = Learner(table, CONFIG)
-    ngram, draft = answer_seconds("ngram", 1)[0], answer_seconds("draft", 1)[0]
-    slower = 1.03 * (draft + 0.02) / (ngram + 0.02)
-    learner.observe([observe(table, str(i), "ngram", 1, slower) for i in range(200)])
-    assert learner.table.assignment[1] == "ngram"
+@pytest.mark.parametrize(
+    ("seconds", "steps", "expected"),
+    [
+        ([1.0, 0.97], [500, 500], 0),
+        ([1.0, 0.94], [500, 500], 1),
+        ([1.0, 0.50], [500, 99], 0),
+        ([1.0, 0.50], [99, 500], 0),
+    ],
+)
+def test_a_favourite_gives_way_to_a_clear_and_proven_lead(
+    seconds: list[float], steps: list[float], expected: int
+) -> None:
+    assert favourite(seconds, steps, 0, 0.05, (0, 1)) == expected
+
+
+def test_a_favourite_that_is_not_admissible_gives_way_to_the_fastest() -> None:
+    assert favourite([1.0, 3.0, 2.0], [500, 500, 0], 0, 0.05, (1, 2)) == 2
 
 
 @pytest.mark.parametrize(("cluster", "favourite", "slower"), [(0, "draft", 2.0), (1, "ngram", 4.0)])

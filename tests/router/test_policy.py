@@ -60,6 +60,13 @@ def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
     assert (decision.method, decision.reason) == ("ngram", "load")
 
 
+def test_it_is_the_waiting_that_counts_not_the_running(table: RoutingTable) -> None:
+    alone = report("draft", running=1, outstanding_tokens=500)
+    assert route(table, 0, (alone,)).method == "draft"
+    queue = report("draft", running=1, waiting=8)
+    assert route(table, 0, (queue,)).reason == "load"
+
+
 def test_a_full_kv_pool_counts_as_a_queue(table: RoutingTable) -> None:
     busy = report("draft", running=1, free_slots=10, outstanding_tokens=4000)
     assert route(table, 0, (busy,)).reason == "load"
