@@ -36,11 +36,10 @@ def real_or_byte_tokenizer() -> Any:
     return byte_tokenizer()
 
 
-def save_llama(
-    folder: Path, *, vocab: int, seed: int, hidden: int, layers: int, eos: int | None, kv_heads: int
-) -> None:
-    """A random LlamaForCausalLM of head size 16 in Hugging Face layout."""
-    torch.manual_seed(seed)
+def random_llama(
+    *, vocab: int, eos: int | None, kv_heads: int = 1, hidden: int = 64, layers: int = 3
+) -> LlamaForCausalLM:
+    """A random target with heads of 16; its weights are large enough for clear preferences."""
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -51,12 +50,22 @@ def save_llama(
         head_dim=16,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
-        initializer_range=0.2,
+        initializer_range=0.14,
         eos_token_id=eos,
         bos_token_id=None,
         pad_token_id=None,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    return LlamaForCausalLM(config)
+
+
+def blurred(model: LlamaForCausalLM, noise: float) -> LlamaForCausalLM:
+    """A copy with noise on its weights: a draft that agrees with its target now and then."""
+    draft = LlamaForCausalLM(model.config)
+    draft.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for weight in draft.parameters():
+            weight.add_(torch.randn_like(weight) * noise * weight.std())
+    return draft
 
 
 def make_bundle(
@@ -65,17 +74,17 @@ def make_bundle(
     tokenizer: Any = None,
     vocab: int | None = None,
     kv_heads: int = 1,
+    noise: float = 0.1,
     seed: int = 0,
 ) -> Bundle:
-    """A complete tiny bundle in `folder`: target of 3 layers x 64, draft of 1 layer x 32."""
+    """A complete tiny bundle in `folder`: a target of 3 layers x 64 and its blurred draft."""
     tokenizer = real_or_byte_tokenizer() if tokenizer is None else tokenizer
     size, eos = vocab or len(tokenizer), tokenizer.eos_token_id
-    if eos is not None and eos >= size:
-        eos = None
+    torch.manual_seed(seed)
+    target = random_llama(vocab=size, eos=eos if eos < size else None, kv_heads=kv_heads)
     tokenizer.save_pretrained(folder / "tokenizer")
-    shared = {"vocab": size, "eos": eos}
-    save_llama(folder / "target", seed=seed, hidden=64, layers=3, kv_heads=kv_heads, **shared)
-    save_llama(folder / "draft", seed=seed + 1, hidden=32, layers=1, kv_heads=1, **shared)
+    target.save_pretrained(folder / "target")
+    blurred(target, noise).save_pretrained(folder / "draft")
     parts = {name: name for name in ("tokenizer", "target", "draft")}
     (folder / "bundle.json").write_text(json.dumps({"name": "tiny", "parts": parts}))
     return load_bundle(folder)

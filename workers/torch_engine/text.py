@@ -28,7 +28,7 @@ class Detokenizer:
     def push(self, tokens: Sequence[int]) -> str:
         """The characters these tokens complete; may be empty."""
         self._pending.extend(tokens)
-        text = self._backend.decode(self._context + self._pending)[self._before :]
+        text: str = self._backend.decode(self._context + self._pending)[self._before :]
         if text.endswith(BROKEN):
             fresh, self._given = text[self._given : -1], len(text) - 1
             return fresh

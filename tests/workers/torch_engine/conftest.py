@@ -1,0 +1,39 @@
+"""Engines over tiny bundles, closed when a test ends."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import SMALL
+
+from schemas import EngineConfig, MethodSpec
+from workers.bundle import Bundle
+from workers.torch_engine.engine import TorchEngine
+
+Loader = Callable[..., TorchEngine]
+
+
+@pytest.fixture(scope="session")
+def byte_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Byte tokens and two KV heads: a small vocabulary repeats itself, so n-grams match."""
+    folder = tmp_path_factory.mktemp("bundle") / "bytes"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), kv_heads=2)
+
+
+@pytest.fixture
+def load_engine() -> Iterator[Loader]:
+    """load_engine(methods, bundle, **settings) -> TorchEngine in float32 with a small pool."""
+    from workers.engine import load_engine as load
+
+    engines: list[TorchEngine] = []
+
+    def loader(methods: list[MethodSpec | str], bundle: Bundle, **settings: object) -> TorchEngine:
+        config = EngineConfig.model_validate(SMALL | settings)
+        engine = load(methods, bundle, config)
+        assert isinstance(engine, TorchEngine)
+        engines.append(engine)
+        return engine
+
+    yield loader
+    for engine in engines:
+        engine.close()

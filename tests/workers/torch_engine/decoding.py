@@ -1,0 +1,105 @@
+"""Helpers: run requests, and compare with Hugging Face."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaForCausalLM
+
+from schemas import DecodeRequest, DecodeStats, SamplingParams
+from workers.bundle import Bundle
+from workers.torch_engine.engine import TorchEngine
+
+SMALL: dict[str, Any] = {
+    "device": "cpu",
+    "dtype": "float32",
+    "threads": 1,
+    "max_context": 256,
+    "kv_slots": 2048,
+}
+NEAR_TIE = 1e-4
+
+
+@dataclass
+class Answer:
+    """Everything an answer's chunks said."""
+
+    tokens: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    finish: str | None = None
+    error: str | None = None
+    stats: DecodeStats | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+def request(method: str, prompt: Sequence[int], **sampling: Any) -> DecodeRequest:
+    """A request with sampling parameters given by name."""
+    return DecodeRequest(
+        request_id=f"{method}-{id(prompt)}",
+        method=method,
+        prompt_token_ids=tuple(prompt),
+        sampling=SamplingParams(**sampling),
+    )
+
+
+async def decode(
+    engine: TorchEngine, method: str, prompt: Sequence[int], *, stop_after: int = 0, **sampling: Any
+) -> Answer:
+    """Run one request; with stop_after, close the stream once so many tokens are there."""
+    answer = Answer()
+    async with contextlib.aclosing(engine.generate(request(method, prompt, **sampling))) as chunks:
+        async for chunk in chunks:
+            answer.tokens += chunk.token_ids
+            answer.drafted += chunk.drafted
+            answer.texts.append(chunk.text)
+            answer.finish, answer.error, answer.stats = (
+                chunk.finish_reason,
+                chunk.error,
+                chunk.stats,
+            )
+            if stop_after and len(answer.tokens) >= stop_after:
+                break
+    return answer
+
+
+@lru_cache(maxsize=4)
+def hugging_face(folder: Path) -> LlamaForCausalLM:
+    """The reference model in float32."""
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def reference(bundle: Bundle, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    """Hugging Face's plain greedy output."""
+    model = hugging_face(bundle.part("target"))
+    ids = torch.tensor([list(prompt)])
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+def assert_same(bundle: Bundle, prompt: Sequence[int], ours: list[int], theirs: list[int]) -> None:
+    """Equal tokens, or a first difference where the target's two best logits nearly tie."""
+    if ours == theirs:
+        return
+    at = next(
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
+    model = hugging_face(bundle.part("target"))
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*prompt, *theirs[:at]]])).logits[0, -1]
+    gap = float(logits.topk(2).values.diff().abs())
+    assert gap < NEAR_TIE, f"differs at {at} with a gap of {gap}: {ours[at:]} != {theirs[at:]}"

@@ -1,0 +1,228 @@
+"""What a caller of the engine sees: refusals, streams, seeds, cancellation, failures."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from decoding import decode, reference, request
+
+from workers.bundle import Bundle
+from workers.engine import EngineBusyError, EngineRefusedError
+from workers.torch_engine.engine import TorchEngine
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for a condition, with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        await asyncio.sleep(0.005)
+
+
+def idle(engine: TorchEngine) -> bool:
+    load = engine.load()
+    return load.running == load.waiting == load.outstanding_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "prompt", "sampling", "said"),
+    [
+        ("medusa", [1], {}, "method: 'medusa' is not served here"),
+        ("naive", [1] * 200, {"max_tokens": 57}, "max_tokens: .* ask for at most 56"),
+        ("naive", [1] * 256, {"max_tokens": 1}, "prompt: .* shorten it"),
+        ("naive", [1, 99999], {}, "prompt_token_ids: 99999 is outside the vocabulary"),
+        ("naive", [-3], {}, "prompt_token_ids: -3 is outside"),
+    ],
+)
+async def test_refusals_name_the_field_and_the_fix(
+    load_engine, byte_bundle: Bundle, method: str, prompt: list[int], sampling: dict, said: str
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    with pytest.raises(EngineRefusedError, match=said):
+        await decode(engine, method, prompt, **sampling)
+    assert idle(engine)
+
+
+async def test_a_full_context_is_decoded_to_its_last_token(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    engine = load_engine(["draft_verify", "ngram"], byte_bundle)
+    for method in ("draft_verify", "ngram"):
+        answer = await decode(engine, method, [1, 2, 3, 4], max_tokens=252, ignore_eos=True)
+        assert answer.finish == "length"
+        assert len(answer.tokens) == 252
+
+
+async def test_the_waiting_line_is_bounded(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["naive"], byte_bundle, max_batch=2, max_waiting=1)
+    busy = [
+        asyncio.create_task(decode(engine, "naive", [1], max_tokens=200, ignore_eos=True))
+        for _ in range(3)
+    ]
+    await until(lambda: engine.load().running == 2 and engine.load().waiting == 1)
+    assert engine.load().outstanding_tokens > 200
+    with pytest.raises(EngineBusyError, match="max_waiting is 1"):
+        await decode(engine, "naive", [1], max_tokens=1)
+    answers = await asyncio.gather(*busy)
+    assert [len(a.tokens) for a in answers] == [200, 200, 200]
+    assert max(a.stats.queue_seconds for a in answers if a.stats) > 0.0
+    assert idle(engine)
+
+
+async def test_requests_beyond_the_kv_pool_wait_and_rows_are_reused(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    engine = load_engine(["naive", "draft_verify"], byte_bundle, kv_slots=600, max_context=256)
+    assert engine.load().free_slots == 512
+    methods = ["naive", "draft_verify"] * 4
+    prompts = [[i, i + 1, i + 2] for i in range(8)]
+    jobs = [decode(engine, m, p, max_tokens=30) for m, p in zip(methods, prompts, strict=True)]
+    answers = await asyncio.gather(*jobs)
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert answer.tokens == reference(byte_bundle, prompt, 30)
+        assert answer.stats is not None
+        assert answer.stats.mean_batch <= 2
+    await until(lambda: engine.load().free_slots == 512)
+
+
+async def test_closing_the_stream_cancels_before_the_next_step(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    engine = load_engine(["naive", "draft_verify"], byte_bundle)
+    for method in ("naive", "draft_verify"):
+        answer = await decode(engine, method, [1, 2], max_tokens=250, ignore_eos=True, stop_after=3)
+        assert answer.finish is None
+        assert len(answer.tokens) < 250
+    await until(lambda: idle(engine))
+    answer = await decode(engine, "draft_verify", [1, 2], max_tokens=20)
+    assert answer.tokens == reference(byte_bundle, [1, 2], 20)
+
+
+async def test_a_cancelled_request_leaves_the_waiting_line(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    engine = load_engine(["naive"], byte_bundle, max_batch=1)
+    first = asyncio.create_task(decode(engine, "naive", [1], max_tokens=250, ignore_eos=True))
+    await until(lambda: engine.load().running == 1)
+    second = asyncio.create_task(decode(engine, "naive", [2], max_tokens=5))
+    await until(lambda: engine.load().waiting == 1)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert len((await first).tokens) == 250
+    await until(lambda: idle(engine))
+
+
+async def test_close_ends_what_runs_and_refuses_what_comes(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    engine = load_engine(["naive"], byte_bundle, max_batch=1)
+    jobs = [
+        asyncio.create_task(decode(engine, "naive", [i], max_tokens=250, ignore_eos=True))
+        for i in (1, 2)
+    ]
+    await until(lambda: engine.load().running == 1)
+    await asyncio.to_thread(engine.close)
+    assert [(await job).finish for job in jobs] == ["cancelled", "cancelled"]
+    assert not engine.load().healthy
+    with pytest.raises(EngineBusyError, match="shut down"):
+        await decode(engine, "naive", [1], max_tokens=1)
+
+
+async def test_the_same_seed_gives_the_same_answer(load_engine, byte_bundle: Bundle) -> None:
+    methods = ["naive", "draft_verify", "ngram", "fuzzy"]
+    engine = load_engine(methods, byte_bundle)
+    for method in methods:
+        made = [
+            (await decode(engine, method, [7, 8, 9], max_tokens=40, temperature=1.0, seed=s)).tokens
+            for s in (3, 3, 4, None)
+        ]
+        assert made[0] == made[1] != made[2]
+        assert made[3] != made[0]
+
+
+async def test_end_of_answer_token_is_counted_but_not_spoken(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    """Sampling at a high temperature reaches <|end|> sooner or later."""
+    engine = load_engine(["naive", "draft_verify"], byte_bundle)
+    end = byte_bundle.tokenizer().eos_token_id
+    for method in ("naive", "draft_verify"):
+        for seed in range(60):
+            answer = await decode(
+                engine, method, [1, 2, 3], max_tokens=200, temperature=2.0, seed=seed
+            )
+            if answer.finish == "stop":
+                break
+        assert answer.tokens[-1] == end
+        assert end not in answer.tokens[:-1]
+        assert "<|end|>" not in answer.text
+
+
+async def test_a_drafter_that_fails_ends_its_own_requests_only(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive", "ngram"], byte_bundle)
+
+    def broken(proposals: object) -> None:
+        raise ArithmeticError("broken on purpose")
+
+    monkeypatch.setattr(engine._methods["ngram"].plan.drafter, "propose", broken)
+    good, bad = await asyncio.gather(
+        decode(engine, "naive", [1, 2], max_tokens=30),
+        decode(engine, "ngram", [1, 2], max_tokens=30),
+    )
+    assert good.tokens == reference(byte_bundle, [1, 2], 30)
+    assert bad.finish == "error"
+    assert bad.error is not None
+    assert "broken on purpose" in bad.error
+    assert engine.load().healthy
+    assert idle(engine)
+
+
+async def test_a_failure_that_is_nobodys_makes_the_engine_unhealthy(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    forward = engine._target.forward
+
+    def broken(proposals: list, captures: object) -> object:
+        if len(proposals) > 1:
+            raise MemoryError("broken on purpose")
+        return forward(proposals, captures)
+
+    monkeypatch.setattr(engine._target, "forward", broken)
+    jobs = [decode(engine, "naive", [i], max_tokens=250, ignore_eos=True) for i in range(3)]
+    answers = await asyncio.gather(*jobs)
+    assert "error" in {a.finish for a in answers}
+    assert not engine.load().healthy
+    alone = await decode(engine, "naive", [1, 2], max_tokens=10)
+    assert alone.tokens == reference(byte_bundle, [1, 2], 10)
+
+
+async def test_a_slow_consumer_gets_several_steps_at_once(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    chunks = engine.generate(request("naive", [1, 2], max_tokens=60, ignore_eos=True))
+    first = await anext(chunks)
+    await until(lambda: idle(engine))
+    rest = [chunk async for chunk in chunks]
+    assert len(rest) == 1
+    assert [*first.token_ids, *rest[0].token_ids] == reference(byte_bundle, [1, 2], 60)
+    assert rest[0].finish_reason == "length"
+
+
+def test_extra_forwards_are_checked(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    with pytest.raises(ValueError, match="unknown method 'ngram'"):
+        engine.set_extra_target_forwards("ngram", 1)
+    with pytest.raises(ValueError, match="0 or more"):
+        engine.set_extra_target_forwards("naive", -1)
+
+
+def test_cuda_where_there_is_none_is_refused(load_engine, byte_bundle: Bundle) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(ValueError, match="no CUDA device"):
+        load_engine(["naive"], byte_bundle, device="cuda")

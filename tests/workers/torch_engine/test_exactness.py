@@ -1,0 +1,97 @@
+"""At temperature 0 in float32 every lossless method says what Hugging Face says."""
+
+import asyncio
+import random
+
+import pytest
+from decoding import Answer, assert_same, decode, reference
+
+from schemas import MethodSpec
+from workers.bundle import Bundle
+from workers.methods import get_method
+
+LOSSLESS = ["naive", "draft_verify", "ngram"]
+
+
+def prompts(vocab: int, count: int, seed: int = 0) -> list[list[int]]:
+    """Random tokens with a repeated piece, of lengths from 1 to about 90."""
+    rng = random.Random(seed)
+    made = [[rng.randrange(vocab)]]
+    while len(made) < count:
+        piece = [rng.randrange(vocab) for _ in range(rng.randrange(2, 30))]
+        made.append(piece * rng.randrange(1, 4))
+    return made
+
+
+@pytest.mark.parametrize("method", LOSSLESS)
+async def test_alone(load_engine, tiny_bundle: Bundle, method: str) -> None:
+    engine = load_engine([method], tiny_bundle)
+    for prompt in prompts(4000, 6):
+        answer = await decode(engine, method, prompt, max_tokens=40)
+        assert_same(tiny_bundle, prompt, answer.tokens, reference(tiny_bundle, prompt, 40))
+
+
+async def test_mixed_batches(load_engine, byte_bundle: Bundle) -> None:
+    """Methods share forwards; requests come, are cancelled and end at different times."""
+    engine = load_engine([*LOSSLESS, "fuzzy"], byte_bundle)
+    rng = random.Random(1)
+
+    async def one(index: int, prompt: list[int]) -> Answer | None:
+        await asyncio.sleep(rng.random() * 0.1)
+        if index % 5 == 4:
+            await decode(engine, "fuzzy", prompt, max_tokens=60, stop_after=rng.randrange(1, 20))
+            return None
+        return await decode(engine, LOSSLESS[index % 3], prompt, max_tokens=rng.randrange(1, 70))
+
+    asked = prompts(256, 30)
+    answers = await asyncio.gather(*(one(i, p) for i, p in enumerate(asked)))
+    batches = []
+    for prompt, answer in zip(asked, answers, strict=True):
+        if answer is None:
+            continue
+        assert answer.stats is not None
+        wanted = answer.stats.output_tokens if answer.finish == "length" else 70
+        expected = reference(byte_bundle, prompt, wanted)
+        assert_same(byte_bundle, prompt, answer.tokens, expected)
+        batches.append(answer.stats.mean_batch)
+    assert max(batches) > 3
+    assert engine.load().running == 0
+
+
+async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(LOSSLESS, byte_bundle)
+    prompt = list(range(10, 20)) * 3
+    for method in LOSSLESS:
+        answer = await decode(engine, method, prompt, max_tokens=80)
+        stats = answer.stats
+        assert stats is not None
+        assert stats.output_tokens == len(answer.tokens) == len(answer.drafted)
+        assert sum(answer.drafted) == stats.accepted_tokens == sum(stats.accepted_by_position)
+        assert stats.drafted_tokens == sum(stats.drafted_by_position)
+        assert stats.target_steps + stats.accepted_tokens == stats.output_tokens
+        if method == "naive":
+            assert stats.output_tokens / stats.target_steps == 1.0
+        else:
+            assert 0 < stats.accepted_tokens < stats.drafted_tokens
+
+
+async def test_a_slow_method_says_the_same(load_engine, byte_bundle: Bundle) -> None:
+    settings = {"selector": {"extra_target_forwards": 2}}
+    spec: MethodSpec = get_method("draft_verify").model_copy(
+        update={"settings": get_method("draft_verify").settings | settings}
+    )
+    engine = load_engine([spec], byte_bundle)
+    prompt = [1, 2, 3]
+    first = await decode(engine, "draft_verify", prompt, max_tokens=30)
+    engine.set_extra_target_forwards("draft_verify", 0)
+    second = await decode(engine, "draft_verify", prompt, max_tokens=30)
+    assert first.tokens == second.tokens == reference(byte_bundle, prompt, 30)
+    assert first.stats is not None
+    assert second.stats is not None
+    assert first.stats.verify_seconds > 1.5 * second.stats.verify_seconds
+
+
+async def test_bfloat16_decodes(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(LOSSLESS, byte_bundle, dtype="bfloat16")
+    answers = [await decode(engine, m, [5, 6, 7], max_tokens=8) for m in LOSSLESS]
+    assert [len(a.tokens) for a in answers] == [8, 8, 8]

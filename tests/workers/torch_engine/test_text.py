@@ -1,0 +1,84 @@
+"""Streaming text: whole characters, stop strings across chunk borders."""
+
+import pytest
+from conftest_bundle import byte_tokenizer, real_or_byte_tokenizer
+from decoding import decode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.bundle import Bundle
+from workers.torch_engine.text import BROKEN, Detokenizer, StopStrings
+
+BYTES = byte_tokenizer()
+REAL = real_or_byte_tokenizer()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=30), st.lists(st.integers(1, 4), min_size=1, max_size=5))
+def test_characters_are_never_split(text: str, sizes: list[int]) -> None:
+    for tokenizer in (BYTES, REAL):
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        decoder, pieces, at = Detokenizer(tokenizer), [], 0
+        while at < len(tokens):
+            size = sizes[at % len(sizes)]
+            pieces.append(decoder.push(tokens[at : at + size]))
+            at += size
+        whole = tokenizer.decode(tokens)
+        assert "".join(pieces) == whole.removesuffix(BROKEN)
+        if BROKEN not in whole:
+            assert all(BROKEN not in piece for piece in pieces)
+
+
+def test_an_emoji_comes_whole() -> None:
+    decoder = Detokenizer(BYTES)
+    pieces = [decoder.push([t]) for t in BYTES.encode("a😀é", add_special_tokens=False)]
+    assert pieces == ["a", "", "", "", "😀", "", "é"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("abc", max_size=4), max_size=12),
+    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3),
+)
+def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: list[str]) -> None:
+    watcher, said = StopStrings(stops), ""
+    for piece in pieces:
+        said += watcher.push(piece)
+        assert not any(stop in said for stop in stops)
+        if watcher.hit:
+            break
+    text = "".join(pieces)
+    found = [text.find(stop) for stop in stops if stop in text]
+    if watcher.hit:
+        assert text.startswith(said)
+        assert any(text[len(said) :].startswith(stop) for stop in stops)
+    else:
+        assert not found
+        assert said + watcher.flush() == text
+
+
+@pytest.mark.parametrize("method", ["naive", "draft_verify", "ngram"])
+async def test_an_answer_ends_before_its_stop_string(
+    load_engine, byte_bundle: Bundle, method: str
+) -> None:
+    engine = load_engine([method], byte_bundle)
+    prompt = list(range(10, 20)) * 3
+    free = await decode(engine, method, prompt, max_tokens=80)
+    at = next(i for i in range(3, len(free.text) - 3) if free.text[i : i + 3].isascii())
+    stop = free.text[at : at + 3]
+    answer = await decode(engine, method, prompt, max_tokens=80, stop=(stop, "never said"))
+    assert answer.finish == "stop"
+    assert answer.text == free.text[: free.text.index(stop)]
+    assert stop not in answer.text
+    assert answer.tokens == free.tokens[: len(answer.tokens)]
+    assert stop in byte_bundle.tokenizer().decode(answer.tokens)
+
+
+async def test_withheld_text_comes_when_the_answer_ends(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    prompt = list(range(10, 20)) * 3
+    free = await decode(engine, "naive", prompt, max_tokens=40)
+    stop = free.text[-1] + "never said"
+    answer = await decode(engine, "naive", prompt, max_tokens=40, stop=(stop,))
+    assert answer.finish == "length"
+    assert answer.text == free.text
