@@ -12,7 +12,8 @@ from workers.chat_template import encode_chat
 from workers.training.corpus import Message, Row
 
 ROW_LENGTHS = (256, 512, 1024, 2048)
-LONG_ROW_SHARE = 0.04
+LONG_ROW_SHARE = 0.02
+OPEN_BINS = 8
 PROMPT_WEIGHT = 0.25
 
 
@@ -132,22 +133,31 @@ def batches(rows: TokenRows, tokens_per_batch: int, seed: int) -> Iterator[Batch
 def _pack(
     rows: TokenRows, order: NDArray[np.int64], rng: np.random.Generator
 ) -> dict[int, list[list[int]]]:
-    """First-fit over the few most recent open bins of each length."""
+    """Best fit over the most recent open bins of every length; a new bin is the shortest that
+    fits, but for a small share of rows, which open the longest."""
     packed: dict[int, list[list[int]]] = {n: [] for n in ROW_LENGTHS}
-    open_bins: dict[int, list[tuple[int, list[int]]]] = {n: [] for n in ROW_LENGTHS}
-    long = rng.random(len(order)) < LONG_ROW_SHARE
-    for i, far in zip(order, long, strict=True):
+    open_bins: dict[int, list[_Bin]] = {n: [] for n in ROW_LENGTHS}
+    far = rng.random(len(order)) < LONG_ROW_SHARE
+    for i, opens_longest in zip(order, far, strict=True):
         size = min(int(rows.offsets[i + 1] - rows.offsets[i]), ROW_LENGTHS[-1])
-        length = ROW_LENGTHS[-1] if far else next(n for n in ROW_LENGTHS if size <= n)
-        fitting = next((b for b in open_bins[length] if b[0] >= size), None)
-        if fitting is None:
-            fitting = (length, [])
-            packed[length].append(fitting[1])
-            open_bins[length] = [*open_bins[length][-31:], fitting]
-        fitting[1].append(int(i))
-        at = next(n for n, b in enumerate(open_bins[length]) if b is fitting)
-        open_bins[length][at] = (fitting[0] - size, fitting[1])
+        fitting = [b for bins in open_bins.values() for b in bins if b.room >= size]
+        if fitting:
+            chosen = min(fitting, key=lambda b: b.room)
+        else:
+            length = next(n for n in ROW_LENGTHS if size <= n)
+            length = ROW_LENGTHS[-1] if opens_longest else length
+            chosen = _Bin(length, [])
+            packed[length].append(chosen.members)
+            open_bins[length] = [*open_bins[length][1 - OPEN_BINS :], chosen]
+        chosen.members.append(int(i))
+        chosen.room -= size
     return packed
+
+
+@dataclass
+class _Bin:
+    room: int
+    members: list[int]
 
 
 def _batch(rows: TokenRows, length: int, bins: list[list[int]], tokens: int) -> Batch:

@@ -34,7 +34,7 @@ from workers.training.corpus.rows import (
     write_rows,
 )
 from workers.training.corpus.shared_data import dialogue_rows, instruct_rows
-from workers.training.corpus.split import split_corpus_rows
+from workers.training.corpus.split import split_corpus_rows, without_near_copies
 
 HELD_SHARE = 0.04
 GYM_SHARE = 0.09
@@ -148,21 +148,10 @@ def _stats(rows: list[Row]) -> dict[str, dict[str, dict[str, int]]]:
     return {key: {name: dict(c) for name, c in sorted(d.items())} for key, d in counts.items()}
 
 
-def build_corpus(
-    shared: Path,
-    out: Path,
-    seed: int = 0,
-    generated_rows: int = 110_000,
-    python_chars: int = 7_000_000,
-    progress: Progress = _log.info,
-) -> dict[str, object]:
-    """Writes `out`/train.jsonl, held.jsonl and stats.json and returns the stats.
-
-    Deterministic for the same arguments, data and installed packages. About 4% of the groups
-    of every source are held (`split.py` says what a group is).
-
-    Raises CorpusError when the data files are missing or malformed.
-    """
+def _collect(
+    shared: Path, seed: int, generated_rows: int, python_chars: int, progress: Progress
+) -> tuple[list[Row], list[Row]]:
+    """All rows, split into train and held."""
     sides: tuple[list[Row], list[Row]] = ([], [])
     progress("reading and grouping the instructions")
     instruct = list(instruct_rows(shared))
@@ -187,9 +176,30 @@ def build_corpus(
         side.extend(_follow_ups(rows, seed))
         _with_system(side, seed)
         random.Random(seed).shuffle(side)
+    return sides
+
+
+def build_corpus(
+    shared: Path,
+    out: Path,
+    seed: int = 0,
+    generated_rows: int = 110_000,
+    python_chars: int = 7_000_000,
+    progress: Progress = _log.info,
+) -> dict[str, object]:
+    """Writes `out`/train.jsonl, held.jsonl and stats.json and returns the stats.
+
+    Deterministic for the same arguments, data and installed packages. About 4% of the groups
+    of every source are held (`split.py` says what a group is), less those a train row gives away.
+
+    Raises CorpusError when the data files are missing or malformed.
+    """
+    train, held = _collect(shared, seed, generated_rows, python_chars, progress)
+    progress("leaving out held rows that a train row gives away")
+    held = without_near_copies(held, train)
     out.mkdir(parents=True, exist_ok=True)
     stats: dict[str, object] = {"seed": seed, "repeats": REPEATS}
-    for name, side in zip(("train", "held"), sides, strict=True):
+    for name, side in zip(("train", "held"), (train, held), strict=True):
         write_rows(out / f"{name}.jsonl", side)
         stats[name] = _stats(side)
     (out / "stats.json").write_text(json.dumps(stats, indent=1) + "\n", encoding="utf-8")

@@ -78,3 +78,30 @@ def split_corpus_rows(rows: Sequence[Row], seed: int, share: float) -> list[bool
     keys = {group: rows[group]["id"] for group in set(groups)}
     held = held_groups(keys.values(), seed, share)
     return [keys[group] in held for group in groups]
+
+
+def without_near_copies(held: Sequence[Row], train: Sequence[Row]) -> list[Row]:
+    """The held rows that no train row gives away.
+
+    A generated task can come out alike from different slots. Left out is a held row of which one
+    train row has `SAME` of the rare 8-grams, or whose last answer, of `SHINGLE` words or more, is
+    word for word an answer of the train rows. The train rows stay as they are.
+    """
+    own = [shingles(row_text(row)) for row in held]
+    wanted = set().union(*own)
+    holders: dict[int, list[int]] = defaultdict(list)
+    answers: set[str] = set()
+    for index, row in enumerate(train):
+        answers.update(m["content"] for m in row["messages"] if m["role"] == "assistant")
+        for shingle in shingles(row_text(row)) & wanted:
+            holders[shingle].append(index)
+    kept = []
+    for row, mine in zip(held, own, strict=True):
+        answer = row["messages"][-1]["content"]
+        if answer in answers and len(_WORD.findall(answer)) >= SHINGLE:
+            continue
+        rare = [shingle for shingle in mine if len(holders.get(shingle, ())) <= RARE]
+        shared = Counter(index for shingle in rare for index in holders.get(shingle, ()))
+        if not shared or max(shared.values()) < SAME * len(rare):
+            kept.append(row)
+    return kept
