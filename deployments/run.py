@@ -92,22 +92,27 @@ def needed_cpus(config: AppConfig) -> float:
     return methods + config.http.ingress_replicas * config.http.ingress_num_cpus
 
 
-def _start_ray(config: AppConfig) -> None:
-    quiet: dict[str, Any] = {
-        "logging_level": logging.WARNING,
-        "log_to_driver": False,
-        "namespace": NAMESPACE,
-    }
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(**quiet)
-        return
+def start_local_ray(cpus: int, gpus: int = 0) -> None:
+    """A quiet Ray of this process's own; the numbers are what it may schedule, not hardware."""
+    # A proxy that takes longer than this to start is killed and started again: on a busy machine
+    # five seconds, Ray's default, are too few for ever.
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     ray.init(
         address="local",
-        num_cpus=max(os.cpu_count() or 1, math.ceil(needed_cpus(config))),
+        num_cpus=cpus,
+        num_gpus=gpus,
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,
-        **quiet,
+        logging_level=logging.WARNING,
+        log_to_driver=False,
     )
+
+
+def _start_ray(config: AppConfig) -> None:
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(logging_level=logging.WARNING, log_to_driver=False)
+    else:
+        start_local_ray(max(os.cpu_count() or 1, math.ceil(needed_cpus(config))))
 
 
 def _deploy(application: serve.Application) -> None:

@@ -9,7 +9,7 @@ import pytest
 from served import service_config
 
 from deployments.answer import Answerer, MethodStream
-from deployments.artifacts import served_embed, served_table
+from deployments.artifacts import Embed, served_embed, served_table
 from deployments.feedback import Feedback
 from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink
@@ -57,8 +57,22 @@ def engine(base_config: AppConfig, tiny_bundle: Bundle) -> Iterator[Engine]:
     made.close()
 
 
+@pytest.fixture(scope="session")
+def embed(base_config: AppConfig) -> Embed:
+    made = served_embed(base_config)
+    assert made is not None
+    return made
+
+
+@pytest.fixture(scope="session")
+def reader(base_config: AppConfig, tiny_bundle: Bundle) -> PromptReader:
+    return PromptReader(tiny_bundle, [m.name for m in base_config.methods], base_config.engine)
+
+
 @pytest.fixture
-async def ingress(config: AppConfig, engine: Engine, tiny_bundle: Bundle) -> AsyncIterator[Ingress]:
+async def ingress(
+    config: AppConfig, engine: Engine, embed: Embed, reader: PromptReader
+) -> AsyncIterator[Ingress]:
     feedback, metrics = Feedback(config), Metrics()
     await feedback.report(engine.load())
 
@@ -72,8 +86,7 @@ async def ingress(config: AppConfig, engine: Engine, tiny_bundle: Bundle) -> Asy
     link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, metrics)
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
-    answerer = Answerer(streams, link, config.router, served_embed(config), metrics)
-    reader = PromptReader(tiny_bundle, names, config.engine)
+    answerer = Answerer(streams, link, config.router, embed, metrics)
     app = HttpApi(reader, answerer, link, metrics, config.http.max_body_bytes).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

@@ -62,7 +62,7 @@ class TestFeedback:
         class Full:
             epoch = 1
 
-            def save(self, state):
+            def save(self, _):
                 raise OSError("no space left")
 
         good, actor._store = actor._store, Full()

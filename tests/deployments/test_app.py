@@ -1,0 +1,107 @@
+"""What `build` makes of its args, and how it refuses wrong ones."""
+
+import pytest
+
+from deployments.app import ConfigError, build, resolved, validated
+from schemas import AppConfig
+
+
+def deployments(application):
+    """Every deployment of the application by name, the ingress included."""
+    found = {}
+
+    def walk(bound):
+        found[bound._bound_deployment.name] = bound._bound_deployment
+        for argument in bound._bound_deployment.init_args:
+            if isinstance(argument, dict):
+                for inner in argument.values():
+                    walk(inner)
+
+    walk(application)
+    return found
+
+
+def changed(config, **sections):
+    body = config.model_dump()
+    for section, values in sections.items():
+        body[section] = body[section] | values if isinstance(values, dict) else values
+    return AppConfig.model_validate(body)
+
+
+def test_every_method_has_a_deployment_with_its_own_resources(config):
+    methods = [
+        {"name": "naive", "num_gpus": 1, "num_cpus": 2, "max_ongoing_requests": 5},
+        {"name": "ngram", "min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 2},
+    ]
+    engine = {"threads": 2, "max_waiting": 7}
+    made = deployments(build(changed(config, methods=methods, engine=engine)))
+    assert set(made) == {"ingress", "naive", "ngram"}
+    naive, ngram = made["naive"], made["ngram"]
+    assert naive.max_ongoing_requests == 5
+    assert naive.max_queued_requests == 7
+    assert naive.ray_actor_options["num_gpus"] == 1
+    assert naive.ray_actor_options["num_cpus"] == 2
+    assert naive.ray_actor_options["runtime_env"]["env_vars"] == {
+        "OMP_NUM_THREADS": "2",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "0",
+    }
+    scaling = ngram._deployment_config.autoscaling_config
+    assert (scaling.min_replicas, scaling.max_replicas) == (1, 3)
+    assert scaling.target_ongoing_requests == 2
+    assert made["ingress"].max_ongoing_requests == config.http.ingress_max_ongoing_requests
+
+
+def test_the_shared_layout_has_one_deployment_for_all(config):
+    made = deployments(build(changed(config, layout="shared")))
+    assert set(made) == {"ingress", "shared"}
+    assert made["shared"].init_args[1] == ("naive", "draft_verify", "ngram")
+
+
+def test_args_may_be_a_mapping(config):
+    assert "naive" in deployments(build(config.model_dump(mode="json")))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"bundel": "x"}, "bundel"),
+        ({"engine": {"threads": 0}}, "engine.threads"),
+        ({"methods": []}, "methods"),
+        ({"http": {"port": 99999}}, "http.port"),
+    ],
+)
+def test_wrong_args_are_named(args, said):
+    with pytest.raises(ConfigError, match=said):
+        validated(args)
+
+
+def test_artifacts_that_are_not_there_are_named(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"bundle\.json"):
+        build(changed(config, bundle=tmp_path))
+    with pytest.raises(ConfigError, match=r"routing\.json"):
+        build(changed(config, router={"routing": tmp_path}))
+
+
+def test_a_method_the_table_does_not_know_is_named(config):
+    with pytest.raises(ConfigError, match="fuzzy"):
+        build(changed(config, methods=[{"name": "naive"}, {"name": "fuzzy"}]))
+    with pytest.raises(ConfigError, match="warp"):
+        build(changed(config, methods=[{"name": "warp"}]))
+
+
+def test_other_settings_than_the_measured_ones_are_refused(config):
+    spec = {"name": "naive", "lossless": True, "source": "here", "verifier": "rejection"}
+    with pytest.raises(ConfigError, match="settings"):
+        build(changed(config, methods=[{"name": "naive", "spec": spec}]))
+
+
+def test_paths_are_made_absolute_and_uris_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = resolved(AppConfig(bundle="b", router={"routing": "r"}))
+    assert made.bundle == tmp_path / "b"
+    assert made.router.routing == tmp_path / "r"
+    assert made.router.encoder is None
+    assert made.feedback.state_uri == str(tmp_path / "state")
+    remote = AppConfig(feedback={"state_uri": "s3://bucket/state"})
+    assert resolved(remote).feedback.state_uri == "s3://bucket/state"

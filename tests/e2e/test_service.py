@@ -1,0 +1,142 @@
+"""The whole way of a prompt, over HTTP, with the replicas' real processes."""
+
+import concurrent.futures
+import json
+import socket
+
+import httpx
+import openai
+import pytest
+import ray
+from conftest import Service, until
+
+HELLO = [{"role": "user", "content": "Write a Python function"}]
+
+
+@pytest.fixture(scope="module")
+def client(service: Service):
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_the_openai_client(service, client):
+    assert [model.id for model in client.models.list()][0] == "tiny"
+    answer = client.chat.completions.create(
+        model="tiny", messages=HELLO, max_tokens=10, temperature=0
+    )
+    assert answer.usage.completion_tokens <= 10
+    assert answer.usage.speculative["target_steps"] >= 1
+    stream = client.chat.completions.create(
+        model="tiny",
+        messages=HELLO,
+        max_tokens=10,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == answer.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == answer.usage.completion_tokens
+    completion = client.completions.create(model="tiny", prompt="a b c", max_tokens=5)
+    assert completion.usage.completion_tokens <= 5
+
+
+def test_headers_name_who_answers_and_the_request(service):
+    response = service.chat(stream=True)
+    assert response.headers["x-specadapt-method"] in ("naive", "draft_verify", "ngram")
+    assert response.headers["x-specadapt-cluster"] in ("0", "1")
+    assert response.headers["x-specadapt-reason"]
+    echoed = httpx.get(f"{service.url}/health", headers={"x-request-id": "mine-7"})
+    assert echoed.headers.get_list("x-request-id") == ["mine-7"]
+
+
+def test_a_pin_is_obeyed(service):
+    for method in ("naive", "ngram", "draft_verify"):
+        response = service.chat(model=f"tiny:{method}")
+        assert response.headers["x-specadapt-method"] == method
+        assert response.headers["x-specadapt-reason"] == "pinned"
+
+
+def test_bad_input_is_refused_and_the_service_lives_on(service, client):
+    url = f"{service.url}/v1/chat/completions"
+    assert httpx.post(url, content=b'{"model": ').status_code == 400
+    assert httpx.post(url, content=b"x" * 10_000_000).status_code == 413
+    assert service.chat(temprature=1).json()["error"]["param"] == "temprature"
+    assert service.chat("many words " * 600).json()["error"]["code"] == "context_length_exceeded"
+    with pytest.raises(openai.NotFoundError, match="gpt-4"):
+        client.chat.completions.create(model="gpt-4", messages=HELLO)
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        client.chat.completions.create(model="tiny", messages=HELLO, tools=[{"type": "function"}])
+    assert service.chat().status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away_frees_the_replica(service, stream):
+    service.method("naive", "set_extra_target_forwards", "naive", 20)
+    body = {
+        "model": "tiny:naive",
+        "messages": HELLO,
+        "max_tokens": 450,
+        "ignore_eos": True,
+        "stream": stream,
+    }
+    content = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+    try:
+        with socket.create_connection(("127.0.0.1", service.config.http.port)) as connection:
+            connection.sendall(head.encode() + b"\r\n" + content)
+            until(lambda: service.load("naive")["running"] == 1)
+        until(lambda: service.load("naive")["running"] == 0, seconds=5)
+        before = service.routing()["version"]
+        assert service.load("naive")["outstanding_tokens"] == 0
+        assert service.routing()["version"] == before
+    finally:
+        service.method("naive", "set_extra_target_forwards", "naive", 0)
+
+
+def test_many_clients_at_once(service):
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = list(
+            pool.map(lambda i: service.chat(f"prompt {i}", stream=bool(i % 2)), range(24))
+        )
+    assert [answer.status_code for answer in answers] == [200] * 24
+
+
+def live_steps(service):
+    evidence = service.routing()["evidence"]
+    return sum(sum(cluster["live_steps"].values()) for cluster in evidence)
+
+
+def test_what_was_learned_survives_the_feedback_actors_death(service):
+    service.chat()
+    until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
+    before = service.routing()
+    learned = live_steps(service)
+    assert learned > 0
+    ray.kill(service.feedback(), no_restart=False)
+    assert service.chat(max_tokens=2).status_code == 200, "it answers meanwhile"
+    until(lambda: service.routing()["feedback"]["epoch"] > before["feedback"]["epoch"])
+    until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
+    assert service.routing()["version"] >= before["version"]
+    assert live_steps(service) >= 0.8 * learned
+    assert httpx.get(f"{service.url}/health").status_code == 200
+
+
+def share(service, method, prompts=12):
+    """Of so many prompts, the share that `method` answered."""
+    methods = [
+        service.chat(f"Write a Python function {i}", max_tokens=24, temperature=0, ignore_eos=True)
+        for i in range(prompts)
+    ]
+    until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
+    return sum(r.headers["x-specadapt-method"] == method for r in methods) / prompts
+
+
+def test_traffic_leaves_a_slow_method_and_comes_back(service):
+    favourite = max(("naive", "draft_verify", "ngram"), key=lambda m: share(service, m, 6))
+    assert share(service, favourite) > 0.5
+    service.method(favourite, "set_extra_target_forwards", favourite, 60)
+    until(lambda: share(service, favourite) < 0.4, seconds=60)
+    service.method(favourite, "set_extra_target_forwards", favourite, 0)
+    until(lambda: share(service, favourite) > 0.5, seconds=90)
