@@ -22,7 +22,7 @@ _ALL = (
         verifier="one_hot",
         lossless=True,
         source="prompt lookup decoding (Saxena 2023), as in Hugging Face and vLLM",
-        settings={"drafter": {"max_n": 4, "min_n": 2, "match": "recent"}, "stop": {"gamma": 8}},
+        settings={"drafter": {"max_n": 4, "min_n": 2, "match": "earliest"}, "stop": {"gamma": 8}},
     ),
     MethodSpec(
         name="fuzzy",

@@ -46,7 +46,7 @@ class TorchEngine:
         self._scheduler = Scheduler(
             self._target,
             context.drafters,
-            max_batch=config.max_batch,
+            context=self._capacity,
             max_waiting=config.max_waiting,
         )
         self._thread = threading.Thread(target=self._run, name="stepper", daemon=True)

@@ -17,6 +17,9 @@ from workers.torch_engine.layout import Layout, Span, build_layout
 FINAL = -1
 """Capture index of the last hidden state after the final norm (what the LM head reads)."""
 
+TREE_ROOM = 64
+"""Slots of every row beyond the context, so that a tree fits in even at a request's last tokens."""
+
 
 @dataclass(frozen=True)
 class LlamaShape:
@@ -132,14 +135,14 @@ class Llama:
         return Llama(LlamaShape.of(folder), weights, dtype, device)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """A KV pool for this model: `rows` sequences of at most `capacity` tokens."""
+        """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
         shape = self.shape
         return KvPool(
             layers=shape.layers,
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             rows=rows,
-            capacity=capacity,
+            capacity=capacity + TREE_ROOM,
             dtype=self.kv_dtype,
             device=self.device,
         )

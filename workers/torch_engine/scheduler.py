@@ -25,11 +25,12 @@ class Scheduler:
     """Owned by the stepper thread, but for `submit`, `stop` and the figures it publishes."""
 
     def __init__(
-        self, target: Target, drafters: Seq[Drafter], *, max_batch: int, max_waiting: int
+        self, target: Target, drafters: Seq[Drafter], *, context: int, max_waiting: int
     ) -> None:
         self._target = target
         self._drafters = drafters
-        self._capacity = min(max_batch, target.pool.rows)
+        self._context = context
+        self._capacity = target.pool.rows
         self._max_waiting = max_waiting
         self._work = threading.Condition()
         self._waiting: deque[Sequence] = deque()
@@ -68,8 +69,7 @@ class Scheduler:
         """Running and waiting sequences, tokens they may still emit, free KV slots."""
         with self._work:
             everyone = [*self._running, *self._waiting]
-            pool = self._target.pool
-            free = (self._capacity - len(self._running)) * pool.capacity
+            free = (self._capacity - len(self._running)) * self._context
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 

@@ -1,15 +1,14 @@
 """Sampled answers follow the target's own distribution, and wrong rules are found out.
 
-A vocabulary of five: the probability of every answer of four tokens is known exactly. Wrong
-verifiers and a drafter of trees live here, registered as any part would be.
+A vocabulary of five: the probability of every answer of four tokens is known exactly.
 """
 
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Sequence as Seq
 from pathlib import Path
 
+import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import torch
 from conftest_bundle import byte_tokenizer, make_bundle
@@ -19,83 +18,12 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.torch_engine.parts import Context, TargetOutput
-from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, draw_residual, uniforms, warp
-from workers.torch_engine.tree import ROOT, Proposal
-from workers.torch_engine.tree import Path as Kept
 
 VOCAB = 5
 TOKENS = 4
 SAMPLES = 1500
 PROMPT = [0, 1, 0, 1, 2]
 WRONG, RIGHT = 1e-6, 1e-3
-
-
-class _Wrong:
-    """Rejection on a chain with one thing changed."""
-
-    needs_distribution = False
-    ratio_upside_down = False
-
-    def __init__(self, _context: Context) -> None: ...
-
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Kept]:
-        return [self._verify(proposal, output) for proposal in proposals]
-
-    def _verify(self, proposal: Proposal, output: TargetOutput) -> Kept:
-        rng, count = proposal.sequence.rng, len(proposal)
-        rows = output.logits[proposal.row : proposal.row + count + 1]
-        p = warp(rows, proposal.sequence.sampling)
-        if not count:
-            return Kept((), draw(p[0], rng))
-        q = proposal.draft_probabilities()
-        for i, (token, u) in enumerate(zip(proposal.tokens, uniforms(count, rng), strict=True)):
-            ratio = p[i, token] / q[i, token]
-            if u >= (1 / ratio if self.ratio_upside_down else ratio):
-                left = (p[i] - q[i]).clamp(min=0.0) if self.ratio_upside_down else p[i]
-                return Kept(tuple(range(i)), draw_residual(left, p[i], rng))
-        return Kept(tuple(range(count)), draw(p[count], rng))
-
-
-@register("verifier", "test_upside_down")
-class UpsideDown(_Wrong):
-    """Accepts with q / p."""
-
-    ratio_upside_down = True
-
-
-@register("verifier", "test_no_residual")
-class NoResidual(_Wrong):
-    """Emits from p after a rejection, not from max(p - q, 0)."""
-
-
-@register("drafter", "test_tree")
-class LeafyTree:
-    """Two chosen children at the root, two under the second of them, one under each of those."""
-
-    captures: frozenset[int] = frozenset()
-    has_distribution = False
-
-    def __init__(self, context: Context) -> None:
-        self._vocab = context.vocab
-
-    def propose(self, proposals: Seq[Proposal]) -> None:
-        for proposal in proposals:
-            last, levels = proposal.sequence.tokens[-1], proposal.limit
-            token = lambda step: (last + step) % self._vocab  # noqa: E731
-            proposal.add(token(1), ROOT)
-            second = proposal.add(token(2), ROOT)
-            if levels > 1:
-                third = proposal.add(token(3), second)
-                fourth = proposal.add(token(0), second)
-                if levels > 2:
-                    proposal.add(token(1), third)
-                    proposal.add(token(2), fourth)
-
-    def commit(self, proposal: Proposal, path: Kept, output: TargetOutput) -> None: ...
-
-    def release(self, sequence: object) -> None: ...
 
 
 def spec(name: str, drafter: str, verifier: str) -> MethodSpec:

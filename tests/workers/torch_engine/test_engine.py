@@ -166,7 +166,7 @@ async def test_a_drafter_that_fails_ends_its_own_requests_only(
 ) -> None:
     engine = load_engine(["naive", "ngram"], byte_bundle)
 
-    def broken(proposals: object) -> None:
+    def broken(_proposals: object) -> None:
         raise ArithmeticError("broken on purpose")
 
     monkeypatch.setattr(engine._methods["ngram"].plan.drafter, "propose", broken)

@@ -2,8 +2,11 @@
 
 import asyncio
 import random
+from pathlib import Path
 
+import odd_parts  # noqa: F401 (registers its parts)
 import pytest
+from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import Answer, assert_same, decode, reference
 
 from schemas import MethodSpec
@@ -73,6 +76,27 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle)
             assert stats.output_tokens / stats.target_steps == 1.0
         else:
             assert 0 < stats.accepted_tokens < stats.drafted_tokens
+
+
+async def test_trees_and_chains_in_one_batch(load_engine, tmp_path: Path) -> None:
+    """Siblings, compaction to the accepted path, and the draft model's own trees."""
+    bundle = make_bundle(tmp_path / "small", tokenizer=byte_tokenizer(), vocab=6, kv_heads=2)
+    settings = {"stop": {"gamma": 3}}
+    shared = {"lossless": True, "source": "test", "settings": settings}
+    tree = MethodSpec(name="tree", drafter="test_tree", verifier="one_hot", **shared)
+    model_tree = MethodSpec(
+        name="model_tree", drafter="draft_model", tree="test_pairs", verifier="one_hot", **shared
+    )
+    engine = load_engine(["naive", "draft_verify", tree, model_tree], bundle)
+    methods = ["naive", "draft_verify", "tree", "model_tree"] * 3
+    asked = prompts(6, len(methods), seed=3)
+    jobs = [decode(engine, m, p, max_tokens=50) for m, p in zip(methods, asked, strict=True)]
+    answers = await asyncio.gather(*jobs)
+    for prompt, answer in zip(asked, answers, strict=True):
+        assert_same(bundle, prompt, answer.tokens, reference(bundle, prompt, 50))
+    for answer in (a for m, a in zip(methods, answers, strict=True) if "tree" in m):
+        assert answer.stats is not None
+        assert answer.stats.accepted_tokens > 0
 
 
 async def test_a_slow_method_says_the_same(load_engine, byte_bundle: Bundle) -> None:

@@ -49,8 +49,10 @@ class NgramTable:
 class Ngram:
     """Looks the last max_n .. min_n tokens up in the sequence's own prompt and output.
 
-    match: "recent" or "earliest" occurrence (see NgramTable.find). Hugging Face and vLLM take the
-    earliest. Its tokens are chosen, not sampled.
+    match: "recent" or "earliest" occurrence (see NgramTable.find). The earliest, which Hugging Face
+    and vLLM take, is the default: on reference answers of nine domains at gamma 8 it emits 5.25
+    against 5.10 tokens a step on edits, and elsewhere the two are within 1%. Its tokens are chosen,
+    not sampled.
     """
 
     captures: frozenset[int] = frozenset()
@@ -62,7 +64,7 @@ class Ngram:
         *,
         max_n: int = 4,
         min_n: int = 2,
-        match: str = "recent",
+        match: str = "earliest",
     ) -> None:
         if not 1 <= min_n <= max_n:
             raise ValueError(f"drafter 'ngram': needs 1 <= min_n <= max_n, not {min_n}, {max_n}")

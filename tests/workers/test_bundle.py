@@ -1,0 +1,51 @@
+"""Bundles on disk."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from workers.bundle import Bundle, BundleError, load_bundle
+
+
+def test_a_bundle_names_its_parts(tiny_bundle: Bundle) -> None:
+    assert tiny_bundle.name == "tiny"
+    assert (tiny_bundle.part("target") / "config.json").is_file()
+    assert tiny_bundle.has("draft")
+    assert not tiny_bundle.has("medusa")
+    assert tiny_bundle.tokenizer().eos_token == "<|end|>"
+    with pytest.raises(BundleError, match="no part 'medusa': it has draft, target, tokenizer"):
+        tiny_bundle.part("medusa")
+
+
+def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_bundle.path, copy)
+    assert load_bundle(copy).content_hash == tiny_bundle.content_hash
+    (copy / "README.md").write_text("no part of it")
+    assert load_bundle(copy).content_hash == tiny_bundle.content_hash
+    (copy / "draft" / "config.json").write_text("{}")
+    assert load_bundle(copy).content_hash != tiny_bundle.content_hash
+    assert len(tiny_bundle.content_hash) == 12
+    shutil.rmtree(copy / "draft")
+    with pytest.raises(BundleError, match="part 'draft' is missing"):
+        load_bundle(copy).part("draft")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (None, "no bundle.json"),
+        ("{", "is not JSON"),
+        ([], "'name' must be a string"),
+        ({"name": "x"}, "'parts' must map"),
+        ({"name": "x", "parts": {"target": "../elsewhere"}}, "inside the bundle"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(tmp_path: Path, body: object, said: str) -> None:
+    if body is not None:
+        text = body if isinstance(body, str) else json.dumps(body)
+        (tmp_path / "bundle.json").write_text(text)
+    with pytest.raises(BundleError, match=said):
+        load_bundle(tmp_path)

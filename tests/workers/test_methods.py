@@ -1,0 +1,37 @@
+"""The registry of methods, and what an engine accepts of it."""
+
+import pytest
+
+from schemas import EngineConfig, MethodSpec
+from workers.bundle import Bundle
+from workers.engine import load_engine
+from workers.methods import METHODS, get_method
+
+
+def test_the_four_methods() -> None:
+    assert list(METHODS)[:4] == ["naive", "draft_verify", "ngram", "fuzzy"]
+    assert [name for name, spec in METHODS.items() if not spec.lossless] == ["fuzzy"]
+    assert len({spec.settings_hash() for spec in METHODS.values()}) == len(METHODS)
+    assert all(spec.source for spec in METHODS.values())
+    with pytest.raises(ValueError, match="unknown method 'turbo': choose from naive"):
+        get_method("turbo")
+
+
+VLLM = MethodSpec(name="elsewhere", engine="vllm", lossless=True, source="test")
+ODD = MethodSpec(name="odd", drafter="oracle", lossless=True, source="test")
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        ([], "name at least one"),
+        (["naive", "naive"], "each of them once"),
+        (["turbo"], "unknown method"),
+        ([VLLM], "no engine here for vllm"),
+        ([ODD], "unknown drafter 'oracle': this engine has"),
+    ],
+)
+def test_portfolios_that_cannot_be_loaded(tiny_bundle: Bundle, methods: list, said: str) -> None:
+    config = EngineConfig(device="cpu", kv_slots=256, max_context=256)
+    with pytest.raises(ValueError, match=said):
+        load_engine(methods, tiny_bundle, config)

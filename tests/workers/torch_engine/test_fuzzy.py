@@ -1,0 +1,69 @@
+"""Fuzzy verification: the divergences, the threshold's ends, what is refused."""
+
+import math
+
+import pytest
+import torch
+from decoding import decode, reference
+from scipy.spatial.distance import jensenshannon
+
+from schemas import MethodSpec
+from workers.bundle import Bundle
+from workers.methods import get_method
+from workers.torch_engine.verifiers.fuzzy import DIVERGENCES
+
+
+def fuzzy(**verifier: object) -> MethodSpec:
+    settings = {"stop": {"gamma": 3}, "verifier": verifier}
+    return MethodSpec.model_validate(get_method("fuzzy").model_dump() | {"settings": settings})
+
+
+def test_divergences() -> None:
+    p, q = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[0.1, 0.1, 0.8]])
+    values = {name: float(f(p.log(), q.log())) for name, (f, _) in DIVERGENCES.items()}
+    assert values["tv"] == pytest.approx(0.6, abs=1e-6)
+    assert values["kl_pq"] == pytest.approx(float((p * (p / q).log()).sum()), abs=1e-6)
+    assert values["kl_qp"] == pytest.approx(float((q * (q / p).log()).sum()), abs=1e-6)
+    assert values["js"] == pytest.approx(jensenshannon(p[0], q[0]) ** 2, abs=1e-6)
+    apart = DIVERGENCES["js"][0](torch.tensor([[0.0, -1e4]]), torch.tensor([[-1e4, 0.0]]))
+    assert float(apart) == pytest.approx(math.log(2.0), abs=1e-5)
+
+
+@pytest.mark.parametrize("divergence", sorted(DIVERGENCES))
+async def test_a_threshold_of_zero_accepts_nothing(
+    load_engine, byte_bundle: Bundle, divergence: str
+) -> None:
+    engine = load_engine([fuzzy(divergence=divergence, threshold=0.0)], byte_bundle)
+    answer = await decode(engine, "fuzzy", [1, 2, 3], max_tokens=25)
+    assert answer.tokens == reference(byte_bundle, [1, 2, 3], 25)
+    assert answer.stats is not None
+    assert answer.stats.accepted_tokens == 0
+
+
+async def test_the_greatest_threshold_accepts_everything(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine([fuzzy(divergence="tv", threshold=1.0)], byte_bundle)
+    for temperature in (0.0, 1.0):
+        answer = await decode(
+            engine, "fuzzy", [1, 2, 3], max_tokens=25, temperature=temperature, seed=1
+        )
+        assert answer.stats is not None
+        assert answer.stats.accepted_tokens == answer.stats.drafted_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"divergence": "js", "threshold": 0.7}, "decides nothing"),
+        ({"divergence": "cosine"}, "divergence is one of js, kl_qp, kl_pq, tv"),
+        ({"threshold": -0.1}, "decides nothing"),
+    ],
+)
+def test_settings_that_make_no_sense(load_engine, byte_bundle: Bundle, settings, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        load_engine([fuzzy(**settings)], byte_bundle)
+
+
+def test_it_needs_a_drafter_with_a_distribution(load_engine, byte_bundle: Bundle) -> None:
+    spec = fuzzy().model_copy(update={"drafter": "ngram"})
+    with pytest.raises(ValueError, match="needs a drafter with a distribution"):
+        load_engine([spec], byte_bundle)
