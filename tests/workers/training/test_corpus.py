@@ -22,6 +22,7 @@ from workers.training.corpus.split import (
     group_by_text,
     shingles,
     split_corpus_rows,
+    without_near_copies,
 )
 
 SHARED = Path(__file__).parents[4] / "shared"
@@ -180,6 +181,16 @@ def test_a_derived_row_is_on_the_side_of_its_text():
     assert 40 < sum(held) < 320
 
 
+def test_a_held_row_that_a_train_row_gives_away_is_left_out():
+    def row(name, answer):
+        return single_turn(name, "code", "s", "Do it.", answer)
+
+    other = " ".join(reversed(WORDS))
+    train = [row("t", SENTENCE)]
+    held = [row("same", SENTENCE), row("near", f"{SENTENCE} but"), row("new", other)]
+    assert [one["id"] for one in without_near_copies(held, train)] == ["new"]
+
+
 @pytest.fixture(scope="module")
 def instruct_split():
     rows = list(instruct_rows(SHARED))
@@ -255,6 +266,7 @@ def test_build_writes_both_sides_apart(some_shared, tmp_path):
         return {row_text(row) for row in rows if row["source"].startswith("generated:")}
 
     assert not generated(train) & generated(held)
+    assert without_near_copies(held, train) == held
     assert stats == json.loads((tmp_path / "stats.json").read_text())
 
 
