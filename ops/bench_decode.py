@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ops import flags
+from ops.boundary import InputError
 from ops.output import emit, progress
 
 
@@ -27,7 +28,7 @@ def bench_decode(
 ) -> None:
     """Measure tokens per second, speedups over naive and Hugging Face, MAT and match rate.
 
-    About ten minutes with its defaults on two cores.
+    Every method and every mode of Hugging Face answers every prompt in every repeat.
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
@@ -37,6 +38,9 @@ def bench_decode(
     from ops.settings import load_config, resolve, with_baseline
 
     setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
+    places = setup.engine.max_batch + setup.engine.max_waiting
+    if concurrency > places:
+        raise InputError(f"--concurrency: at most {places} (engine.max_batch + engine.max_waiting)")
     chosen = select(prompts, ids, limit, seed)
     plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed)
     with progress() as bar:

@@ -83,7 +83,7 @@ def overhead_ms(reply: "Reply") -> float | None:
     routing = reply.speculative.get("routing_ms")
     if reply.first_byte_seconds is None or engine is None or routing is None:
         return None
-    return reply.first_byte_seconds * 1e3 - engine - routing
+    return reply.first_byte_seconds * 1e3 - float(engine) - float(routing)
 
 
 async def _measure(
@@ -106,8 +106,9 @@ async def _measure(
                         pass
                 except (RequestFailedError, httpx.HTTPError) as error:
                     typer.echo(f"{prompt.id}: {error or type(error).__name__}", err=True)
-                    reply = None
-            bar.advance(task)
+                    return None
+                finally:
+                    bar.advance(task)
             return reply
 
         with progress() as bar:

@@ -21,9 +21,10 @@ class CommandGroup(TyperGroup):
     SPECADAPT_TRACEBACK=1 the exception is raised as it is, for finding where it comes from.
     """
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        standalone = kwargs.pop("standalone_mode", True)
         try:
-            status = super().main(*args, standalone_mode=False, **kwargs)
+            status = super().main(*args, **kwargs, standalone_mode=False)
         except typer.TyperException as error:
             status = _refuse(error.format_message())
         except (ValueError, OSError) as error:
@@ -32,7 +33,7 @@ class CommandGroup(TyperGroup):
             status = _refuse(describe(error))
         except typer.Abort:
             status = 130
-        if not standalone_mode:
+        if not standalone:
             return status
         sys.exit(status if isinstance(status, int) else 0)
 

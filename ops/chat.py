@@ -1,15 +1,13 @@
 """`specadapt chat`: a terminal chat that shows which method answered, why, and how fast."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ops import flags
 
 if TYPE_CHECKING:
-    import httpx
-
     from ops.http_client import Reply
 
 URL = "http://127.0.0.1:8000"
@@ -24,50 +22,68 @@ def chat(
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
 ) -> None:
-    """Talk to the service; /quit or Ctrl-D ends.
+    """Talk to the service; /quit or Ctrl-D ends, Ctrl-C cuts an answer short.
 
     Example: `specadapt chat --url http://127.0.0.1:8000`
     """
-    asyncio.run(_talk(url, model, max_tokens, temperature))
+    parameters = {
+        "model": model or asyncio.run(_served_model(url)),
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+    }
+    typer.echo(f"{parameters['model']} at {url}. {QUIT} ends.")
+    messages: list[dict[str, str]] = []
+    while (said := _read_line()) != QUIT:
+        if said:
+            messages.append({"role": "user", "content": said})
+            answer = _answered(url, messages, parameters)
+            # Without an answer the question is taken back: the next turn starts from before it.
+            messages[-1:] = [messages[-1], answer] if answer else []
 
 
-async def _talk(url: str, model: str | None, max_tokens: int, temperature: float) -> None:
+async def _served_model(url: str) -> str:
     import httpx
 
     from ops.http_client import model_name
 
     async with httpx.AsyncClient(base_url=url, timeout=None) as client:
-        parameters = {
-            "model": model or await model_name(client),
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-        }
-        typer.echo(f"{parameters['model']} at {url}. {QUIT} ends.")
-        messages: list[dict[str, str]] = []
-        while (said := await asyncio.to_thread(_read_line)) != QUIT:
-            if said:
-                await _answer(client, messages, said, parameters)
+        return await model_name(client)
 
 
-async def _answer(
-    client: "httpx.AsyncClient", messages: list[dict[str, str]], said: str, parameters: dict
-) -> None:
+def _answered(
+    url: str, messages: list[dict[str, str]], parameters: dict[str, Any]
+) -> dict[str, str] | None:
+    """Stream one answer to the terminal; None where there was none to its end."""
     import httpx
 
-    from ops.http_client import Reply, RequestFailedError, stream_chat
+    from ops.http_client import Reply, RequestFailedError
 
-    messages.append({"role": "user", "content": said})
-    reply, pieces = Reply(), []
+    reply = Reply()
     try:
+        text = asyncio.run(_stream(url, messages, reply, parameters))
+    except KeyboardInterrupt:
+        typer.echo("")
+        return None
+    except (RequestFailedError, httpx.HTTPError) as error:
+        typer.secho(f"{error or type(error).__name__}", fg="red", err=True)
+        return None
+    typer.secho(f"\n  {footer(reply)}", dim=True)
+    return {"role": "assistant", "content": text}
+
+
+async def _stream(
+    url: str, messages: list[dict[str, str]], reply: "Reply", parameters: dict[str, Any]
+) -> str:
+    import httpx
+
+    from ops.http_client import stream_chat
+
+    pieces = []
+    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
         async for text in stream_chat(client, messages, reply, **parameters):
             pieces.append(text)
             typer.echo(text, nl=False)
-    except (RequestFailedError, httpx.HTTPError) as error:
-        typer.secho(f"{error or type(error).__name__}", fg="red", err=True)
-        messages.pop()
-        return
-    messages.append({"role": "assistant", "content": "".join(pieces)})
-    typer.secho(f"\n  {footer(reply)}", dim=True)
+    return "".join(pieces)
 
 
 def footer(reply: "Reply") -> str:
@@ -88,5 +104,5 @@ def footer(reply: "Reply") -> str:
 def _read_line() -> str:
     try:
         return input("> ").strip()
-    except EOFError:
+    except (EOFError, KeyboardInterrupt):
         return QUIT

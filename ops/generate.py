@@ -47,6 +47,7 @@ def generate(
 
     with engine_of(setup, family, "generate") as engine:
         answer = asyncio.run(decode(engine, "generate", method, token_ids, sampling, show))
-    figures = {"text": answer.text, "stats": answer.stats.model_dump(mode="json")}
-    rows = [[name, str(value)] for name, value in figures["stats"].items()]
+    stats = answer.stats.model_dump(mode="json")
+    figures = {"text": answer.text, "stats": stats}
+    rows = [[name, str(value)] for name, value in stats.items()]
     emit(figures, lambda: ["", table(method, ["statistic", "value"], rows)], json)

@@ -36,16 +36,13 @@ bench = typer.Typer(
     invoke_without_command=True,
 )
 
-for command in (methods, generate, profile, fit, assign, evaluate, route, serve, chat):
-    app.command()(command)
+for noun in (methods, generate, profile, fit, assign, evaluate, route, serve, chat):
+    app.command()(noun)
 app.command("export-encoder")(export_encoder)
-for name, command in {
-    "decode": bench_decode,
-    "router": bench_router,
-    "http": bench_http,
-    "geometry": bench_geometry,
-}.items():
-    bench.command(name)(command)
+bench.command("decode")(bench_decode)
+bench.command("router")(bench_router)
+bench.command("http")(bench_http)
+bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")
 
 if find_spec("ops.train") is not None:

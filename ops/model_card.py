@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -48,22 +48,54 @@ def measure_family(
     """
     bundle = load_bundle(bundle_path)
     rows = held_rows(bundle, corpus / "held.jsonl", per_domain)
-    config = EngineConfig(threads=threads, max_batch=8, max_waiting=len(rows))
-    engine = load_engine(["draft_verify"], bundle, config)
-    answers: list[HeldAnswer] = []
-    try:
-        for temperature in TEMPERATURES:
-            report(f"{len(rows)} held rows at temperature {temperature}")
-            answers += asyncio.run(_answer_all(engine, bundle, rows, temperature, config.max_batch))
-    finally:
-        engine.close()
-    losses = held_loss(Llama.load(bundle.part("target")), held, rows_per_domain=100)
+    report(f"{len(rows)} held rows at temperatures {TEMPERATURES}")
+    answers = _answers(bundle, rows, TEMPERATURES, threads)
+    target, draft = (Llama.load(bundle.part(p)) for p in ("target", "draft"))
+    losses = held_loss(target, held, rows_per_domain=100)
     return {
+        "shapes": {"target": _shape(target), "draft": _shape(draft)},
+        "per_domain": per_domain,
         "bundle": f"{bundle.name} {bundle.content_hash}",
         "rows": len(rows),
         "held_loss": losses,
         "temperatures": {str(t): _figures(answers, t) for t in TEMPERATURES},
         "examples": _examples([a for a in answers if a.temperature == 0.0]),
+    }
+
+
+def measure_draft(bundle_path: Path, corpus: Path, per_domain: int, threads: int) -> dict[str, Any]:
+    """MAT at temperature 0 with the bundle's present draft: mean and by domain."""
+    bundle = load_bundle(bundle_path)
+    rows = held_rows(bundle, corpus / "held.jsonl", per_domain)
+    answers = _answers(bundle, rows, (0.0,), threads)
+    figures = _figures(answers, 0.0)
+    by_domain = {d: f["mat"] for d, f in figures["by_domain"].items()}
+    return {"mat": figures["mat"], "mat_by_domain": by_domain}
+
+
+def _answers(
+    bundle: Bundle, rows: list[Row], temperatures: Sequence[float], threads: int
+) -> list[HeldAnswer]:
+    config = EngineConfig(threads=threads, max_batch=8, max_waiting=len(rows))
+    engine = load_engine(["draft_verify"], bundle, config)
+    answers: list[HeldAnswer] = []
+    try:
+        for temperature in temperatures:
+            answers += asyncio.run(_answer_all(engine, bundle, rows, temperature, config.max_batch))
+    finally:
+        engine.close()
+    return answers
+
+
+def _shape(model: Llama) -> dict[str, int]:
+    g = model.geometry
+    return {
+        "hidden": g.hidden,
+        "layers": g.layers,
+        "heads": g.heads,
+        "kv_heads": g.kv_heads,
+        "ffn": g.ffn,
+        "parameters": sum(p.numel() for p in model.parameters()),
     }
 
 

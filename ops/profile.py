@@ -42,16 +42,17 @@ def profile(
     with progress() as bar:
         measured = asyncio.run(run_profile(plan, out, bar))
     paired = measured.paired()
+    speedups = {
+        name: harmonic_mean(paired.speedups[:, column])
+        for column, name in enumerate(paired.methods)
+    }
     figures = {
         "rows": len(measured.rows),
         "methods": list(measured.meta.methods),
-        "harmonic_mean_speedup": {
-            name: harmonic_mean(paired.speedups[:, column])
-            for column, name in enumerate(paired.methods)
-        },
+        "harmonic_mean_speedup": speedups,
         "prompts": len(paired.prompt_ids),
         "settings": measured.meta.model_dump(mode="json"),
     }
-    rows = [[name, value] for name, value in figures["harmonic_mean_speedup"].items()]
+    rows = [[name, value] for name, value in speedups.items()]
     title = f"{figures['rows']} rows, {figures['prompts']} prompts count for speed"
     emit(figures, lambda: [table(title, ["method", "speedup over naive"], rows)], json)

@@ -32,18 +32,19 @@ def route(
     router = Router.load(load_config(config), bundle, routing)
     features = Features(router.prompt_tokens(asked), max_tokens, temperature)
     decision = router.decide(asked.text, features)
+    examples = nearest(router, asked.text, NEAREST)
     figures = {
         "cluster": decision.cluster,
         "method": decision.method,
         "ranked": list(decision.ranked),
         "reason": decision.reason,
-        "nearest_prompts": nearest(router, asked.text, NEAREST),
+        "nearest_prompts": examples,
         "predicted_seconds": decision.predicted_seconds,
         "fit_id": decision.fit_id,
     }
     title = f"Cluster {decision.cluster}: {decision.method} ({decision.reason})"
     ranked = [[name, decision.predicted_seconds.get(name)] for name in decision.ranked]
-    near = [[e["text"][:80], e["domain"], e["similarity"]] for e in figures["nearest_prompts"]]
+    near = [[e["text"][:80], e["domain"], e["similarity"]] for e in examples]
     emit(
         figures,
         lambda: [

@@ -220,27 +220,58 @@ def card(
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
-    tokens_seen: Annotated[
-        int, typer.Option("--tokens-seen", min=0, help="of the target's training")
-    ] = 0,
+    target_log: Annotated[
+        Path, typer.Option("--target-log", metavar="FILE", help="log.jsonl of `train target`")
+    ] = Path("runs/target/log.jsonl"),
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            "--before", metavar="FILE", help="`train measure-draft`'s JSON of the undistilled draft"
+        ),
+    ] = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option("--readme", metavar="FILE", help="also write the card as Markdown"),
+    ] = None,
     threads: Threads = None,
     json: flags.Json = None,
 ) -> None:
     """Measure the family on held rows: loops, stopping, draft acceptance, loss; with examples.
 
-    Example: `specadapt train card --json bundles/demo/card.json`
+    Example: `specadapt train card --readme bundles/demo/README.md --json bundles/demo/card.json`
     """
     from ops.model_card import measure_family
-    from ops.training import default_threads, read_split
+    from ops.model_card_text import render
+    from ops.training import COMMANDS, default_threads, read_split, tokens_seen
 
     figures = measure_family(
         bundle, corpus, read_split(corpus, "held"), per_domain, threads or default_threads(), _line
     )
-    figures["tokens_seen"] = tokens_seen
-    if json is None:
-        typer.echo(json_module.dumps(figures, indent=2))
-        return
-    emit(figures, lambda: [f"measured {figures['rows']} held rows into {json}"], json)
+    figures["tokens_seen"] = tokens_seen(target_log)
+    figures["before_distillation"] = json_module.loads(before.read_text()) if before else None
+    if readme is not None:
+        readme.write_text(render(figures, COMMANDS), encoding="utf-8")
+    emit(figures, lambda: [f"measured {figures['rows']} held rows"], json)
+
+
+@train.command("measure-draft")
+def measure_draft_command(
+    corpus: Corpus = Path("runs/corpus"),
+    bundle: BundleDir = Path("bundles/demo"),
+    per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
+    threads: Threads = None,
+    json: flags.Json = None,
+) -> None:
+    """Measure the MAT of the bundle's present draft on held rows, at temperature 0.
+
+    Example: `specadapt train measure-draft --json runs/draft-before.json`
+    """
+    from ops.model_card import measure_draft
+    from ops.training import default_threads
+
+    figures = measure_draft(bundle, corpus, per_domain, threads or default_threads())
+    rows = [*figures["mat_by_domain"].items(), ("mean", figures["mat"])]
+    emit(figures, lambda: [table("MAT at temperature 0", ["domain", "MAT"], rows)], json)
 
 
 def _emit_losses(held: dict[str, float], json: Path | None) -> None:

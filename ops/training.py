@@ -1,5 +1,6 @@
 """What the training commands share: devices, budgets, splits and prompts."""
 
+import json
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
     from workers.training.model import Geometry
     from workers.training.tokens import TokenRows
     from workers.training.trainer import Budget
+
+
+COMMANDS = [
+    "specadapt train tokenizer",
+    "specadapt train target",
+    "specadapt train draft",
+    "specadapt train measure-draft --json runs/draft-before.json",
+    "specadapt train generate",
+    "specadapt train draft --generations runs/generations.jsonl --start bundles/demo/draft \\",
+    "  --work runs/draft-distilled",
+    "specadapt train card --before runs/draft-before.json --readme bundles/demo/README.md \\",
+    "  --json bundles/demo/card.json",
+]
+"""How the demo family is made, from a checkout with ../shared beside it."""
 
 
 def default_threads() -> int:
@@ -46,6 +61,13 @@ def geometry(
         raise InputError(f"{folder}: no tokenizer; run `specadapt train tokenizer` first")
     vocab = len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
     return Geometry(hidden, layers, heads, kv_heads, ffn, vocab)
+
+
+def tokens_seen(log: Path) -> int:
+    """Tokens of a training run by its log; raises InputError where there is none."""
+    if not log.is_file():
+        raise InputError(f"{log}: no training log; name it with --target-log")
+    return int(json.loads(log.read_text(encoding="utf-8").splitlines()[-1]["tokens"]))
 
 
 def budget(tokens: int, minutes: float | None) -> "Budget":
