@@ -35,14 +35,15 @@ at temperatures 0 and 0.8.
 
 | source | licence | rows it gives |
 |---|---|---|
-| GSM8K, OctoPack, GPTeacher, BIG-Bench Hard, self-instruct | MIT, Apache-2.0 | math, code, logic, all |
-| MBPP, Natural Questions (open), MGSM, LLaMA-Factory | CC-BY-4.0, Apache-2.0 | code, qa, translation |
+| GSM8K, GPTeacher, BIG-Bench Hard, OctoPack | MIT | math, tool_use, logic, edit, others |
+| Natural Questions (open), LLaMA-Factory, self-instruct | Apache-2.0 | qa, general, edit |
+| MBPP, MGSM (google-research) | CC-BY-4.0, attributed here | code, edit, translation |
 | Schema-Guided Dialogue (Google Research) | CC-BY-SA-4.0, attributed here | dialogue |
 | reasoning-gym tasks, generated | Apache-2.0 (the generators) | math, logic |
 | own generators (`workers/training/corpus`) | Apache-2.0 | all domains but dialogue |
 | Python standard library and permissively licensed packages | PSF, MIT, BSD, Apache-2.0 | code |
 
-MBPP rows come from google-research (CC-BY-4.0). Rows are split by the text underneath before
+Rows are split by the text underneath before
 anything is fitted; held rows are never trained on.
 """
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -12,6 +13,18 @@ class Lease:
 
     row: int
     length: int = 0
+
+
+class LayerCache(NamedTuple):
+    """One layer's part of the pool, as views.
+
+    keys, values: [sequences, kv_heads, context, head_dim] of the rows a forward attends over.
+    slots: [rows * 2 * kv_heads * capacity, head_dim], everything, to write into.
+    """
+
+    keys: Tensor
+    values: Tensor
+    slots: Tensor
 
 
 class KvPool:
@@ -40,6 +53,7 @@ class KvPool:
         self.capacity = capacity
         self.kv_heads = kv_heads
         self._leases: list[Lease] = []
+        self._slots = [layer.view(-1, head_dim) for layer in self.data]
 
     @property
     def free_rows(self) -> int:
@@ -53,6 +67,13 @@ class KvPool:
         lease = Lease(row=len(self._leases))
         self._leases.append(lease)
         return lease
+
+    def view(self, first: int, sequences: int, context: int) -> list[LayerCache]:
+        """Each layer's views for a forward over rows first .. first+sequences-1."""
+        stored = self.data[:, first : first + sequences, :, :context]
+        keys = stored[:, :, : self.kv_heads].unbind()
+        values = stored[:, :, self.kv_heads :].unbind()
+        return list(map(LayerCache, keys, values, self._slots))
 
     def release(self, lease: Lease) -> None:
         """Give a row back; the last row moves into its place."""

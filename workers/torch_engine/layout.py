@@ -161,8 +161,8 @@ def _fold(
     mask: NDArray[np.float32], groups: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     sequences, width, context = mask.shape
-    folded = torch.from_numpy(mask).to(device=device, dtype=dtype)[:, None, None]
-    return folded.expand(-1, -1, groups, -1, -1).reshape(sequences, 1, groups * width, context)
+    folded = torch.from_numpy(mask).to(device=device, dtype=dtype)[:, None, :, None]
+    return folded.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
 
 
 def _logit_rows(spans: Sequence[Span], counts: list[int]) -> tuple[list[int] | None, list[int]]:

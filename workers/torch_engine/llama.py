@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from workers.bundle import BundleError
-from workers.torch_engine.kv_pool import KvPool
+from workers.torch_engine.kv_pool import KvPool, LayerCache
 from workers.torch_engine.layout import Layout, Span, build_layout
 
 FINAL = -1
@@ -163,11 +163,12 @@ class Llama:
         hidden: dict[int, Tensor] = {}
         x = F.embedding(layout.tokens, self.embedding)
         rotary = self._rotations(pool.capacity)[layout.positions]
-        for index, layer in enumerate(self.layers):
+        caches = pool.view(layout.first, layout.sequences, layout.context)
+        for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             if index in captures:
                 hidden[index] = x
             normed = F.rms_norm(x, (shape.hidden,), layer.input_norm, shape.eps)
-            x = x + self._attend(normed, layer, pool.data[index], layout, rotary)
+            x = x + self._attend(normed, layer, cache, layout, rotary)
             normed = F.rms_norm(x, (shape.hidden,), layer.post_norm, shape.eps)
             wide = F.linear(normed, layer.gate_up)
             gated = F.silu(wide[:, : shape.ffn]).mul_(wide[:, shape.ffn :])
@@ -181,7 +182,7 @@ class Llama:
         return F.linear(x, self.lm_head).float(), hidden
 
     def _attend(
-        self, x: Tensor, layer: Layer, cache: Tensor, layout: Layout, rotary: Tensor
+        self, x: Tensor, layer: Layer, cache: LayerCache, layout: Layout, rotary: Tensor
     ) -> Tensor:
         """Attention of N tokens: write their keys and values into the pool, then read it."""
         shape = self.shape
@@ -190,26 +191,29 @@ class Llama:
         turning = qkv[:, : heads + kv_heads].view(-1, heads + kv_heads, dim // 2, 2)
         torch.view_as_complex(turning).mul_(rotary)
         qkv = qkv.to(self.kv_dtype)
-        written = qkv[:, heads:].reshape(-1, dim)
-        cache.view(-1, dim).index_copy_(0, layout.slots, written)
+        cache.slots.index_copy_(0, layout.slots, qkv[:, heads:].reshape(-1, dim))
         query = qkv[:, :heads]
+        if layout.causal:
+            seen = F.scaled_dot_product_attention(
+                query.transpose(0, 1)[None],
+                cache.keys,
+                cache.values,
+                is_causal=True,
+                enable_gqa=self.groups > 1,
+            )
+            flat = seen[0].transpose(0, 1).reshape(-1, heads * dim)
+            return F.linear(flat.to(self.dtype), layer.out)
         if layout.pad is not None:
             query = query[layout.pad]
-        stored = cache[layout.first : layout.first + layout.sequences, :, : layout.context]
-        keys, values = stored[:, :kv_heads], stored[:, kv_heads:]
-        # [S, width, kv_heads, groups, dim] -> [S, kv_heads, groups * width, dim]
-        query = query.view(layout.sequences, layout.width, kv_heads, self.groups, dim)
-        query = query.permute(0, 2, 3, 1, 4)
-        if layout.causal:
-            query = query.reshape(1, heads, layout.width, dim)
-            seen = F.scaled_dot_product_attention(
-                query, keys, values, is_causal=True, enable_gqa=self.groups > 1
-            )
-        else:
-            query = query.reshape(layout.sequences, kv_heads, self.groups * layout.width, dim)
-            seen = F.scaled_dot_product_attention(query, keys, values, attn_mask=layout.mask)
-        seen = seen.reshape(layout.sequences, kv_heads, self.groups, layout.width, dim)
-        flat = seen.permute(0, 3, 1, 2, 4).reshape(-1, heads * dim)
+        # a KV head's query heads join its query tokens: [S, kv_heads, width * groups, dim]
+        sequences, width = layout.sequences, layout.width
+        query = query.view(sequences, width, kv_heads, -1).transpose(1, 2)
+        query = query.reshape(sequences, kv_heads, -1, dim)
+        seen = F.scaled_dot_product_attention(
+            query, cache.keys, cache.values, attn_mask=layout.mask
+        )
+        seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
+        flat = seen.reshape(-1, heads * dim)
         if layout.unpad is not None:
             flat = flat[layout.unpad]
         return F.linear(flat.to(self.dtype), layer.out)
