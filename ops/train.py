@@ -254,6 +254,29 @@ def card(
     emit(figures, lambda: [f"measured {figures['rows']} held rows"], json)
 
 
+@train.command("prompts")
+def prompts_command(
+    corpus: Corpus = Path("runs/corpus"),
+    bundle: BundleDir = Path("bundles/demo"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR")] = Path("runs/prompts"),
+    per_domain: Annotated[int, typer.Option("--per-domain", min=1)] = 600,
+    json: flags.Json = None,
+) -> None:
+    """Cut prompts out of the corpus, held.jsonl to profile and train.jsonl to fit clusters on.
+
+    Example: `specadapt train prompts`
+    """
+    from ops.corpus_prompts import write_prompts
+    from workers.bundle import load_bundle
+
+    family = load_bundle(bundle)
+    counts = {
+        split: write_prompts(family, corpus, split, per_domain, out / f"{split}.jsonl")
+        for split in ("held", "train")
+    }
+    emit(counts, lambda: [table("Prompts", ["split", "prompts"], list(counts.items()))], json)
+
+
 @train.command("measure-draft")
 def measure_draft_command(
     corpus: Corpus = Path("runs/corpus"),
