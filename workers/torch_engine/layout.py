@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.torch_engine.kv_pool import KvPool, Lease
+
+Indices = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -69,38 +73,58 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
     ends = [start + count for start, count in zip(starts, counts, strict=True)]
     if max(ends) > pool.capacity:
         raise ValueError(f"{max(ends)} tokens do not fit into a row of {pool.capacity} slots")
-    first, sequences, width = rows[0], rows[-1] - rows[0] + 1, max(counts)
-    total = sum(counts)
     device = pool.data.device
-
-    def put(values: NDArray[np.int64] | list[int]) -> Tensor:
-        return torch.as_tensor(values, dtype=torch.int64).to(device, non_blocking=True)
-
-    slots = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
-    heads = 2 * pool.kv_heads
-    row_of = np.repeat(rows, counts)
-    flat = (row_of * heads * pool.capacity + slots)[:, None] + np.arange(heads) * pool.capacity
+    first, sequences, width = rows[0], rows[-1] - rows[0] + 1, max(counts)
+    slots = _slots(starts, counts)
     chains = all(span.parents is None for span in spans)
-    positions = slots if chains else np.concatenate([_positions(span) for span in spans])
-    pad, unpad = _padding(rows, counts, first, sequences, width, total)
-    causal = len(spans) == 1 and width > 1 and starts[0] == 0 and spans[0].parents is None
-    mask = None if causal or total == sequences == 1 else _mask(spans, first, sequences, width)
-    wanted, logit_starts = _logit_rows(spans, counts)
+    causal = chains and len(spans) == 1 and width > 1 and starts[0] == 0
+    plain = causal or sequences == width == 1
+    indices: dict[str, Indices | None] = {
+        "tokens": [token for span in spans for token in span.tokens],
+        "positions": slots if chains else np.concatenate([_positions(span) for span in spans]),
+        "slots": _flat_slots(slots, rows, counts, pool),
+        "logit_rows": _logit_rows(spans, counts),
+    }
+    indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
     return Layout(
-        tokens=put([token for span in spans for token in span.tokens]),
-        positions=put(positions),
-        slots=put(flat.ravel()),
         first=first,
         sequences=sequences,
         width=width,
         context=max(ends),
         causal=causal,
-        mask=None if mask is None else _fold(mask, groups, dtype, device),
-        pad=None if pad is None else put(pad),
-        unpad=None if unpad is None else put(unpad),
-        logit_rows=None if wanted is None else put(wanted),
-        logit_starts=logit_starts,
+        mask=None if plain else _mask(spans, first, sequences, width, groups, dtype).to(device),
+        logit_starts=_logit_starts(spans, counts),
+        **_put(indices, device),
     )
+
+
+def _put(indices: dict[str, Indices | None], device: torch.device) -> dict[str, Any]:
+    """Index lists as tensors on the device, in one transfer."""
+    given = {name: values for name, values in indices.items() if values is not None}
+    together = np.concatenate(list(given.values()), dtype=np.int64, casting="unsafe")
+    flat = torch.from_numpy(together).to(device)
+    parts = torch.split_with_sizes(flat, [len(values) for values in given.values()])
+    return dict.fromkeys(indices) | dict(zip(given, parts, strict=True))
+
+
+def _slots(starts: list[int], counts: list[int]) -> NDArray[np.int64]:
+    """Each token's slot within its row."""
+    if len(starts) == 1:
+        return np.arange(starts[0], starts[0] + counts[0])
+    shifts = np.asarray(starts) - np.cumsum([0, *counts[:-1]])
+    slots: NDArray[np.int64] = np.arange(sum(counts)) + np.repeat(shifts, counts)
+    return slots
+
+
+def _flat_slots(
+    slots: NDArray[np.int64], rows: list[int], counts: list[int], pool: KvPool
+) -> NDArray[np.int64]:
+    """Where each token's keys and values of every KV head go in a layer's flat slots."""
+    heads = np.arange(2 * pool.kv_heads) * pool.capacity
+    row_of = rows[0] if len(rows) == 1 else np.repeat(rows, counts)
+    bases = slots + row_of * (2 * pool.kv_heads * pool.capacity)
+    flat: NDArray[np.int64] = (bases[:, None] + heads).ravel()
+    return flat
 
 
 def _positions(span: Span) -> NDArray[np.int64]:
@@ -114,8 +138,9 @@ def _positions(span: Span) -> NDArray[np.int64]:
 
 
 def _padding(
-    rows: list[int], counts: list[int], first: int, sequences: int, width: int, total: int
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    rows: list[int], counts: list[int], first: int, sequences: int, width: int
+) -> tuple[Indices | None, Indices | None]:
+    total = sum(counts)
     if total == sequences * width:
         return None, None
     offsets = (np.asarray(rows) - first) * width
@@ -125,8 +150,10 @@ def _padding(
     return pad, unpad
 
 
-def _mask(spans: Sequence[Span], first: int, sequences: int, width: int) -> NDArray[np.float32]:
-    """Additive mask [S, width, context]: 0 where a token may look, -inf elsewhere."""
+def _mask(
+    spans: Sequence[Span], first: int, sequences: int, width: int, groups: int, dtype: torch.dtype
+) -> Tensor:
+    """Additive mask [S, 1, width * groups, context]: 0 where a token may look, -inf elsewhere."""
     context = max(span.start + len(span.tokens) for span in spans)
     mask = np.full((sequences, width, context), -np.inf, dtype=np.float32)
     for span in spans:
@@ -139,7 +166,8 @@ def _mask(spans: Sequence[Span], first: int, sequences: int, width: int) -> NDAr
             committed = span.lease.length
             row[:, :committed] = 0.0
             row[:count, committed : span.start + count] = _ancestors(span.parents)[span.read :]
-    return mask
+    folded = torch.from_numpy(mask).to(dtype)[:, None, :, None]
+    return folded.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
 
 
 @lru_cache(maxsize=8)
@@ -157,21 +185,19 @@ def _ancestors(parents: Sequence[int]) -> NDArray[np.float32]:
     return block
 
 
-def _fold(
-    mask: NDArray[np.float32], groups: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    sequences, width, context = mask.shape
-    folded = torch.from_numpy(mask).to(device=device, dtype=dtype)[:, None, :, None]
-    return folded.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
+def _logit_rows(spans: Sequence[Span], counts: list[int]) -> list[int] | None:
+    """The flat tokens whose logits are wanted; None for all of them."""
+    if not any(span.logits_from for span in spans):
+        return None
+    offsets = [0, *accumulate(counts[:-1])]
+    return [
+        offset + index
+        for span, count, offset in zip(spans, counts, offsets, strict=True)
+        for index in range(span.logits_from, count)
+    ]
 
 
-def _logit_rows(spans: Sequence[Span], counts: list[int]) -> tuple[list[int] | None, list[int]]:
-    """Rows of the flat tokens whose logits are wanted (None: all), and where each span's begin."""
-    wanted: list[int] = []
-    starts: list[int] = []
-    offset = 0
-    for span, count in zip(spans, counts, strict=True):
-        starts.append(len(wanted))
-        wanted.extend(range(offset + span.logits_from, offset + count))
-        offset += count
-    return (None if len(wanted) == offset else wanted), starts
+def _logit_starts(spans: Sequence[Span], counts: list[int]) -> list[int]:
+    """Where each span's logits begin."""
+    wanted = [count - span.logits_from for span, count in zip(spans, counts, strict=True)]
+    return [0, *accumulate(wanted[:-1])]
