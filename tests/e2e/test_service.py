@@ -20,7 +20,7 @@ def client(service: Service):
 
 
 def test_the_openai_client(service, client):
-    assert [model.id for model in client.models.list()][0] == "tiny"
+    assert next(model.id for model in client.models.list()) == "tiny"
     answer = client.chat.completions.create(
         model="tiny", messages=HELLO, max_tokens=10, temperature=0
     )
@@ -134,9 +134,11 @@ def share(service, method, prompts=12):
 
 
 def test_traffic_leaves_a_slow_method_and_comes_back(service):
-    favourite = max(("naive", "draft_verify", "ngram"), key=lambda m: share(service, m, 6))
-    assert share(service, favourite) > 0.5
-    service.method(favourite, "set_extra_target_forwards", favourite, 60)
-    until(lambda: share(service, favourite) < 0.4, seconds=60)
-    service.method(favourite, "set_extra_target_forwards", favourite, 0)
-    until(lambda: share(service, favourite) > 0.5, seconds=90)
+    # Tiny random models are about equally fast; the others are held back, so that one is best.
+    for other in ("naive", "ngram"):
+        service.method(other, "set_extra_target_forwards", other, 8)
+    until(lambda: share(service, "draft_verify") > 0.5, seconds=60)
+    service.method("draft_verify", "set_extra_target_forwards", "draft_verify", 80)
+    until(lambda: share(service, "draft_verify") < 0.4, seconds=60)
+    service.method("draft_verify", "set_extra_target_forwards", "draft_verify", 0)
+    until(lambda: share(service, "draft_verify") > 0.5, seconds=90)
