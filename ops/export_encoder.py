@@ -1,5 +1,6 @@
 """`specadapt export-encoder`: the sentence encoder as an ONNX graph; part of installing."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,10 @@ def export_encoder(
 
     quiet_transformers()
     folder = out or encoder_dir()
-    info = export(folder, source)
+    logging.disable(logging.WARNING)  # the quantiser's advice about models larger than this one
+    try:
+        info = export(folder, source)
+    finally:
+        logging.disable(logging.NOTSET)
     figures = {"path": str(folder), **info.model_dump(mode="json")}
     emit(figures, lambda: [f"{info.name} ({info.dimension} dimensions) is at {folder}"], json)
