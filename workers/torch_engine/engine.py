@@ -67,8 +67,6 @@ class TorchEngine:
             stream,
             tokenizer=self._tokenizer,
             eos=self._eos,
-            vocab=self._target.model.shape.vocab,
-            device=self._target.model.device,
         )
         self._scheduler.submit(sequence)
         try:

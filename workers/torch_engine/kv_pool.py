@@ -97,7 +97,3 @@ class KvPool:
             row = self.data[:, lease.row]
             row[:, :, lease.length : lease.length + len(kept)] = row[:, :, source]
         lease.length += len(kept)
-
-    def truncate(self, lease: Lease, length: int) -> None:
-        """Forget committed tokens beyond `length`."""
-        lease.length = min(lease.length, length)

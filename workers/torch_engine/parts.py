@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from schemas import MethodSpec
 from schemas.method import Setting
 from workers.bundle import Bundle
 from workers.torch_engine import registry
+from workers.torch_engine.llama import Llama
 from workers.torch_engine.tree import Path, Proposal
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Context:
     """What parts may be built from: the bundle, the device and the sizes of the engine.
 
     rows: sequences that can run at once; capacity: tokens of one sequence at most.
-    plan: the method's own parts, for selectors.
+    target: its embedding and LM head may be shared. plan: the method's own parts, for selectors.
     """
 
     bundle: Bundle
@@ -168,7 +168,7 @@ class Context:
     rows: int
     capacity: int
     vocab: int
-    target: Any
+    target: Llama
     plan: Plan | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 
@@ -197,8 +197,3 @@ class Context:
             plan,
             self._drafters,
         )
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The bundle's tokenizer."""
-        return self.bundle.tokenizer()

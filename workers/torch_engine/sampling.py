@@ -1,5 +1,8 @@
 """From logits to the distribution a request decodes with, and draws from it."""
 
+import random
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -25,27 +28,32 @@ def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
     return scores.softmax(-1)
 
 
-def draw(weights: Tensor, rng: torch.Generator) -> int:
-    """One index drawn in proportion to weights [vocab] (not necessarily normalised)."""
-    return int(torch.multinomial(weights, 1, generator=rng).item())
+def warp_each(logits: Tensor, samplings: Sequence[SamplingParams]) -> Tensor:
+    """Like `warp`, each row under its own parameters; rows that share them go together."""
+    groups: dict[tuple[float, int, float], list[int]] = {}
+    for row, sampling in enumerate(samplings):
+        key = (sampling.temperature, sampling.top_k, sampling.top_p)
+        groups.setdefault(key, []).append(row)
+    if len(groups) == 1:
+        return warp(logits, samplings[0])
+    warped = torch.empty_like(logits)
+    for rows in groups.values():
+        warped[rows] = warp(logits[rows], samplings[rows[0]])
+    return warped
 
 
-def draw_residual(weights: Tensor, fallback: Tensor, rng: torch.Generator) -> int:
-    """Draw from what a rejection left; from `fallback` where rounding has left no mass at all."""
-    return draw(weights if float(weights.sum()) > 0.0 else fallback, rng)
+def draw(weights: Tensor, uniforms: Sequence[float]) -> list[int]:
+    """One index per row of weights [n, vocab] (need not sum to 1), by inversion of n uniforms.
+
+    A weight of 0 is never drawn; sums are in float64, so that no vocabulary is too large for them.
+    """
+    sums = weights.double().cumsum(-1)
+    u = torch.tensor(uniforms, dtype=torch.float64, device=weights.device)[:, None]
+    picked = torch.searchsorted(sums, u * sums[:, -1:], right=True).view(-1)
+    drawn: list[int] = picked.clamp_(max=weights.shape[-1] - 1).tolist()
+    return drawn
 
 
-def uniforms(n: int, rng: torch.Generator) -> list[float]:
-    """n independent draws from [0, 1)."""
-    return torch.rand(n, generator=rng, device=rng.device).tolist()
-
-
-def make_rng(seed: int | None, device: torch.device) -> torch.Generator:
-    """A request's own generator; None takes a fresh seed."""
-    rng = torch.Generator(device=device)
-    if seed is None:
-        rng.seed()
-    else:
-        # torch takes 64 bits; any integer a client sends is a valid seed
-        rng.manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-    return rng
+def uniforms(n: int, rng: random.Random) -> list[float]:
+    """n independent draws from [0, 1) of a request's own generator."""
+    return [rng.random() for _ in range(n)]

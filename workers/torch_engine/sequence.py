@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams
 from workers.looping import is_looping
 from workers.torch_engine.kv_pool import Lease
-from workers.torch_engine.sampling import make_rng
 from workers.torch_engine.text import Detokenizer, StopStrings
 
 if TYPE_CHECKING:
@@ -57,17 +55,14 @@ class Sequence:
         *,
         tokenizer: Any,
         eos: frozenset[int],
-        vocab: int,
-        device: torch.device,
     ) -> None:
         self.id = next(_ids)
         self.request = request
         self.method = method
         self.stream = stream
-        self.vocab = vocab
         self.tokens: list[int] = list(request.prompt_token_ids)
         self.prompt_tokens = len(self.tokens)
-        self.rng = make_rng(request.sampling.seed, device)
+        self.rng = random.Random(request.sampling.seed)
         self.tally = Tally()
         self.lease: Lease | None = None
         self.finished: FinishReason | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class Proposal:
     q: [vocab] float32 the node was drawn from, after the request's temperature, top-k and top-p.
     logits: [vocab] the drafter's raw logits at the node's parent, where the drafter has any.
     frontier: nodes (or ROOT) that the drafter may still extend.
-    limit: greatest number of levels; width never exceeds what the KV row has room for.
+    limit: greatest number of levels; a row has room for 64 nodes beyond the context.
     row: the target's logit row of the root; node i has row + 1 + i.
     """
 
@@ -70,17 +69,6 @@ class Proposal:
     def drafted_levels(self) -> int:
         """Depth of the tree in tokens."""
         return max(self.depths, default=-1) + 1
-
-    def draft_probabilities(self) -> Tensor:
-        """q as [nodes, vocab] float32; a chosen node's row is one-hot at its token."""
-        vocab = self.sequence.vocab
-        rows = []
-        for token, q in zip(self.tokens, self.q, strict=True):
-            if q is None:
-                q = torch.zeros(vocab, device=self.sequence.rng.device)
-                q[token] = 1.0
-            rows.append(q)
-        return torch.stack(rows)
 
 
 @dataclass(frozen=True, slots=True)

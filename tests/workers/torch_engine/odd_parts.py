@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence as Seq
 
+import torch
 from torch import Tensor
 
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, draw_residual, uniforms, warp
+from workers.torch_engine.sampling import uniforms
 from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.verification import draw_bonus, warped_rows
 
 
 class _Wrong:
@@ -23,17 +25,17 @@ class _Wrong:
 
     def _verify(self, proposal: Proposal, output: TargetOutput) -> Path:
         rng, count = proposal.sequence.rng, len(proposal)
-        rows = output.logits[proposal.row : proposal.row + count + 1]
-        p = warp(rows, proposal.sequence.sampling)
-        if not count:
-            return Path((), draw(p[0], rng))
-        q = proposal.draft_probabilities()
+        p, _ = warped_rows([proposal], output)
         for i, (token, u) in enumerate(zip(proposal.tokens, uniforms(count, rng), strict=True)):
-            ratio = p[i, token] / q[i, token]
+            q = proposal.q[i]
+            if q is None:
+                q = torch.nn.functional.one_hot(torch.tensor(token), p.shape[-1])
+            ratio = p[i, token] / q[token]
             if u >= (1 / ratio if self.ratio_upside_down else ratio):
-                left = (p[i] - q[i]).clamp(min=0.0) if self.ratio_upside_down else p[i]
-                return Path(tuple(range(i)), draw_residual(left, p[i], rng))
-        return Path(tuple(range(count)), draw(p[count], rng))
+                left = (p[i] - q).clamp(min=0.0) if self.ratio_upside_down else p[i]
+                bonus = draw_bonus(left[None], p[i : i + 1], [proposal])[0]
+                return Path(tuple(range(i)), bonus)
+        return Path(tuple(range(count)), draw_bonus(p[count:], p[count:], [proposal])[0])
 
 
 @register("verifier", "test_upside_down")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from schemas import SamplingParams
-from workers.torch_engine.sampling import warp
+from workers.torch_engine.sampling import draw, warp, warp_each
 
 
 @settings(max_examples=100, deadline=None)
@@ -26,3 +26,27 @@ def test_warp_equals_hugging_face(seed: int, temperature: float, top_k: int, top
         rows = TopPLogitsWarper(top_p)(None, rows)
     ours = warp(logits, SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p))
     torch.testing.assert_close(ours, rows.softmax(-1))
+
+
+def test_rows_keep_their_own_parameters() -> None:
+    logits = torch.randn(4, 9, generator=torch.Generator().manual_seed(1))
+    cool, narrow = SamplingParams(temperature=0.3), SamplingParams(temperature=1.0, top_k=2)
+    each = [cool, narrow, cool, narrow]
+    alone = torch.cat([warp(row[None], s) for row, s in zip(logits, each, strict=True)])
+    torch.testing.assert_close(warp_each(logits, each), alone)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=8).filter(any),
+    st.floats(0.0, 1.0, exclude_max=True),
+)
+def test_a_draw_inverts_the_cumulative_weights(weights: list[int], u: float) -> None:
+    at, left = 0, u * sum(weights)
+    while left >= weights[at]:
+        left -= weights[at]
+        at += 1
+    drawn = draw(torch.tensor([weights, weights], dtype=torch.float32), [u, 1.0 - 2**-53])
+    assert drawn[0] == at
+    assert weights[drawn[0]] > 0
+    assert weights[drawn[1]] > 0

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, warp
+from workers.torch_engine.sampling import draw, warp_each
 from workers.torch_engine.tree import Proposal
 
 
@@ -18,15 +18,21 @@ class Chain:
 
     def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
         """Add one node to each proposal, whose frontier is a single node."""
-        greedy = all(p.sequence.sampling.temperature == 0.0 for p in proposals)
-        best: list[int] = logits.argmax(-1).tolist() if greedy else []
-        for index, proposal in enumerate(proposals):
-            sequence, parent, row = proposal.sequence, proposal.frontier[0], logits[index]
-            if greedy:
-                node = proposal.add(best[index], parent, logits=row)
-            elif sequence.sampling.temperature == 0.0:
-                node = proposal.add(int(row.argmax()), parent, logits=row)
-            else:
-                q = warp(row[None], sequence.sampling)[0]
-                node = proposal.add(draw(q, sequence.rng), parent, q=q, logits=row)
-            proposal.frontier = [node]
+        sampled = [i for i, p in enumerate(proposals) if p.sequence.sampling.temperature > 0.0]
+        if len(sampled) < len(proposals):
+            for proposal, token, row in zip(
+                proposals, logits.argmax(-1).tolist(), logits.unbind(), strict=True
+            ):
+                if proposal.sequence.sampling.temperature == 0.0:
+                    proposal.frontier = [proposal.add(token, proposal.frontier[0], logits=row)]
+        if sampled:
+            rows = logits if len(sampled) == len(proposals) else logits[sampled]
+            self._draw([proposals[i] for i in sampled], rows)
+
+    def _draw(self, proposals: list[Proposal], logits: Tensor) -> None:
+        q = warp_each(logits, [p.sequence.sampling for p in proposals])
+        tokens = draw(q, [p.sequence.rng.random() for p in proposals])
+        for proposal, token, row, raw in zip(
+            proposals, tokens, q.unbind(), logits.unbind(), strict=True
+        ):
+            proposal.frontier = [proposal.add(token, proposal.frontier[0], q=row, logits=raw)]

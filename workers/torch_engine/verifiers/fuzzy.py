@@ -85,5 +85,5 @@ class Fuzzy:
         last = proposal.row + kept
         if sequence.sampling.temperature == 0.0:
             return Path(tuple(range(kept)), output.best[last])
-        p = warp(output.logits[last : last + 1], sequence.sampling)[0]
-        return Path(tuple(range(kept)), draw(p, sequence.rng))
+        p = warp(output.logits[last : last + 1], sequence.sampling)
+        return Path(tuple(range(kept)), draw(p, [sequence.rng.random()])[0])

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence as Seq
 
-from torch import Generator, Tensor
+from torch import Tensor
 
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, draw_residual, uniforms, warp
+from workers.torch_engine.sampling import uniforms
 from workers.torch_engine.tree import ROOT, Path, Proposal
-from workers.torch_engine.verifiers.greedy import match_greedy
+from workers.torch_engine.verification import draw_bonus, split_greedy, warped_rows
 
 
 @register("verifier", "one_hot")
@@ -25,26 +25,53 @@ class OneHot:
     def __init__(self, _context: Context) -> None: ...
 
     def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal; raises ValueError for sampled nodes."""
-        return [self._verify(proposal, output) for proposal in proposals]
-
-    def _verify(self, proposal: Proposal, output: TargetOutput) -> Path:
-        sequence = proposal.sequence
-        if sequence.sampling.temperature == 0.0:
-            return match_greedy(proposal, output)
-        if any(proposal.sampled):
+        """One path per proposal; raises ValueError for nodes sampled above temperature 0."""
+        paths, sampled = split_greedy(proposals, output)
+        if any(any(proposal.sampled) for proposal in sampled):
             raise ValueError("verifier 'one_hot' takes chosen tokens only; these were sampled")
-        rows = output.logits[proposal.row : proposal.row + len(proposal) + 1]
-        p = warp(rows, sequence.sampling)
-        at_parent = p[[parent + 1 for parent in proposal.parents], proposal.tokens].tolist()
-        draws = uniforms(len(proposal), sequence.rng)
-        node, kept = ROOT, list[int]()
-        while True:
-            accepted, refused = _try_children(proposal, node, at_parent, draws)
-            if accepted is None:
-                return Path(tuple(kept), _emit(p[node + 1], refused, sequence.rng))
-            kept.append(accepted)
-            node = accepted
+        if sampled:
+            paths |= self._sample(sampled, output)
+        return [paths[proposal.sequence.id] for proposal in proposals]
+
+    def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        p, starts = warped_rows(proposals, output)
+        ends, refusals, kept = list[int](), list[tuple[int, int]](), list[tuple[int, ...]]()
+        for index, (proposal, start) in enumerate(zip(proposals, starts, strict=True)):
+            path, refused = _walk(proposal, _at_parents(proposal, p, start))
+            kept.append(path)
+            ends.append(start + 1 + (path[-1] if path else ROOT))
+            refusals.extend((index, token) for token in refused)
+        last = p[ends]
+        weights = last.clone()
+        if refusals:
+            weights[[row for row, _ in refusals], [token for _, token in refusals]] = 0.0
+        bonus = draw_bonus(weights, last, proposals)
+        return {
+            proposal.sequence.id: Path(path, token)
+            for proposal, path, token in zip(proposals, kept, bonus, strict=True)
+        }
+
+
+def _at_parents(proposal: Proposal, p: Tensor, start: int) -> list[float]:
+    """p of each node's token at its parent."""
+    if not len(proposal):
+        return []
+    values: list[float] = p[
+        [start + 1 + parent for parent in proposal.parents], proposal.tokens
+    ].tolist()
+    return values
+
+
+def _walk(proposal: Proposal, at_parent: list[float]) -> tuple[tuple[int, ...], list[int]]:
+    """The accepted nodes, and the tokens refused below the last of them."""
+    draws = uniforms(len(proposal), proposal.sequence.rng)
+    node, kept = ROOT, list[int]()
+    while True:
+        accepted, refused = _try_children(proposal, node, at_parent, draws)
+        if accepted is None:
+            return tuple(kept), refused
+        kept.append(accepted)
+        node = accepted
 
 
 def _try_children(
@@ -58,11 +85,3 @@ def _try_children(
         left -= at_parent[child]
         refused.append(proposal.tokens[child])
     return None, refused
-
-
-def _emit(p: Tensor, refused: list[int], rng: Generator) -> int:
-    if not refused:
-        return draw(p, rng)
-    left = p.clone()
-    left[refused] = 0.0
-    return draw_residual(left, p, rng)

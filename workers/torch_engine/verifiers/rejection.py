@@ -3,12 +3,13 @@
 from collections.abc import Sequence as Seq
 
 import torch
+from torch import Tensor
 
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, draw_residual, uniforms, warp
+from workers.torch_engine.sampling import uniforms
 from workers.torch_engine.tree import Path, Proposal
-from workers.torch_engine.verifiers.greedy import match_greedy
+from workers.torch_engine.verification import draw_bonus, split_greedy, warped_rows
 
 
 @register("verifier", "rejection")
@@ -25,25 +26,55 @@ class Rejection:
 
     def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; raises ValueError for trees that are not chains."""
-        return [self._verify(proposal, output) for proposal in proposals]
-
-    def _verify(self, proposal: Proposal, output: TargetOutput) -> Path:
-        sequence, drafted = proposal.sequence, len(proposal)
-        if not proposal.is_chain:
+        if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'rejection' takes chains only")
-        if sequence.sampling.temperature == 0.0:
-            return match_greedy(proposal, output)
-        p = warp(output.logits[proposal.row : proposal.row + drafted + 1], sequence.sampling)
-        if not drafted:
-            return Path((), draw(p[0], sequence.rng))
-        q = proposal.draft_probabilities()
-        drawn = torch.tensor(proposal.tokens, device=p.device)[:, None]
-        p_drawn = p[:-1].gather(1, drawn).view(-1).tolist()
-        q_drawn = q.gather(1, drawn).view(-1).tolist()
-        kept = 0
-        for u, p_x, q_x in zip(uniforms(drafted, sequence.rng), p_drawn, q_drawn, strict=True):
-            if u * q_x >= p_x:
-                residual = (p[kept] - q[kept]).clamp_(min=0.0)
-                return Path(tuple(range(kept)), draw_residual(residual, p[kept], sequence.rng))
-            kept += 1
-        return Path(tuple(range(kept)), draw(p[kept], sequence.rng))
+        paths, sampled = split_greedy(proposals, output)
+        if sampled:
+            paths |= self._sample(sampled, output)
+        return [paths[proposal.sequence.id] for proposal in proposals]
+
+    def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        p, starts = warped_rows(proposals, output)
+        q, p_drawn, q_drawn = _at_drafts(proposals, p, starts)
+        kept, rejected, first = list[int](), list[tuple[int, int]](), 0
+        for index, proposal in enumerate(proposals):
+            count = len(proposal)
+            draws = uniforms(count, proposal.sequence.rng)
+            accepted = 0
+            while accepted < count:
+                if draws[accepted] * q_drawn[first + accepted] >= p_drawn[first + accepted]:
+                    rejected.append((index, first + accepted))
+                    break
+                accepted += 1
+            kept.append(accepted)
+            first += count
+        last = p[[start + count for start, count in zip(starts, kept, strict=True)]]
+        weights = last.clone()
+        if rejected:
+            rows = [row for row, _ in rejected]
+            weights[rows] = (weights[rows] - q[[draft for _, draft in rejected]]).clamp_(min=0.0)
+        bonus = draw_bonus(weights, last, proposals)
+        return {
+            proposal.sequence.id: Path(tuple(range(count)), token)
+            for proposal, count, token in zip(proposals, kept, bonus, strict=True)
+        }
+
+
+def _at_drafts(
+    proposals: list[Proposal], p: Tensor, starts: list[int]
+) -> tuple[Tensor, list[float], list[float]]:
+    """q [drafts, vocab] of all drafts in a row, and p and q at the drafted tokens."""
+    tokens = [token for proposal in proposals for token in proposal.tokens]
+    if not tokens:
+        return p[:0], [], []
+    rows = [start + i for s, start in zip(proposals, starts, strict=True) for i in range(len(s))]
+    drawn = torch.tensor(tokens, device=p.device)
+    given = [q for proposal in proposals for q in proposal.q]
+    if all(q is None for q in given):
+        return _one_hot(drawn, p), p[rows, drawn].tolist(), [1.0] * len(tokens)
+    q = torch.stack([_one_hot(drawn[i], p) if q is None else q for i, q in enumerate(given)])
+    return q, p[rows, drawn].tolist(), q.gather(1, drawn[:, None]).view(-1).tolist()
+
+
+def _one_hot(tokens: Tensor, p: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(tokens, p.shape[-1]).to(p.dtype)
