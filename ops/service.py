@@ -17,7 +17,8 @@ import yaml
 from ops.boundary import InputError
 from ops.settings import load_config, resolve
 
-READY_SECONDS = 180.0
+# Longer than the service's own patience, whose message says more.
+READY_SECONDS = 330.0
 STOP_SECONDS = 30.0
 
 
