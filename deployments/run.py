@@ -5,10 +5,10 @@ import math
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import httpx
@@ -22,6 +22,7 @@ from workers.bundle import load_bundle
 
 APPLICATION = "specadapt"
 READY_SECONDS = 300.0
+_ORDERLY_STOP_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 
 
@@ -40,7 +41,12 @@ class StartError(ValueError):
     """This machine cannot run the configuration; the message says what Ray Serve reports."""
 
 
-def serve_forever(config: AppConfig, say: Say = partial(print, flush=True)) -> None:
+def say_at_once(line: str) -> None:
+    """Standard output without delay, also where it is a file."""
+    print(line, flush=True)
+
+
+def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
     """Run the service until SIGINT or SIGTERM, then stop all that was started here.
 
     Starts a Ray of its own, or joins the one RAY_ADDRESS names (whose proxies must then listen
@@ -97,15 +103,23 @@ def start_local_ray(cpus: int, gpus: int = 0) -> None:
     # A proxy that takes longer than this to start is killed and started again: on a busy machine
     # five seconds, Ray's default, are too few for ever.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
-    ray.init(
-        address="local",
-        num_cpus=cpus,
-        num_gpus=gpus,
-        include_dashboard=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        logging_level=logging.WARNING,
-        log_to_driver=False,
-    )
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    # A signal to the whole process group (Ctrl-C, `timeout`, systemd) must leave Ray standing
+    # until this process has asked it to stop. Its processes inherit what is blocked here; Ray
+    # does the same for SIGINT, and ends what does not listen to SIGTERM by SIGKILL.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            num_gpus=gpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            logging_level=logging.WARNING,
+            log_to_driver=False,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
 def _start_ray(config: AppConfig) -> None:
@@ -156,11 +170,17 @@ def _address(config: AppConfig) -> str:
 def _stop(config: AppConfig) -> None:
     if not ray.is_initialized():
         return
-    with suppress(Exception):  # a cluster that is already gone needs no stopping
-        serve.shutdown()  # type: ignore[no-untyped-call]
-    with suppress(ValueError):
-        ray.kill(ray.get_actor(actor_name(APPLICATION, config), NAMESPACE), no_restart=True)
+    # A cluster that answers no more must not keep this process alive.
+    orderly = threading.Thread(target=_stop_application, args=(config,), daemon=True)
+    orderly.start()
+    orderly.join(_ORDERLY_STOP_SECONDS)
     ray.shutdown()
+
+
+def _stop_application(config: AppConfig) -> None:
+    with suppress(Exception):  # whatever fails here, what runs is about to be ended
+        serve.shutdown()  # type: ignore[no-untyped-call]
+        ray.kill(ray.get_actor(actor_name(APPLICATION, config), NAMESPACE), no_restart=True)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ async def until(condition, seconds=10.0):
 def broken(error=None, after=0):
     """A replica that gives `after` chunks and then raises `error`, or ends without a word."""
 
-    async def stream(request, whole):
+    async def stream(request, _):
         for _ in range(after):
             yield DecodeChunk(request_id=request.request_id, text="x")
         if error is not None:
@@ -96,7 +96,7 @@ async def test_a_stream_that_just_ends_is_a_failure(ingress):
 
 
 async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ingress, monkeypatch):
-    async def silent(request, whole):
+    async def silent(request, _):
         await asyncio.Event().wait()
         yield DecodeChunk(request_id=request.request_id, text="never")
 
@@ -151,7 +151,7 @@ async def test_without_an_encoder_the_default_method_answers_and_says_so(ingress
 
 
 async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
-    def fails(text):
+    def fails(_):
         raise RuntimeError("no memory")
 
     good, ingress.answerer._embed = ingress.answerer._embed, fails

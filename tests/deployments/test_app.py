@@ -1,6 +1,7 @@
 """What `build` makes of its args, and how it refuses wrong ones."""
 
 import pytest
+from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from deployments.app import ConfigError, build, resolved, validated
 from schemas import AppConfig
@@ -58,8 +59,9 @@ def test_the_shared_layout_has_one_deployment_for_all(config):
     assert made["shared"].init_args[1] == ("naive", "draft_verify", "ngram")
 
 
-def test_args_may_be_a_mapping(config):
-    assert "naive" in deployments(build(config.model_dump(mode="json")))
+def test_ray_serve_can_call_it_with_the_args_of_a_file(config):
+    made = call_user_app_builder_with_args_if_necessary(build, config.model_dump(mode="json"))
+    assert "naive" in deployments(made)
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ async def test_unknown_paths_answer_in_the_same_form(ingress, method, path, stat
 
 
 async def test_an_unforeseen_failure_is_an_error_object_too(ingress, monkeypatch):
-    async def fails(*args, **kwargs):
+    async def fails(_):
         raise KeyError("a programming error")
 
     monkeypatch.setattr(ingress.answerer, "answer", fails)

@@ -17,7 +17,7 @@ from deployments.run import APPLICATION, start_local_ray, with_free_port
 from schemas import AppConfig
 from workers.bundle import Bundle
 
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
@@ -59,16 +59,18 @@ class Service:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[None]:
-    """Four logical CPUs and two GPUs that are only a number to Ray."""
+def deploy() -> Iterator[Callable[[AppConfig], Service]]:
+    """Deploys on a Ray of the session's own: four logical CPUs, and two GPUs that are only a
+    number to Ray."""
     start_local_ray(cpus=4, gpus=2)
-    yield
+    yield deployed
     serve.shutdown()
     ray.shutdown()
 
 
 def deployed(config: AppConfig) -> Service:
-    """Deploys and waits until every method has a replica."""
+    """The service on `config`'s port, once every method has a replica."""
+    serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
     serve.run(build(config), name=APPLICATION)
     service = Service(config, f"http://127.0.0.1:{config.http.port}")
 
@@ -80,18 +82,25 @@ def deployed(config: AppConfig) -> Service:
     return service
 
 
+@pytest.fixture(scope="session")
+def port() -> int:
+    """Serve listens on one port for as long as its Ray lives."""
+    return with_free_port(AppConfig(http={"port": 0})).http.port
+
+
 @pytest.fixture(scope="module")
 def service(
-    cluster: None, tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+    deploy: Callable[[AppConfig], Service],
+    port: int,
+    tiny_bundle: Bundle,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Service]:
     """Learns quickly: a short memory and much exploration, so that a test sees it learn."""
     config = service_config(
         tmp_path_factory.mktemp("e2e"),
         tiny_bundle,
         router={"exploration": 0.2, "half_life": 10.0},
-        http={"port": 0},
+        http={"port": port},
     )
-    config = with_free_port(config)
-    serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
-    yield deployed(config)
+    yield deploy(config)
     serve.delete(APPLICATION)

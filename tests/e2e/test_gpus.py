@@ -1,22 +1,19 @@
 """Two methods with a GPU each: Ray gives them different devices, through the real application."""
 
 import pytest
-from conftest import APPLICATION, deployed
+from conftest import APPLICATION
 from ray import serve
 from served import service_config
-
-from deployments.run import with_free_port
 
 METHODS = ("naive", "ngram")
 
 
 @pytest.fixture(scope="module")
-def service(cluster, tiny_bundle, tmp_path_factory):
-    config = service_config(tmp_path_factory.mktemp("gpus"), tiny_bundle, METHODS)
-    methods = [m.model_copy(update={"num_gpus": 1.0}) for m in config.methods]
-    config = with_free_port(config.model_copy(update={"methods": tuple(methods)}))
-    serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
-    yield deployed(config)
+def service(deploy, port, tiny_bundle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpus")
+    config = service_config(folder, tiny_bundle, METHODS, http={"port": port})
+    methods = tuple(m.model_copy(update={"num_gpus": 1.0}) for m in config.methods)
+    yield deploy(config.model_copy(update={"methods": methods}))
     serve.delete(APPLICATION)
 
 

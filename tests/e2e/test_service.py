@@ -19,7 +19,7 @@ def client(service: Service):
         yield made
 
 
-def test_the_openai_client(service, client):
+def test_the_openai_client(client):
     assert next(model.id for model in client.models.list()) == "tiny"
     answer = client.chat.completions.create(
         model="tiny", messages=HELLO, max_tokens=10, temperature=0

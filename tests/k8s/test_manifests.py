@@ -50,7 +50,7 @@ def test_a_wrong_field_in_a_serve_configuration_fails(config, place):
     application = wrong["applications"][0]
     target = {"top": wrong, "application": application, "args": application["args"]}[place]
     target["replicaz"] = 3
-    with pytest.raises((ValidationError, ConfigError, AssertionError), match="replicaz|unknown"):
+    with pytest.raises((ValidationError, ConfigError, AssertionError), match=r"replicaz|unknown"):
         applications(wrong)
 
 

@@ -1,0 +1,91 @@
+"""`specadapt serve` in the foreground: it answers, and Ctrl-C leaves nothing behind."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from conftest import START_SECONDS, until
+from served import service_config
+
+SERVE = [sys.executable, "-m", "ops", "serve", "--config"]
+
+
+@pytest.fixture
+def config_file(tiny_bundle, tmp_path):
+    config = service_config(tmp_path, tiny_bundle, ("naive", "ngram"), http={"port": 0})
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    return file
+
+
+def descendants(pid):
+    """Every living process that descends from `pid`, with its command."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] != "Z":
+            parents[int(status.parent.name)] = int(fields[1])
+    found, added = {pid}, True
+    while added:
+        new = {child for child, parent in parents.items() if parent in found} - found
+        found, added = found | new, bool(new)
+    return found - {pid}
+
+
+def alive(pids):
+    return {pid for pid in pids if pid in descendants(os.getpid()) | descendants(1)}
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_number):
+    log = tmp_path / "serve.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*SERVE, str(config_file)], stdout=output, stderr=output, start_new_session=True
+        )
+    started = set()
+    try:
+        said = until(
+            lambda: process.poll() is not None or re.search(r"API base +(\S+)", log.read_text()),
+            START_SECONDS,
+        )
+        assert process.poll() is None, log.read_text()
+        assert httpx.get(f"{said[1]}/models").json()["data"][0]["id"] == "tiny"
+        assert httpx.get(said[1].replace("/v1", "/health")).status_code == 200
+        started = descendants(process.pid)
+        assert len(started) > 4
+        # A terminal sends Ctrl-C to the whole foreground group, Ray's processes included.
+        os.killpg(process.pid, signal_number)
+        assert process.wait(60) == 0, log.read_text()
+        until(lambda: not alive(started), 20)
+        assert "Traceback" not in log.read_text()
+    finally:
+        for pid in {process.pid, *alive(started)} if process.poll() is None else alive(started):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_taken_port_is_one_clear_line(config_file):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = subprocess.run(
+            [*SERVE, str(config_file), "--port", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert f"127.0.0.1:{port}" in line
+    assert "--port" in line
