@@ -13,6 +13,9 @@ from workers.training.target import held_loss, next_token_loss
 from workers.training.tokens import TokenRows, batches
 from workers.training.trainer import Budget, Hyper, Loss, Trainer
 
+# a draft has little to say per token, so it learns from more and smaller steps than a target
+DRAFT_HYPER = Hyper(batches_per_step=2)
+
 
 def train_draft(
     geometry: Geometry,
@@ -21,7 +24,7 @@ def train_draft(
     folder: Path,
     out: Path,
     budget: Budget,
-    hyper: Hyper = Hyper(),  # noqa: B008 - frozen
+    hyper: Hyper = DRAFT_HYPER,
     seed: int = 0,
     device: str = "cpu",
     report: Callable[[str], None] = print,

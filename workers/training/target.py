@@ -12,6 +12,8 @@ from workers.training.model import Geometry, Llama
 from workers.training.tokens import TokenRows, batches
 from workers.training.trainer import Budget, Hyper, Loss, Trainer
 
+TARGET_HYPER = Hyper()
+
 
 def train_target(
     geometry: Geometry,
@@ -20,7 +22,7 @@ def train_target(
     folder: Path,
     out: Path,
     budget: Budget,
-    hyper: Hyper = Hyper(),  # noqa: B008 - frozen
+    hyper: Hyper = TARGET_HYPER,
     seed: int = 0,
     device: str = "cpu",
     report: Callable[[str], None] = print,
