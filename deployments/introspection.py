@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from deployments.answer import Prompt
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
+# keys of every prompt the fit has seen: thousands of hashes that only `evaluate` reads
+BULKY = frozenset({"prompts"})
+
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:
     """The table in force without its centroids.
@@ -29,7 +32,7 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "temperature_bands": list(TEMPERATURE_BANDS),
         "evidence": [_evidence(table, k) for k in range(len(table.assignment))],
         "live_step_ratio": _by_method(table, table.live_step_ratio),
-        "provenance": table.provenance,
+        "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},
     }
 
 
