@@ -1,61 +1,16 @@
 """The real application on a Ray of the test session's own, with tiny models."""
 
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
-import httpx
 import pytest
 import ray
 from ray import serve
+from running_service import Service, deployed
 from served import service_config
 
-from deployments.app import build
-from deployments.feedback import NAMESPACE, actor_name
 from deployments.run import APPLICATION, start_local_ray, with_free_port
 from schemas import AppConfig
 from workers.bundle import Bundle
-
-START_SECONDS = 300.0
-
-
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The condition's first true value; fails where there is none in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
-
-
-@dataclass
-class Service:
-    """A running application."""
-
-    config: AppConfig
-    url: str
-
-    def method(self, name: str, call: str, *args: Any) -> Any:
-        """The result of a method deployment's own call, which no HTTP path reaches."""
-        handle = serve.get_deployment_handle(name, APPLICATION)
-        return getattr(handle, call).remote(*args).result(timeout_s=30)
-
-    def feedback(self) -> Any:
-        return ray.get_actor(actor_name(APPLICATION, self.config), NAMESPACE)
-
-    def routing(self) -> dict[str, Any]:
-        return httpx.get(f"{self.url}/v1/routing").json()
-
-    def load(self, method: str) -> dict[str, Any]:
-        """The last report of the method's replica."""
-        return next(load for load in self.routing()["loads"] if method in load["methods"])
-
-    def chat(self, text: str = "Write a Python function", **fields: Any) -> httpx.Response:
-        body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 8}
-        return httpx.post(f"{self.url}/v1/chat/completions", json=body | fields, timeout=60)
 
 
 @pytest.fixture(scope="session")
@@ -66,20 +21,6 @@ def deploy() -> Iterator[Callable[[AppConfig], Service]]:
     yield deployed
     serve.shutdown()
     ray.shutdown()
-
-
-def deployed(config: AppConfig) -> Service:
-    """The service on `config`'s port, once every method has a replica."""
-    serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
-    serve.run(build(config), name=APPLICATION)
-    service = Service(config, f"http://127.0.0.1:{config.http.port}")
-
-    def ready() -> bool:
-        health = httpx.get(f"{service.url}/health")
-        return health.is_success and len(health.json()["methods"]) == len(config.methods)
-
-    until(ready, START_SECONDS)
-    return service
 
 
 @pytest.fixture(scope="session")

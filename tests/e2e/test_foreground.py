@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from conftest import START_SECONDS, until
+from running_service import START_SECONDS, until
 from served import service_config
 
 SERVE = [sys.executable, "-m", "ops", "serve", "--config"]

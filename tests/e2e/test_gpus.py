@@ -1,9 +1,10 @@
 """Two methods with a GPU each: Ray gives them different devices, through the real application."""
 
 import pytest
-from conftest import APPLICATION
 from ray import serve
 from served import service_config
+
+from deployments.run import APPLICATION
 
 METHODS = ("naive", "ngram")
 

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 import ray
-from conftest import Service, until
+from running_service import Service, until
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 
