@@ -23,6 +23,7 @@ COMMANDS = [
     "specadapt train generate",
     "specadapt train draft --generations runs/generations.jsonl --start bundles/demo/draft \\",
     "  --work runs/draft-distilled",
+    "specadapt train prompts",
     "specadapt train card --before runs/draft-before.json --readme bundles/demo/README.md \\",
     "  --json bundles/demo/card.json",
 ]
