@@ -68,7 +68,7 @@ def tokens_seen(log: Path) -> int:
     """Tokens of a training run by its log; raises InputError where there is none."""
     if not log.is_file():
         raise InputError(f"{log}: no training log; name it with --target-log")
-    return int(json.loads(log.read_text(encoding="utf-8").splitlines()[-1]["tokens"]))
+    return int(json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["tokens"])
 
 
 def budget(tokens: int, minutes: float | None) -> "Budget":
