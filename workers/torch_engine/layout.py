@@ -78,7 +78,8 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
     slots = _slots(starts, counts)
     chains = all(span.parents is None for span in spans)
     causal = chains and len(spans) == 1 and width > 1 and starts[0] == 0
-    plain = causal or sequences == width == 1
+    # one token may look at all before it, unless it has siblings there
+    plain = causal or (chains and sequences == width == 1)
     indices: dict[str, Indices | None] = {
         "tokens": [token for span in spans for token in span.tokens],
         "positions": slots if chains else np.concatenate([_positions(span) for span in spans]),

@@ -95,6 +95,17 @@ def test_every_tree_path_reads_like_a_chain(byte_bundle: Bundle, data: st.DataOb
     torch.testing.assert_close(after[0], expected[-1], atol=2e-5, rtol=1e-4)
 
 
+def test_a_node_read_alone_does_not_see_its_sibling(model: Llama) -> None:
+    pool, alone = model.make_pool(1, 32), model.make_pool(1, 32)
+    lease = pool.acquire()
+    run(model, [Span(lease, [1])], pool)
+    lease.length = 1
+    run(model, [Span(lease, [5, 6], [-1, 0])], pool)
+    logits, _ = run(model, [Span(lease, [7], [-1, 0, 0], read=2)], pool)
+    expected, _ = run(model, [Span(alone.acquire(), [1, 5, 7])], alone)
+    torch.testing.assert_close(logits[-1], expected[-1], atol=2e-5, rtol=1e-4)
+
+
 def test_a_full_row_is_refused(model: Llama) -> None:
     pool = model.make_pool(1, 4)
     with pytest.raises(ValueError, match="do not fit into a row"):
