@@ -125,5 +125,6 @@ def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
             "text": first.text + second.text,
             "token_ids": first.token_ids + second.token_ids,
             "drafted": first.drafted + second.drafted,
+            "logprobs": first.logprobs + second.logprobs,
         }
     )

@@ -9,7 +9,13 @@ from schemas.config import (
     RouterConfig,
 )
 from schemas.decision import Decision, Reason
-from schemas.decode import DecodeChunk, DecodeRequest, FinishReason, SamplingParams
+from schemas.decode import (
+    DecodeChunk,
+    DecodeRequest,
+    FinishReason,
+    SamplingParams,
+    TokenLogprobs,
+)
 from schemas.load import LoadReport
 from schemas.method import MethodSpec
 from schemas.observation import DecodeStats, Observation
@@ -42,5 +48,6 @@ __all__ = [
     "RouterConfig",
     "RoutingTable",
     "SamplingParams",
+    "TokenLogprobs",
     "temperature_band",
 ]

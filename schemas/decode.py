@@ -1,6 +1,6 @@
 """A request to an engine and the pieces of its answer."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,12 +10,44 @@ from schemas.observation import DecodeStats
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
+TokenId = Annotated[int, Field(ge=0)]
+Bias = Annotated[float, Field(ge=-100.0, le=100.0, allow_inf_nan=False)]
+
+
 class SamplingParams(Schema):
-    """How tokens are chosen. Temperature 0 is greedy and ignores top_p, top_k and seed."""
+    """How tokens are chosen. Temperature 0 is greedy and ignores min_p, top_p, top_k and seed.
+
+    The order, as in vLLM: logit_bias, repetition, frequency and presence penalty (these move the
+    argmax too), temperature, min_p, top_k, top_p.
+    """
 
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0, description="0 keeps the whole vocabulary")
+    min_p: float = Field(
+        default=0.0, ge=0.0, le=1.0, description="drops what has under min_p times the best's p"
+    )
+    logit_bias: dict[TokenId, Bias] = Field(
+        default={}, max_length=1024, description="added to these tokens' logits"
+    )
+    presence_penalty: float = Field(
+        default=0.0, ge=-2.0, le=2.0, description="off the logit of every token of the output"
+    )
+    frequency_penalty: float = Field(
+        default=0.0, ge=-2.0, le=2.0, description="off the logit once per occurrence in the output"
+    )
+    repetition_penalty: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=10.0,
+        description="divides positive logits of tokens of prompt and output, multiplies negative",
+    )
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="report each token's log probability and those of so many best tokens",
+    )
     seed: int | None = Field(default=None, description="None draws a fresh seed per request")
     max_tokens: int = Field(default=128, ge=1)
     stop: tuple[str, ...] = Field(default=(), max_length=16)
@@ -31,6 +63,16 @@ class DecodeRequest(Schema):
     sampling: SamplingParams = SamplingParams()
 
 
+class TokenLogprobs(Schema):
+    """Natural log probabilities at one emitted token, under the target's raw logits: before bias,
+    penalties and temperature (vLLM's default, `raw_logprobs`)."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...] = Field(
+        default=(), description="token id and log probability, the most probable first"
+    )
+
+
 class DecodeChunk(Schema):
     """A piece of an answer; the last one carries the finish reason and the statistics."""
 
@@ -39,6 +81,9 @@ class DecodeChunk(Schema):
     token_ids: tuple[int, ...] = ()
     drafted: tuple[bool, ...] = Field(
         default=(), description="per token of this chunk: drafted and accepted, or the target's own"
+    )
+    logprobs: tuple[TokenLogprobs, ...] = Field(
+        default=(), description="per token of this chunk where the request asks for them"
     )
     finish_reason: FinishReason | None = None
     error: str | None = None

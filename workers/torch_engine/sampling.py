@@ -1,5 +1,6 @@
 """From logits to the distribution a request decodes with, and draws from it."""
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -10,13 +11,17 @@ from schemas import SamplingParams
 
 
 def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
-    """Probabilities [n, vocab] float32 of logits [n, vocab] under temperature, top-k, top-p.
+    """Probabilities [n, vocab] float32 of logits [n, vocab] under temperature, min-p, top-k, top-p.
 
-    Order and ties as Hugging Face's logits processors: temperature, then top-k (ties with the
-    k-th logit stay), then top-p (the smallest set whose mass reaches top_p, at least one token).
+    The order is vLLM's: temperature, min-p (drops what has less than min_p times the best token's
+    probability), top-k, top-p. Ties as in Hugging Face's logits processors: those with the k-th
+    logit stay; top-p keeps the smallest set whose mass reaches top_p, at least one token.
     Temperature must be above 0; at 0 callers take the argmax instead.
     """
     scores = logits.float() / sampling.temperature
+    if sampling.min_p > 0.0:
+        least = scores.amax(dim=-1, keepdim=True) + math.log(sampling.min_p)
+        scores = scores.masked_fill(scores < least, -torch.inf)
     if 0 < sampling.top_k < scores.shape[-1]:
         kth = scores.topk(sampling.top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < kth, -torch.inf)
@@ -30,9 +35,9 @@ def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
 
 def warp_each(logits: Tensor, samplings: Sequence[SamplingParams]) -> Tensor:
     """Like `warp`, each row under its own parameters; rows that share them go together."""
-    groups: dict[tuple[float, int, float], list[int]] = {}
+    groups: dict[tuple[float, float, int, float], list[int]] = {}
     for row, sampling in enumerate(samplings):
-        key = (sampling.temperature, sampling.top_k, sampling.top_p)
+        key = (sampling.temperature, sampling.min_p, sampling.top_k, sampling.top_p)
         groups.setdefault(key, []).append(row)
     if len(groups) == 1:
         return warp(logits, samplings[0])

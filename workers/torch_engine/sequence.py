@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams
+from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.looping import is_looping
 from workers.torch_engine.kv_pool import Lease
+from workers.torch_engine.processing import make_processor
 from workers.torch_engine.text import Detokenizer, StopStrings
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Sequence:
         self.tally = Tally()
         self.lease: Lease | None = None
         self.finished: FinishReason | None = None
+        self.processor = make_processor(request)
         self._eos = frozenset[int]() if request.sampling.ignore_eos else eos
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(request.sampling.stop)
@@ -101,8 +104,11 @@ class Sequence:
         self.lease = lease
         self._admitted = time.perf_counter()
 
-    def emit(self, proposal: Proposal, path: Path) -> None:
-        """Append a step's tokens up to the answer's end, and hand them to the consumer."""
+    def emit(self, proposal: Proposal, path: Path, logprobs: Seq[TokenLogprobs] = ()) -> None:
+        """Append a step's tokens up to the answer's end, and hand them to the consumer.
+
+        logprobs: one per token of the path and the bonus, where the request asks for them.
+        """
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
         kept, text = self._cut(emitted[: self.remaining])
         self.tokens.extend(emitted[:kept])
@@ -115,7 +121,7 @@ class Sequence:
         if self.finished is not None and not self._stops.hit:
             text += self._stops.flush()
         drafted = [position < len(path.nodes) for position in range(kept)]
-        self.stream.push(text, emitted[:kept], drafted)
+        self.stream.push(text, emitted[:kept], drafted, logprobs[:kept])
 
     def _cut(self, emitted: list[int]) -> tuple[int, str]:
         """How many of the tokens belong to the answer, and their text."""

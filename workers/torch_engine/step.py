@@ -7,7 +7,9 @@ from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as Seq
 from typing import TypeVar
 
+from workers.torch_engine.logprobs import token_logprobs
 from workers.torch_engine.parts import Plan, TargetOutput
+from workers.torch_engine.processing import process
 from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.target import Target
 from workers.torch_engine.tree import Path, Proposal
@@ -67,7 +69,7 @@ def _settle(
     if sequence.output_tokens:
         sequence.tally.decode_steps += 1
         sequence.tally.batch_sum += batch
-    sequence.emit(proposal, path)
+    sequence.emit(proposal, path, token_logprobs(proposal, path, output))
 
 
 def _blank(sequence: Sequence, batch: int) -> Proposal:
@@ -117,7 +119,8 @@ def _verify(
         clock = time.perf_counter()
         verifier = members[0].sequence.method.verifier
         try:
-            verified.extend(zip(members, verifier.verify(members, output), strict=True))
+            paths = verifier.verify(members, process(members, output))
+            verified.extend(zip(members, paths, strict=True))
         except Exception as error:
             if len(members) == 1:
                 errors.append(StepError([members[0].sequence], error, attributable=True))

@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from schemas import DecodeChunk, DecodeStats, FinishReason
+from schemas import DecodeChunk, DecodeStats, FinishReason, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -12,6 +13,7 @@ class _Piece:
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 class Stream:
@@ -29,12 +31,19 @@ class Stream:
         self._error: str | None = None
         self._stats: DecodeStats | None = None
 
-    def push(self, text: str, token_ids: list[int], drafted: list[bool]) -> None:
+    def push(
+        self,
+        text: str,
+        token_ids: list[int],
+        drafted: list[bool],
+        logprobs: Sequence[TokenLogprobs] = (),
+    ) -> None:
         """Add one step's tokens (from the stepper thread)."""
         with self._lock:
             self._piece.text.append(text)
             self._piece.token_ids.extend(token_ids)
             self._piece.drafted.extend(drafted)
+            self._piece.logprobs.extend(logprobs)
         self._wake()
 
     def finish(
@@ -57,6 +66,7 @@ class Stream:
                 text="".join(piece.text),
                 token_ids=tuple(piece.token_ids),
                 drafted=tuple(piece.drafted),
+                logprobs=tuple(piece.logprobs),
                 finish_reason=self._finish,
                 error=self._error,
                 stats=self._stats,

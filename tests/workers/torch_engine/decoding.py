@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
-from schemas import DecodeRequest, DecodeStats, SamplingParams
+from schemas import DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
 from workers.bundle import Bundle
 from workers.torch_engine.engine import TorchEngine
 
@@ -31,6 +31,7 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
     stats: DecodeStats | None = None
@@ -59,6 +60,7 @@ async def decode(
         async for chunk in chunks:
             answer.tokens += chunk.token_ids
             answer.drafted += chunk.drafted
+            answer.logprobs += chunk.logprobs
             answer.texts.append(chunk.text)
             answer.finish, answer.error, answer.stats = (
                 chunk.finish_reason,

@@ -3,7 +3,12 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from schemas import SamplingParams
 from workers.torch_engine.sampling import draw, warp, warp_each
@@ -28,10 +33,25 @@ def test_warp_equals_hugging_face(seed: int, temperature: float, top_k: int, top
     torch.testing.assert_close(ours, rows.softmax(-1))
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0.3, 2.0), st.floats(0.01, 1.0), st.integers(0, 9))
+def test_min_p_comes_between_temperature_and_top_k(
+    seed: int, temperature: float, min_p: float, top_k: int
+) -> None:
+    logits = torch.randn(3, 20, generator=torch.Generator().manual_seed(seed)) * 3
+    rows = TemperatureLogitsWarper(temperature)(None, logits)
+    rows = MinPLogitsWarper(min_p)(None, rows)
+    if top_k:
+        rows = TopKLogitsWarper(top_k)(None, rows)
+    rows = TopPLogitsWarper(0.7)(None, rows)
+    asked = SamplingParams(temperature=temperature, min_p=min_p, top_k=top_k, top_p=0.7)
+    torch.testing.assert_close(warp(logits, asked), rows.softmax(-1))
+
+
 def test_rows_keep_their_own_parameters() -> None:
     logits = torch.randn(4, 9, generator=torch.Generator().manual_seed(1))
     cool, narrow = SamplingParams(temperature=0.3), SamplingParams(temperature=1.0, top_k=2)
-    each = [cool, narrow, cool, narrow]
+    each = [cool, narrow, cool, narrow.model_copy(update={"min_p": 0.9})]
     alone = torch.cat([warp(row[None], s) for row, s in zip(logits, each, strict=True)])
     torch.testing.assert_close(warp_each(logits, each), alone)
 

@@ -43,7 +43,8 @@ DIVERGENCES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], float]] = {
 class Fuzzy:
     """Accept a position while the divergence of p and q is at most `threshold`, whatever the token.
 
-    Divergences are taken between softmaxes of raw logits. At the first failure, and as the bonus,
+    Divergences are taken between softmaxes of raw logits; a token that the request forbids (whose
+    processed logit is -inf) is never accepted. At the first failure, and as the bonus,
     a token of p itself is emitted, not of the residual: p under the request's temperature, top-k
     and top-p, its argmax at temperature 0.
     """
@@ -78,9 +79,10 @@ class Fuzzy:
             raise ValueError("verifier 'fuzzy' takes chains only")
         if len(proposal):
             drafted = torch.stack([row for row in proposal.logits if row is not None])
-            rows = output.logits[proposal.row : proposal.row + len(proposal)]
-            distance = self._divergence(rows.log_softmax(-1), drafted.log_softmax(-1))
-            near = (distance <= self._threshold).tolist()
+            rows = slice(proposal.row, proposal.row + len(proposal))
+            distance = self._divergence(output.raw[rows].log_softmax(-1), drafted.log_softmax(-1))
+            allowed = output.logits[rows, :][range(len(proposal)), proposal.tokens] > -torch.inf
+            near = ((distance <= self._threshold) & allowed).tolist()
             kept = near.index(False) if False in near else len(near)
         last = proposal.row + kept
         if sequence.sampling.temperature == 0.0:

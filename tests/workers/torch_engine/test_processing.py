@@ -1,0 +1,165 @@
+"""Bias and penalties against a row-by-row reference, for every node of random trees."""
+
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from decoding import decode, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from transformers import RepetitionPenaltyLogitsProcessor
+
+from schemas import SamplingParams
+from workers.bundle import Bundle
+from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.processing import make_processor, process
+from workers.torch_engine.tree import ROOT, Proposal
+
+VOCAB = 11
+PARAMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "logit_bias": st.dictionaries(st.integers(0, VOCAB - 1), st.floats(-5, 5), max_size=3),
+        "presence_penalty": st.floats(-2, 2),
+        "frequency_penalty": st.floats(-2, 2),
+        "repetition_penalty": st.floats(0.5, 2),
+    },
+)
+TOKEN_LISTS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=8)
+
+
+def sequence(prompt: list[int], output: list[int], params: dict[str, Any]) -> Any:
+    asked = request("any", prompt, **params)
+    return SimpleNamespace(
+        tokens=prompt + output, sampling=asked.sampling, processor=make_processor(asked)
+    )
+
+
+def random_tree(proposal: Proposal, rng: random.Random) -> Proposal:
+    for node in range(rng.randrange(0, 7)):
+        proposal.add(rng.randrange(VOCAB), rng.randrange(-1, node))
+    return proposal
+
+
+def lineage(proposal: Proposal, node: int) -> list[int]:
+    tokens = []
+    while node != ROOT:
+        tokens.append(proposal.tokens[node])
+        node = proposal.parents[node]
+    return tokens[::-1]
+
+
+def expected(row: torch.Tensor, prompt: list[int], output: list[int], s: SamplingParams) -> Any:
+    row = row.clone()
+    for token, bias in s.logit_bias.items():
+        row[token] += bias
+    ids = torch.tensor([prompt + output])
+    row = RepetitionPenaltyLogitsProcessor(s.repetition_penalty)(ids, row[None])[0]
+    for token in set(output):
+        row[token] -= s.presence_penalty + s.frequency_penalty * output.count(token)
+    return row
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(TOKEN_LISTS, TOKEN_LISTS, PARAMS), min_size=1, max_size=4), st.integers())
+def test_every_node_is_processed_with_its_own_ancestors(members: Any, seed: int) -> None:
+    rng, row, proposals = random.Random(seed), 0, []
+    for prompt, output, params in members:
+        proposal = random_tree(Proposal(sequence(prompt, output, params), None, 9), rng)
+        proposal.row, row = row, row + len(proposal) + 1
+        proposals.append(proposal)
+    logits = torch.randn(row, VOCAB, generator=torch.Generator().manual_seed(seed % 2**31))
+    before = logits.clone()
+    after = process(proposals, TargetOutput(logits, {}, {}, {}))
+    assert torch.equal(after.raw, before)
+    for proposal, (prompt, output, _) in zip(proposals, members, strict=True):
+        for node in range(-1, len(proposal)):
+            at = proposal.row + 1 + node
+            said = output + lineage(proposal, node)
+            wanted = expected(before[at], prompt, said, proposal.sequence.sampling)
+            torch.testing.assert_close(after.logits[at], wanted)
+
+
+def test_counts_follow_the_output_as_it_grows() -> None:
+    grown = sequence([1, 2], [3], {"frequency_penalty": 1.0})
+    for tokens in ([], [3, 4], [], [5]):
+        grown.tokens += tokens
+        output = process(
+            [Proposal(grown, None, 0)], TargetOutput(torch.zeros(1, VOCAB), {}, {}, {})
+        )
+        said = grown.tokens[2:]
+        assert output.logits[0].tolist() == [-said.count(token) for token in range(VOCAB)]
+
+
+def test_nothing_is_touched_where_nobody_asks() -> None:
+    plain = Proposal(sequence([1], [2], {"temperature": 1.0, "min_p": 0.1, "logprobs": 3}), None, 0)
+    output = TargetOutput(torch.zeros(1, VOCAB), {}, {}, {})
+    assert process([plain], output) is output
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("min_p", 1.1),
+        ("presence_penalty", 2.1),
+        ("frequency_penalty", -2.1),
+        ("repetition_penalty", 0.0),
+        ("logit_bias", {-1: 1.0}),
+        ("logit_bias", {1: math.inf}),
+        ("logit_bias", {1: 101.0}),
+        ("logprobs", 21),
+    ],
+)
+def test_bad_values_are_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        SamplingParams(**{field: value})
+
+
+METHODS = ["naive", "draft_verify", "ngram"]
+WISHES = [
+    {"repetition_penalty": 1.3},
+    {"frequency_penalty": 0.7, "presence_penalty": 0.5},
+    {"logit_bias": {65: 3.0, 66: -100.0}, "frequency_penalty": 0.4},
+]
+
+
+@pytest.mark.parametrize("wishes", WISHES, ids=str)
+async def test_greedy_answers_agree_between_methods(
+    load_engine, byte_bundle: Bundle, wishes: dict[str, Any]
+) -> None:
+    engine = load_engine(METHODS, byte_bundle)
+    prompt = list(range(10, 20)) * 2
+    plain = await decode(engine, "naive", prompt, max_tokens=40)
+    answers = [await decode(engine, m, prompt, max_tokens=40, **wishes) for m in METHODS]
+    assert answers[0].tokens != plain.tokens
+    assert all(answer.tokens == answers[0].tokens for answer in answers)
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_logprobs_are_the_targets_own(load_engine, byte_bundle: Bundle, method: str) -> None:
+    from decoding import hugging_face
+
+    engine, prompt = load_engine([method], byte_bundle), list(range(10, 20)) * 2
+    wishes = {"temperature": 0.8, "seed": 1, "frequency_penalty": 1.0, "logprobs": 3}
+    answer = await decode(engine, method, prompt, max_tokens=30, **wishes)
+    model = hugging_face(byte_bundle.part("target"))
+    with torch.inference_mode():
+        logits = model(torch.tensor([prompt + answer.tokens])).logits[0, len(prompt) - 1 : -1]
+    logprobs = logits.log_softmax(-1)
+    assert len(answer.logprobs) == len(answer.tokens)
+    for row, token, said in zip(logprobs, answer.tokens, answer.logprobs, strict=True):
+        assert said.chosen == pytest.approx(float(row[token]), abs=1e-4)
+        best = row.topk(3)
+        assert [p for _, p in said.top] == pytest.approx(best.values.tolist(), abs=1e-4)
+        assert [t for t, _ in said.top] == best.indices.tolist()
+
+
+async def test_logprobs_are_there_only_where_asked_for(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    assert (await decode(engine, "naive", [1, 2], max_tokens=5)).logprobs == []
+    chosen = await decode(engine, "naive", [1, 2], max_tokens=5, logprobs=0)
+    assert [said.top for said in chosen.logprobs] == [()] * len(chosen.tokens)
