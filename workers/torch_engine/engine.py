@@ -40,7 +40,14 @@ class TorchEngine:
         self._tokenizer = bundle.tokenizer()
         self._eos = end_tokens(bundle.part("target"), self._tokenizer)
         context = Context(
-            bundle, device, dtype, rows, self._capacity, model.shape.vocab, self._target.model
+            bundle,
+            device,
+            dtype,
+            rows,
+            self._capacity,
+            model.shape.vocab,
+            self._target.model,
+            config.prefill_chunk,
         )
         self._methods = {spec.name: Method(spec, context) for spec in methods}
         self._scheduler = Scheduler(
@@ -48,6 +55,7 @@ class TorchEngine:
             context.drafters,
             context=self._capacity,
             max_waiting=config.max_waiting,
+            chunk=config.prefill_chunk,
         )
         self._thread = threading.Thread(target=self._run, name="stepper", daemon=True)
         self._thread.start()
@@ -59,15 +67,8 @@ class TorchEngine:
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """Stream an answer; see workers.engine.Engine."""
-        self._check(request)
-        stream = Stream(request.request_id)
-        sequence = Sequence(
-            request,
-            self._methods[request.method],
-            stream,
-            tokenizer=self._tokenizer,
-            eos=self._eos,
-        )
+        sequence = self._sequence(request)
+        stream = sequence.stream
         self._scheduler.submit(sequence)
         try:
             while True:
@@ -117,6 +118,17 @@ class TorchEngine:
         torch.set_num_threads(self._config.threads)
         with torch.inference_mode():
             self._scheduler.run()
+
+    def _sequence(self, request: DecodeRequest) -> Sequence:
+        """The request as what the scheduler runs; raises EngineRefusedError."""
+        self._check(request)
+        return Sequence(
+            request,
+            self._methods[request.method],
+            Stream(request.request_id),
+            tokenizer=self._tokenizer,
+            eos=self._eos,
+        )
 
     def _check(self, request: DecodeRequest) -> None:
         if request.method not in self._methods:

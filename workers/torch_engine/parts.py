@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -36,7 +36,9 @@ class Drafter(Protocol):
         """Keep the state that belongs to the path, drop the rest.
 
         Called for the plan's drafter after every step of the sequence, prefill included, before
-        the step's tokens are appended to it.
+        the step's tokens are appended to it. A chunk of a long prompt counts as a step whose
+        path has no nodes and, as its bonus, the prompt's next token; `output.pending` tokens of
+        the sequence were read.
         """
         ...
 
@@ -166,7 +168,8 @@ class Method:
 class Context:
     """What parts may be built from: the bundle, the device and the sizes of the engine.
 
-    rows: sequences that can run at once; capacity: tokens of one sequence at most.
+    rows: sequences that can run at once; capacity: tokens of one sequence at most; chunk: tokens
+    of prompts that may be read between two steps.
     target: its embedding and LM head may be shared. plan: the method's own parts, for selectors.
     """
 
@@ -177,6 +180,7 @@ class Context:
     capacity: int
     vocab: int
     target: Llama
+    chunk: int
     plan: Plan | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 
@@ -194,14 +198,4 @@ class Context:
 
     def with_plan(self, plan: Plan) -> Context:
         """The same context for one method's selector."""
-        return Context(
-            self.bundle,
-            self.device,
-            self.dtype,
-            self.rows,
-            self.capacity,
-            self.vocab,
-            self.target,
-            plan,
-            self._drafters,
-        )
+        return replace(self, plan=plan)

@@ -93,6 +93,11 @@ class Sequence:
         return self.sampling.max_tokens - self.output_tokens
 
     @property
+    def unread(self) -> int:
+        """Tokens that the target has not read yet."""
+        return len(self.tokens) - self.row.length
+
+    @property
     def row(self) -> Lease:
         """The target's KV row; raises RuntimeError before admission."""
         if self.lease is None:

@@ -33,8 +33,8 @@ class StepError(RuntimeError):
 def step(batch: Seq[Sequence], target: Target) -> list[StepError]:
     """Draft, verify and emit once for every sequence of the batch.
 
-    A sequence whose prompt has not been read yet drafts nothing: reading it emits its first
-    token. Failures are returned, with the sequences they hit; the others have moved on.
+    A sequence that has emitted nothing yet drafts nothing: reading (the rest of) its prompt emits
+    its first token. Failures are returned, with the sequences they hit; the others have moved on.
     """
     errors: list[StepError] = []
     ordered = sorted(batch, key=lambda s: s.row.row)
@@ -55,6 +55,20 @@ def step(batch: Seq[Sequence], target: Target) -> list[StepError]:
         except Exception as error:
             errors.append(StepError([proposal.sequence], error, attributable=True))
     return errors
+
+
+def read_chunk(sequence: Sequence, tokens: int, target: Target) -> list[StepError]:
+    """Read so many more tokens of a prompt that is longer than that, and emit nothing."""
+    plan = sequence.method.selector.choose(sequence)
+    proposal = Proposal(sequence, plan, limit=0, chunk=tokens)
+    path = Path((), sequence.tokens[sequence.row.length + tokens])
+    try:
+        output = _forward([proposal], target)
+        target.commit(proposal, path, output)
+        plan.drafter.commit(proposal, path, output)
+    except Exception as error:
+        return [StepError([sequence], error, attributable=True)]
+    return []
 
 
 def _settle(

@@ -47,7 +47,7 @@ class Target:
 
 def _span(proposal: Proposal) -> Span:
     lease, tokens = proposal.sequence.row, proposal.sequence.tokens
-    pending = tokens[lease.length :]
+    pending = tokens[lease.length :][: proposal.chunk]
     span = Span(lease, pending + proposal.tokens, logits_from=len(pending) - 1)
     if not proposal.is_chain:
         root = len(pending) - 1

@@ -25,6 +25,8 @@ class Proposal:
     logits: [vocab] the drafter's raw logits at the node's parent, where the drafter has any.
     frontier: nodes (or ROOT) that the drafter may still extend.
     limit: greatest number of levels; a row has room for 64 nodes beyond the context.
+    chunk: committed tokens to read in this step, where more are pending (a long prompt); None
+    reads them all.
     row: the target's logit row of the root; node i has row + 1 + i.
     """
 
@@ -38,6 +40,7 @@ class Proposal:
     q: list[Tensor | None] = field(default_factory=list)
     logits: list[Tensor | None] = field(default_factory=list)
     frontier: list[int] = field(default_factory=lambda: [ROOT])
+    chunk: int | None = None
     row: int = 0
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
-from schemas import DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
 from workers.bundle import Bundle
 from workers.torch_engine.engine import TorchEngine
 
@@ -40,6 +40,13 @@ class Answer:
     def text(self) -> str:
         return "".join(self.texts)
 
+    def add(self, chunk: DecodeChunk) -> None:
+        self.tokens += chunk.token_ids
+        self.drafted += chunk.drafted
+        self.logprobs += chunk.logprobs
+        self.texts.append(chunk.text)
+        self.finish, self.error, self.stats = chunk.finish_reason, chunk.error, chunk.stats
+
 
 def request(method: str, prompt: Sequence[int], **sampling: Any) -> DecodeRequest:
     """A request with sampling parameters given by name."""
@@ -58,15 +65,7 @@ async def decode(
     answer = Answer()
     async with contextlib.aclosing(engine.generate(request(method, prompt, **sampling))) as chunks:
         async for chunk in chunks:
-            answer.tokens += chunk.token_ids
-            answer.drafted += chunk.drafted
-            answer.logprobs += chunk.logprobs
-            answer.texts.append(chunk.text)
-            answer.finish, answer.error, answer.stats = (
-                chunk.finish_reason,
-                chunk.error,
-                chunk.stats,
-            )
+            answer.add(chunk)
             if stop_after and len(answer.tokens) >= stop_after:
                 break
     return answer

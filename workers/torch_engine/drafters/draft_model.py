@@ -14,7 +14,7 @@ from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.tree import ROOT, Path, Proposal
 
 CATCH_UP = 16
-"""Missing tokens beyond which a sequence catches up in a forward of its own, so that one long
+"""Missing tokens beyond which a sequence catches up in forwards of its own, so that one long
 prompt does not pad the whole batch."""
 
 
@@ -30,8 +30,9 @@ class _State:
 class DraftModel:
     """Autoregressive drafting, the whole batch one level at a time.
 
-    part: the bundle's part that holds the model. The tokens its cache missed (a prompt, the
-    bonus) are read within the first draft forward.
+    part: the bundle's part that holds the model. The few tokens its cache missed (the bonus) are
+    read within the first draft forward; long prompts in chunks, one a step, and until its prompt
+    is read a sequence drafts nothing, so that neither it nor the others stall.
     """
 
     captures: frozenset[int] = frozenset()
@@ -45,13 +46,12 @@ class DraftModel:
                 f"the target {context.vocab}: they must share a tokenizer"
             )
         self.pool = self.model.make_pool(context.rows, context.capacity)
+        self._chunk = context.chunk
         self._states: dict[int, _State] = {}
 
     def propose(self, proposals: Seq[Proposal]) -> None:
         """Grow each tree level by level until its limit, its stop or an empty frontier."""
-        active = [p for p in proposals if p.limit > 0]
-        for proposal in active:
-            self._catch_up(proposal.sequence)
+        active = self._caught_up([p for p in proposals if p.limit > 0])
         active.sort(key=lambda p: self._states[p.sequence.id].lease.row)
         level = 0
         while active:
@@ -79,16 +79,29 @@ class DraftModel:
         if state is not None:
             self.pool.release(state.lease)
 
-    def _catch_up(self, sequence: Sequence) -> None:
-        """Make sure of a row, and read what is missing where it is much."""
-        if sequence.id not in self._states:
-            self._states[sequence.id] = _State(self.pool.acquire())
-        lease = self._states[sequence.id].lease
-        missing = sequence.tokens[lease.length : -1]
-        if len(missing) >= CATCH_UP:
-            span = Span(lease, missing, logits_from=len(missing) - 1)
+    def _caught_up(self, proposals: Seq[Proposal]) -> list[Proposal]:
+        """Read at most a chunk of what is missing; those whose cache now lacks but a few tokens."""
+        budget, ready = self._chunk, list[Proposal]()
+        for proposal in proposals:
+            sequence = proposal.sequence
+            if sequence.id not in self._states:
+                self._states[sequence.id] = _State(self.pool.acquire())
+            lease = self._states[sequence.id].lease
+            missing = sequence.tokens[lease.length : -1]
+            if len(missing) >= CATCH_UP:
+                read = missing[:budget]
+                self._read(lease, read)
+                budget -= len(read)
+                missing = missing[len(read) :]
+            if len(missing) < CATCH_UP:
+                ready.append(proposal)
+        return ready
+
+    def _read(self, lease: Lease, tokens: list[int]) -> None:
+        if tokens:
+            span = Span(lease, tokens, logits_from=len(tokens) - 1)
             self.model.forward(self.model.lay_out([span], self.pool), self.pool)
-            lease.length += len(missing)
+            lease.length += len(tokens)
 
     def _span(self, proposal: Proposal) -> Span:
         """The proposal's frontier: at first the tokens the cache lacks, then the newest nodes."""

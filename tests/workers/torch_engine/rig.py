@@ -1,0 +1,68 @@
+"""An engine without its thread: the test itself says when the next round happens."""
+
+import asyncio
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import torch
+from decoding import SMALL, Answer, request
+
+from schemas import EngineConfig
+from workers.bundle import Bundle
+from workers.methods import get_method
+from workers.torch_engine.engine import TorchEngine
+from workers.torch_engine.sequence import Sequence
+
+
+class _Idle(TorchEngine):
+    """Its stepper thread has nothing to do."""
+
+    def _run(self) -> None: ...
+
+
+class Rig:
+    """Real models, scheduler and streams; `round` is what the stepper thread would do next."""
+
+    def __init__(self, bundle: Bundle, methods: Seq[str], **settings: Any) -> None:
+        config = EngineConfig.model_validate(SMALL | settings)
+        self.engine = _Idle([get_method(m) for m in methods], bundle, config, "rig")
+        self.scheduler = self.engine._scheduler
+        self.pool = self.engine._target.pool
+        self._loop = asyncio.Runner()
+
+    def submit(self, method: str, prompt: Seq[int], **sampling: Any) -> Sequence:
+        """A request in the line, as `generate` makes it."""
+
+        async def make() -> Sequence:
+            return self.engine._sequence(request(method, prompt, **sampling))
+
+        sequence = self._loop.run(make())
+        self.scheduler.submit(sequence)
+        return sequence
+
+    def round(self) -> None:
+        """One round of the scheduler."""
+        with torch.inference_mode():
+            self.scheduler.round()
+
+    def answer(self, sequence: Sequence) -> Answer:
+        """Everything the sequence's consumer has been sent since the last call."""
+
+        async def take() -> Answer:
+            answer = Answer()
+            answer.add(await sequence.stream.next())
+            return answer
+
+        return self._loop.run(take())
+
+    def finish(self, *sequences: Sequence) -> list[Answer]:
+        """Rounds until nobody is left, then the answers."""
+        for _ in range(2000):
+            self.round()
+            if not any(self.scheduler.counts()[:2]):
+                break
+        return [self.answer(sequence) for sequence in sequences]
+
+    def close(self) -> None:
+        """Drop the event loop that the streams belong to."""
+        self._loop.close()

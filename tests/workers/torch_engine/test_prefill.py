@@ -1,0 +1,119 @@
+"""Long prompts are read in chunks between the steps of those who decode."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from decoding import assert_same, reference
+from rig import Rig
+
+from workers.bundle import Bundle
+from workers.torch_engine.layout import Layout
+
+LOSSLESS = ["naive", "draft_verify", "ngram"]
+CHUNK = 16
+
+
+@pytest.fixture
+def make_rig() -> Iterator[Callable[..., Rig]]:
+    rigs: list[Rig] = []
+
+    def make(bundle: Bundle, methods: list[str], **settings: Any) -> Rig:
+        rigs.append(Rig(bundle, methods, prefill_chunk=CHUNK, **settings))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+def forwards(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens of every forward of a model from now on."""
+    seen: list[int] = []
+    forward = model.forward
+
+    def counted(layout: Layout, *rest: Any) -> Any:
+        seen.append(len(layout.tokens))
+        return forward(layout, *rest)
+
+    monkeypatch.setattr(model, "forward", counted)
+    return seen
+
+
+def words(count: int, seed: int = 0) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(256) for _ in range(count)]
+
+
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 3])
+def test_answers_do_not_depend_on_chunks(make_rig, byte_bundle: Bundle, length: int) -> None:
+    rig = make_rig(byte_bundle, LOSSLESS)
+    prompt = words(length)
+    answers = rig.finish(*(rig.submit(m, prompt, max_tokens=25) for m in LOSSLESS))
+    for answer in answers:
+        assert answer.stats is not None
+        assert answer.stats.target_steps + answer.stats.accepted_tokens == 25
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, 25))
+
+
+def test_nobody_waits_for_more_than_a_chunk(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(byte_bundle, LOSSLESS)
+    running = rig.submit("naive", [1, 2], max_tokens=60)
+    rig.round()
+    seen = forwards(rig.engine._target.model, monkeypatch)
+    long = rig.submit("draft_verify", words(6 * CHUNK + 5), max_tokens=20)
+    short = rig.submit("ngram", words(3), max_tokens=20)
+    for _ in range(7):
+        before = running.output_tokens
+        seen.clear()
+        assert not long.output_tokens
+        rig.round()
+        assert running.output_tokens == before + 1
+        assert sum(seen[:-1]) <= CHUNK
+    assert long.output_tokens == 2
+    assert short.output_tokens >= 2
+    answers = rig.finish(running, long, short)
+    for sequence, answer in zip((running, long, short), answers, strict=True):
+        prompt = sequence.request.prompt_token_ids
+        expected = reference(byte_bundle, prompt, len(answer.tokens))
+        assert_same(byte_bundle, prompt, answer.tokens, expected)
+
+
+def test_a_round_of_short_prompts_is_bounded_too(make_rig, byte_bundle: Bundle) -> None:
+    rig = make_rig(byte_bundle, ["naive"])
+    asked = [rig.submit("naive", words(6, seed), max_tokens=4) for seed in range(5)]
+    rig.round()
+    assert [s.output_tokens for s in asked] == [2, 2, 0, 0, 0]
+    assert rig.scheduler.counts()[:2] == (3, 2)
+    rig.finish(*asked)
+
+
+def test_the_draft_model_reads_in_chunks(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(byte_bundle, ["draft_verify"])
+    drafter: Any = rig.engine._methods["draft_verify"].plan.drafter
+    seen = forwards(drafter.model, monkeypatch)
+    asked = [rig.submit("draft_verify", words(5 * CHUNK, seed), max_tokens=40) for seed in (1, 2)]
+    answers = rig.finish(*asked)
+    assert sum(seen) > 10 * CHUNK
+    assert max(seen) <= CHUNK + 2
+    for sequence, answer in zip(asked, answers, strict=True):
+        prompt = sequence.request.prompt_token_ids
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, 40))
+        assert answer.stats is not None
+        assert answer.stats.accepted_tokens > 0
+
+
+def test_a_prompt_is_dropped_between_two_chunks(make_rig, byte_bundle: Bundle) -> None:
+    rig = make_rig(byte_bundle, ["naive"])
+    sequence = rig.submit("naive", words(4 * CHUNK), max_tokens=4)
+    rig.round()
+    assert sequence.row.length == CHUNK
+    sequence.stream.cancelled = True
+    rig.round()
+    assert rig.scheduler.counts()[:2] == (0, 0)
+    assert rig.answer(sequence).finish == "cancelled"
