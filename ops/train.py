@@ -1,14 +1,34 @@
 """`specadapt train`: tokenizer, target and drafters, for the demo family or a user's own."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ops import flags
-from ops.boundary import show_help
+from ops.boundary import InputError, show_help
 from ops.output import emit, table
+from ops.train_flags import (
+    BatchesPerStep,
+    BatchTokens,
+    BundleDir,
+    Corpus,
+    Device,
+    EvalEvery,
+    Ffn,
+    Heads,
+    Hidden,
+    KvHeads,
+    Layers,
+    Minutes,
+    OutDir,
+    Patience,
+    Start,
+    Threads,
+    Tokens,
+    Work,
+)
+from ops.train_measure import card, measure_draft_command, prompts_command
 
 train = typer.Typer(
     help="Train a tokenizer, a target, and drafters for it.",
@@ -16,24 +36,9 @@ train = typer.Typer(
     invoke_without_command=True,
 )
 
-Work = Annotated[
-    Path, typer.Option("--work", metavar="DIR", help="checkpoints and log; resumed from")
-]
-Corpus = Annotated[
-    Path, typer.Option("--corpus", metavar="DIR", help="what `train tokenizer` wrote")
-]
-BundleDir = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="model family")]
-Tokens = Annotated[int, typer.Option("--tokens", min=1, help="tokens to see in all")]
-Minutes = Annotated[
-    float | None, typer.Option("--minutes", min=0.1, help="end after this long, decay included")
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="[default: all cores]")]
-Layers = Annotated[int, typer.Option("--layers", min=1)]
-Hidden = Annotated[int, typer.Option("--hidden", min=16)]
-Heads = Annotated[int, typer.Option("--heads", min=1)]
-KvHeads = Annotated[int, typer.Option("--kv-heads", min=1)]
-Ffn = Annotated[int, typer.Option("--ffn", min=16)]
+train.command("card")(card)
+train.command("prompts")(prompts_command)
+train.command("measure-draft")(measure_draft_command)
 
 
 @train.command("tokenizer")
@@ -82,16 +87,23 @@ def tokenizer(
 
 @train.command("target")
 def target(
+    context: typer.Context,
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     work: Work = Path("runs/target"),
+    out: OutDir = None,
+    start: Start = None,
     tokens: Tokens = 40_000_000,
     minutes: Minutes = None,
+    patience: Patience = None,
+    eval_every: EvalEvery = 200,
     hidden: Hidden = 320,
     layers: Layers = 14,
     heads: Heads = 5,
     kv_heads: KvHeads = 1,
     ffn: Ffn = 832,
+    batch_tokens: BatchTokens = 4096,
+    batches_per_step: BatchesPerStep = 6,
     device: Device = "auto",
     threads: Threads = None,
     seed: flags.Seed = 0,
@@ -101,19 +113,27 @@ def target(
 
     Example: `specadapt train target --minutes 120`
     """
-    from ops.training import budget, geometry, read_split, training_device
-    from workers.training.target import train_target
+    from ops.training import Shape, batching, budget, model, read_split, training_device
+    from workers.training.target import TARGET_HYPER, train_target
+    from workers.training.trainer import Run
 
-    held = train_target(
-        geometry(hidden, layers, heads, kv_heads, ffn, bundle),
-        read_split(corpus, "train"),
-        read_split(corpus, "held"),
-        work,
-        bundle / "target",
-        budget(tokens, minutes),
+    run = Run(
+        folder=work,
+        out=out or bundle / "target",
+        budget=budget(tokens, minutes),
+        hyper=batching(TARGET_HYPER, batch_tokens, batches_per_step),
         seed=seed,
         device=training_device(device, threads),
         report=_line,
+        patience=patience,
+        eval_every=eval_every,
+    )
+    shape = Shape(hidden, layers, heads, kv_heads, ffn)
+    held = train_target(
+        model(shape, start, bundle, seed, context),
+        read_split(corpus, "train"),
+        read_split(corpus, "held"),
+        run,
     )
     _emit_losses(held, json)
 
@@ -156,23 +176,33 @@ def generate(
 
 @train.command("draft")
 def draft(
+    context: typer.Context,
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     work: Work = Path("runs/draft"),
+    out: OutDir = None,
     generations: Annotated[
         Path | None,
         typer.Option("--generations", metavar="FILE", help="distil on these answers of the target"),
     ] = None,
-    start: Annotated[
-        Path | None, typer.Option("--start", metavar="DIR", help="weights to start from")
-    ] = None,
+    corpus_share: Annotated[
+        float,
+        typer.Option(
+            "--corpus-share", help="with --generations: share of the learning that is the corpus's"
+        ),
+    ] = 0.0,
+    start: Start = None,
     tokens: Tokens = 8_000_000,
     minutes: Minutes = None,
+    patience: Patience = None,
+    eval_every: EvalEvery = 200,
     hidden: Hidden = 192,
     layers: Layers = 2,
     heads: Heads = 3,
     kv_heads: KvHeads = 1,
     ffn: Ffn = 512,
+    batch_tokens: BatchTokens = 4096,
+    batches_per_step: BatchesPerStep = 2,
     device: Device = "auto",
     threads: Threads = None,
     seed: flags.Seed = 0,
@@ -181,128 +211,61 @@ def draft(
     """Train the draft model on the corpus, or distil it on the target's own answers.
 
     Example: `specadapt train draft && specadapt train draft --generations runs/generations.jsonl
-    --start bundles/demo/draft --work runs/draft-distilled`
+    --corpus-share 0.5 --start bundles/demo/draft --work runs/draft-distilled`
     """
-    from ops.training import budget, geometry, read_split, training_device
+    from ops.training import (
+        Shape,
+        batching,
+        budget,
+        distillation_rows,
+        model,
+        read_split,
+        training_device,
+    )
     from workers.bundle import load_bundle
-    from workers.training.draft import train_draft
-    from workers.training.generations import generation_rows
+    from workers.training.draft import DRAFT_HYPER, train_draft
+    from workers.training.model import Llama
+    from workers.training.trainer import Run
 
-    rows = generation_rows(generations) if generations else read_split(corpus, "train")
-    figures = train_draft(
-        geometry(hidden, layers, heads, kv_heads, ffn, bundle),
-        rows,
-        read_split(corpus, "held"),
-        work,
-        bundle / "draft",
-        budget(tokens, minutes),
+    if corpus_share and not generations:
+        raise InputError("--corpus-share: needs --generations; without it all is the corpus")
+    run = Run(
+        folder=work,
+        out=out or bundle / "draft",
+        budget=budget(tokens, minutes),
+        hyper=batching(DRAFT_HYPER, batch_tokens, batches_per_step),
         seed=seed,
         device=training_device(device, threads),
         report=_line,
-        target=load_bundle(bundle).part("target") if generations else None,
-        start=start,
+        patience=patience,
+        eval_every=eval_every,
     )
-    if generations:
-        body = {"loss": None, "val_loss_by_domain": {}, "acceptance_by_domain": figures}
-        emit(
-            body,
-            lambda: [
-                table("Agreement with the target", ["domain", "share"], list(figures.items()))
-            ],
-            json,
-        )
-    else:
-        _emit_losses(figures, json)
-
-
-@train.command("card")
-def card(
-    corpus: Corpus = Path("runs/corpus"),
-    bundle: BundleDir = Path("bundles/demo"),
-    per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
-    target_log: Annotated[
-        Path, typer.Option("--target-log", metavar="FILE", help="log.jsonl of `train target`")
-    ] = Path("runs/target/log.jsonl"),
-    before: Annotated[
-        Path | None,
-        typer.Option(
-            "--before", metavar="FILE", help="`train measure-draft`'s JSON of the undistilled draft"
-        ),
-    ] = None,
-    readme: Annotated[
-        Path | None,
-        typer.Option("--readme", metavar="FILE", help="also write the card as Markdown"),
-    ] = None,
-    threads: Threads = None,
-    json: flags.Json = None,
-) -> None:
-    """Measure the family on held rows: loops, stopping, draft acceptance, loss; with examples.
-
-    Example: `specadapt train card --readme bundles/demo/README.md --json bundles/demo/card.json`
-    """
-    from ops.model_card import measure_family
-    from ops.model_card_text import render
-    from ops.training import COMMANDS, default_threads, read_split, tokens_seen
-
-    figures = measure_family(
-        bundle, corpus, read_split(corpus, "held"), per_domain, threads or default_threads(), _line
+    figures = train_draft(
+        model(Shape(hidden, layers, heads, kv_heads, ffn), start, bundle, seed, context),
+        distillation_rows(generations, corpus, corpus_share)
+        if generations
+        else read_split(corpus, "train"),
+        read_split(corpus, "held"),
+        run,
+        teacher=Llama.load(load_bundle(bundle).part("target")) if generations else None,
     )
-    figures["tokens_seen"] = tokens_seen(target_log)
-    figures["before_distillation"] = json_module.loads(before.read_text()) if before else None
-    if readme is not None:
-        readme.write_text(render(figures, COMMANDS), encoding="utf-8")
-    emit(figures, lambda: [f"measured {figures['rows']} held rows"], json)
+    _emit_losses(figures.loss, json, figures.agreement)
 
 
-@train.command("prompts")
-def prompts_command(
-    corpus: Corpus = Path("runs/corpus"),
-    bundle: BundleDir = Path("bundles/demo"),
-    out: Annotated[Path, typer.Option("--out", metavar="DIR")] = Path("runs/prompts"),
-    per_domain: Annotated[int, typer.Option("--per-domain", min=1)] = 600,
-    json: flags.Json = None,
+def _emit_losses(
+    held: dict[str, float], json: Path | None, agreement: dict[str, float] | None = None
 ) -> None:
-    """Cut prompts out of the corpus, held.jsonl to profile and train.jsonl to fit clusters on.
-
-    Example: `specadapt train prompts`
-    """
-    from ops.corpus_prompts import write_prompts
-    from workers.bundle import load_bundle
-
-    family = load_bundle(bundle)
-    counts = {
-        split: write_prompts(family, corpus, split, per_domain, out / f"{split}.jsonl")
-        for split in ("held", "train")
-    }
-    emit(counts, lambda: [table("Prompts", ["split", "prompts"], list(counts.items()))], json)
-
-
-@train.command("measure-draft")
-def measure_draft_command(
-    corpus: Corpus = Path("runs/corpus"),
-    bundle: BundleDir = Path("bundles/demo"),
-    per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
-    threads: Threads = None,
-    json: flags.Json = None,
-) -> None:
-    """Measure the MAT of the bundle's present draft on held rows, at temperature 0.
-
-    Example: `specadapt train measure-draft --json runs/draft-before.json`
-    """
-    from ops.model_card import measure_draft
-    from ops.training import default_threads
-
-    figures = measure_draft(bundle, corpus, per_domain, threads or default_threads())
-    rows = [*figures["mat_by_domain"].items(), ("mean", figures["mat"])]
-    emit(figures, lambda: [table("MAT at temperature 0", ["domain", "MAT"], rows)], json)
-
-
-def _emit_losses(held: dict[str, float], json: Path | None) -> None:
     by_domain = {d: v for d, v in held.items() if d != "mean"}
-    figures = {"loss": held["mean"], "val_loss_by_domain": by_domain, "acceptance_by_domain": {}}
-    emit(
-        figures, lambda: [table("Held loss", ["domain", "nats a token"], list(held.items()))], json
-    )
+    figures = {
+        "loss": held["mean"],
+        "val_loss_by_domain": by_domain,
+        "acceptance_by_domain": agreement or {},
+    }
+    columns, rows = ["domain", "nats a token"], [[d, v] for d, v in held.items()]
+    if agreement:
+        columns.append("same favourite as the target")
+        rows = [[*row, agreement[str(row[0])]] for row in rows]
+    emit(figures, lambda: [table("Held rows", columns, rows)], json)
 
 
 def _line(text: str) -> None:

@@ -3,16 +3,19 @@
 import json
 import os
 from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from ops.boundary import InputError
 
 if TYPE_CHECKING:
     from workers.training.corpus import Row
-    from workers.training.model import Geometry
+    from workers.training.model import Llama
     from workers.training.tokens import TokenRows
-    from workers.training.trainer import Budget
+    from workers.training.trainer import Budget, Hyper
 
 
 COMMANDS = [
@@ -21,8 +24,8 @@ COMMANDS = [
     "specadapt train draft",
     "specadapt train measure-draft --json runs/draft-before.json",
     "specadapt train generate",
-    "specadapt train draft --generations runs/generations.jsonl --start bundles/demo/draft \\",
-    "  --work runs/draft-distilled",
+    "specadapt train draft --generations runs/generations.jsonl --corpus-share 0.5 \\",
+    "  --start bundles/demo/draft --work runs/draft-distilled",
     "specadapt train prompts",
     "specadapt train card --before runs/draft-before.json --readme bundles/demo/README.md \\",
     "  --json bundles/demo/card.json",
@@ -47,21 +50,61 @@ def training_device(name: str, threads: int | None) -> str:
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def geometry(
-    hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, bundle: Path
-) -> "Geometry":
-    """A Llama with the vocabulary of the bundle's tokenizer."""
+@dataclass(frozen=True)
+class Shape:
+    """The flags that give a model its shape."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ffn: int
+
+
+def model(
+    shape: Shape, start: Path | None, bundle: Path, seed: int, context: typer.Context
+) -> "Llama":
+    """The weights in `start`, or random ones of `shape` with the vocabulary of the bundle's
+    tokenizer."""
+    return _started(start, bundle, context) if start else _fresh(shape, bundle, seed)
+
+
+def _fresh(shape: Shape, bundle: Path, seed: int) -> "Llama":
+    import torch
+
+    from workers.training.model import Geometry, Llama
+
+    if shape.hidden % shape.heads or shape.heads % shape.kv_heads:
+        raise InputError("--hidden must be a multiple of --heads, and --heads of --kv-heads")
+    torch.manual_seed(seed)
+    return Llama(Geometry(**asdict(shape), vocab=_vocabulary(bundle)))
+
+
+def _started(start: Path, bundle: Path, context: typer.Context) -> "Llama":
+    from workers.training.model import Llama
+
+    for name in Shape.__dataclass_fields__:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag}: the weights of --start have their own shape; leave it out")
+    if not (start / "config.json").is_file():
+        raise InputError(f"--start: {start} holds no model (no config.json)")
+    model, vocab = Llama.load(start), _vocabulary(bundle)
+    if model.geometry.vocab != vocab:
+        raise InputError(
+            f"--start: {start} has {model.geometry.vocab} tokens, the tokenizer of {bundle} {vocab}"
+        )
+    return model
+
+
+def _vocabulary(bundle: Path) -> int:
     from transformers import AutoTokenizer
 
-    from workers.training.model import Geometry
-
-    if hidden % heads or heads % kv_heads:
-        raise InputError("--hidden must be a multiple of --heads, and --heads of --kv-heads")
     folder = bundle / "tokenizer"
     if not folder.is_dir():
         raise InputError(f"{folder}: no tokenizer; run `specadapt train tokenizer` first")
-    vocab = len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
-    return Geometry(hidden, layers, heads, kv_heads, ffn, vocab)
+    return len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
 
 
 def tokens_seen(log: Path) -> int:
@@ -75,6 +118,28 @@ def budget(tokens: int, minutes: float | None) -> "Budget":
     from workers.training.trainer import Budget
 
     return Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
+
+
+def batching(hyper: "Hyper", batch_tokens: int, batches_per_step: int) -> "Hyper":
+    """`hyper` with the sizes that flags give; raises InputError for a size that does not pack."""
+    if batch_tokens % 2048:
+        raise InputError(f"--batch-tokens: {batch_tokens} is not a multiple of 2048")
+    return replace(hyper, tokens_per_batch=batch_tokens, batches_per_step=batches_per_step)
+
+
+def distillation_rows(generations: Path, corpus: Path, corpus_share: float) -> "TokenRows":
+    """The target's answers, with rows of the corpus that bring `corpus_share` of the learning."""
+    from workers.training.generations import generation_rows
+    from workers.training.tokens import answers_only, mixed
+
+    if not generations.is_file():
+        raise InputError(f"--generations: {generations} is not there; `specadapt train generate`")
+    if not 0 <= corpus_share < 1:
+        raise InputError(f"--corpus-share: {corpus_share} is not at least 0 and below 1")
+    rows = generation_rows(generations)
+    if corpus_share == 0:
+        return rows
+    return mixed(rows, answers_only(read_split(corpus, "train")), corpus_share)
 
 
 def read_split(corpus: Path, split: str) -> "TokenRows":

@@ -1,91 +1,111 @@
 """Training a draft model: first on the corpus, then distilled on what the target itself writes."""
 
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.training.model import Geometry, Llama
+from workers.training.held import mean_by_domain
+from workers.training.model import Llama
 from workers.training.target import held_loss, next_token_loss
 from workers.training.tokens import TokenRows, batches
-from workers.training.trainer import Budget, Hyper, Loss, Trainer
+from workers.training.trainer import Hyper, Loss, Run, Trainer
 
 # a draft has little to say per token, so it learns from more and smaller steps than a target
 DRAFT_HYPER = Hyper(batches_per_step=2)
 
+HEAD_SIZES = 4
+"""How many sizes of the head's input there are, and so how often that part is compiled."""
+
+
+@dataclass(frozen=True)
+class DraftFigures:
+    """By domain, on held rows: the loss it was trained on (nats per answer token), and where it
+    was distilled its agreement with the target."""
+
+    loss: dict[str, float]
+    agreement: dict[str, float]
+
 
 def train_draft(
-    geometry: Geometry,
-    train: TokenRows,
-    held: TokenRows,
-    folder: Path,
-    out: Path,
-    budget: Budget,
-    hyper: Hyper = DRAFT_HYPER,
-    seed: int = 0,
-    device: str = "cpu",
-    report: Callable[[str], None] = print,
-    target: Path | None = None,
-    start: Path | None = None,
-) -> dict[str, float]:
-    """Train a draft model and save it to `out`; returns agreement with the target by domain, or
-    the held loss where no target is given.
+    draft: Llama, train: TokenRows, held: TokenRows, run: Run, teacher: Llama | None = None
+) -> DraftFigures:
+    """Train a draft model and save it to `run.out`.
 
-    Without `target` it learns the corpus by cross-entropy; with one it learns the target's whole
-    distribution over `train`'s answers (KL(p || q), the forward direction of arXiv 2310.08461),
-    starting from the weights in `start` where given.
+    Without `teacher` it learns the corpus by cross-entropy; with one it learns the teacher's whole
+    distribution over `train`'s answers (KL(p || q), the forward direction of arXiv 2310.08461).
     """
-    torch.manual_seed(seed)
-    draft = (Llama.load(start) if start else Llama(geometry)).to(device)
-    teacher = Llama.load(target).to(device).eval().requires_grad_(False) if target else None
+    draft = draft.to(run.device)
+    if teacher is not None:
+        teacher = teacher.to(run.device).eval().requires_grad_(False)
 
     def evaluate() -> dict[str, float]:
-        return agreement(draft, teacher, held) if teacher else held_loss(draft, held)
+        return held_divergence(draft, teacher, held) if teacher else held_loss(draft, held)
 
     loss = distillation_loss(draft, teacher) if teacher else next_token_loss(draft)
-    trainer = Trainer(draft, loss, folder, budget, hyper, evaluate, report)
-    trainer.run(batches(train, hyper.tokens_per_batch, seed))
-    draft.save(out)
-    return evaluate()
+    trainer = Trainer(draft, loss, run, evaluate)
+    trainer.run(batches(train, run.hyper.tokens_per_batch, run.seed))
+    draft.save(run.out)
+    return DraftFigures(evaluate(), agreement(draft, teacher, held) if teacher else {})
 
 
 def distillation_loss(draft: Llama, teacher: Llama) -> Loss:
-    """Weighted mean KL divergence from the target's distribution to the draft's, in nats."""
+    """Weighted mean KL divergence from the target's distribution to the draft's, in nats.
+
+    Both heads see only the positions that weigh: over a vocabulary of thousands the rest would
+    cost more than the draft itself.
+    """
 
     def loss(inputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         del labels
         with torch.no_grad():
-            p = teacher(inputs).flatten(0, 1).float().log_softmax(-1)
-        q = draft(inputs).flatten(0, 1).float().log_softmax(-1)
+            theirs = teacher.hidden(inputs).flatten(0, 1)
+        ours = draft.hidden(inputs).flatten(0, 1)
+        chosen = weighed_positions(weight)
+        with torch.no_grad():
+            p = teacher.logits(theirs[chosen]).float().log_softmax(-1)
+        q = draft.logits(ours[chosen]).float().log_softmax(-1)
         each = F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
-        weight = weight.flatten()
+        weight = weight.flatten()[chosen]
         return (each * weight).sum() / weight.sum().clamp_min(1.0)
 
     return loss
 
 
-@torch.no_grad()
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def weighed_positions(weight: Tensor) -> Tensor:
+    """Positions of `weight` [b, t] (flat, int64) that are above 0, and as many others as make the
+    count a multiple of b * t / HEAD_SIZES: compiled code wants few shapes."""
+    flat = weight.flatten() > 0
+    part = -(-flat.numel() // HEAD_SIZES)
+    parts = max(1, -(-int(flat.sum()) // part))
+    return flat.byte().argsort(descending=True, stable=True)[: parts * part]
+
+
+def held_divergence(
+    draft: Llama, teacher: Llama, held: TokenRows, rows_per_domain: int = 24
+) -> dict[str, float]:
+    """KL(p || q) in nats per answer token of the held text, by domain."""
+
+    def divergence(ids: Tensor, answer: Tensor) -> Tensor:
+        p, q = (m.logits(m.hidden(ids[None, :-1])[0][answer]) for m in (teacher, draft))
+        p, q = p.float().log_softmax(-1), q.float().log_softmax(-1)
+        return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
+
+    return mean_by_domain(held, rows_per_domain, draft.device, divergence)
+
+
 def agreement(
     draft: Llama, teacher: Llama, held: TokenRows, rows_per_domain: int = 24
 ) -> dict[str, float]:
     """Share of answer tokens at which draft and target have the same favourite, by domain: the
     acceptance rate of a single greedy draft token along the held text."""
-    device = next(draft.parameters()).device
-    result: dict[str, float] = {}
-    for d, name in enumerate(held.domains):
-        same = count = 0.0
-        for i in np.flatnonzero(held.domain == d)[:rows_per_domain]:
-            ids, weight = (torch.from_numpy(a[:2048].copy()).to(device) for a in held.row(int(i)))
-            with torch.autocast(device.type, torch.bfloat16):
-                ours = draft(ids.long()[None, :-1])[0].argmax(-1)
-                theirs = teacher(ids.long()[None, :-1])[0].argmax(-1)
-            answer = (weight == 1.0)[1:]
-            same += float((ours == theirs)[answer].sum())
-            count += float(answer.sum())
-        if count:
-            result[name] = same / count
-    result["mean"] = float(np.mean(list(result.values())))
-    return result
+
+    def same(ids: Tensor, answer: Tensor) -> Tensor:
+        ours, theirs = (
+            m.logits(m.hidden(ids[None, :-1])[0][answer]).argmax(-1) for m in (draft, teacher)
+        )
+        return (ours == theirs).float()
+
+    return mean_by_domain(held, rows_per_domain, draft.device, same)

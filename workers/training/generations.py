@@ -96,7 +96,10 @@ def read_generations(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def generation_rows(file: Path) -> TokenRows:
-    """Generations as token rows in which only the answers are learned."""
+    """Generations as token rows in which only the answers are learned.
+
+    Raises ValueError where there is none.
+    """
     tokens, weights, domains = [], [], []
     for g in read_generations(file):
         tokens.append(np.asarray(g["prompt"] + g["answer"], dtype=np.uint16))
@@ -104,6 +107,8 @@ def generation_rows(file: Path) -> TokenRows:
         weight[len(g["prompt"]) :] = 1.0
         weights.append(weight)
         domains.append(str(g["domain"]))
+    if not tokens:
+        raise ValueError(f"{file}: no answers in it")
     names = tuple(sorted(set(domains)))
     offsets = np.concatenate(([0], np.cumsum([len(t) for t in tokens]))).astype(np.int64)
     return TokenRows(

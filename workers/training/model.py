@@ -149,9 +149,17 @@ class Llama(nn.Module):
         out: Tensor = self.norm(x)
         return out
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., hidden] -> [..., vocab]."""
+        return F.linear(hidden, self.embed_tokens.weight)
+
     def forward(self, ids: Tensor) -> Tensor:
         """Logits [b, t, vocab]."""
-        return F.linear(self.hidden(ids), self.embed_tokens.weight)
+        return self.logits(self.hidden(ids))
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed_tokens.weight.device
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors in bfloat16, loadable by transformers and vLLM."""

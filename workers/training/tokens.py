@@ -1,7 +1,7 @@
 """Tokenised rows on disk, and the stream of packed batches that training reads."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,35 @@ def encode_weighted(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[i
         ids += turn
         weight += [PROMPT_WEIGHT] + [spoken] * (len(turn) - 1)
     return ids, weight
+
+
+def answers_only(rows: TokenRows) -> TokenRows:
+    """The same rows with prompts that weigh nothing."""
+    return replace(rows, weight=(rows.weight == 1.0).astype(np.float32))
+
+
+def mixed(rows: TokenRows, others: TokenRows, share: float) -> TokenRows:
+    """A pass sees `rows` as before, and so many of `others` (drawn anew every pass, in their own
+    proportions) that these bring `share` of the weight; 0 <= share < 1."""
+    scale = share / (1 - share) * _weight_of_a_pass(rows) / _weight_of_a_pass(others)
+    domains = tuple(sorted({*rows.domains, *others.domains}))
+    return TokenRows(
+        np.concatenate((rows.tokens, others.tokens)),
+        np.concatenate((rows.weight, others.weight)),
+        np.concatenate((rows.offsets, rows.offsets[-1] + others.offsets[1:])),
+        np.concatenate((rows.repeats, others.repeats * np.float32(scale))),
+        np.concatenate(
+            [
+                np.asarray([domains.index(d) for d in r.domains], dtype=np.int16)[r.domain]
+                for r in (rows, others)
+            ]
+        ),
+        domains,
+    )
+
+
+def _weight_of_a_pass(rows: TokenRows) -> float:
+    return float(np.add.reduceat(rows.weight, rows.offsets[:-1]) @ rows.repeats)
 
 
 @dataclass(frozen=True)

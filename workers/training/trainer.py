@@ -44,56 +44,80 @@ class Hyper:
     compile: bool = True
 
 
+@dataclass(frozen=True)
+class Run:
+    """Where one training keeps its state and leaves its model, and how it runs.
+
+    `folder` holds checkpoints and the log, `out` gets the finished model. With `patience`, held
+    loss that has not fallen for so many evaluations (one every `eval_every` steps) ends the run
+    early, and the best weights seen are kept.
+    """
+
+    folder: Path
+    out: Path
+    budget: Budget
+    hyper: Hyper
+    seed: int = 0
+    device: str = "cpu"
+    report: Callable[[str], None] = print
+    patience: int | None = None
+    eval_every: int = 200
+
+
 @dataclass
 class Progress:
-    """What a checkpoint remembers beside the weights."""
+    """What a checkpoint remembers beside the weights: what was done, the best held loss and the
+    evaluations since, and the tokens at which a run ends that stopped improving."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     batches: int = 0
+    best: float = float("inf")
+    stale: int = 0
+    end: int | None = None
 
 
 class Trainer:
     """Trains `model` on a stream of batches by `loss`; call `run` once.
 
-    Files in `folder`: log.jsonl (a line per logged step and per evaluation), last.pt (resumed from
-    when present) and stable.pt (before the decay: what a longer run goes on from).
+    `evaluate` returns held losses by name; "mean" among them is what patience looks at. Files in
+    the run's folder: log.jsonl (a line per logged step and per evaluation), last.pt (resumed from
+    when present), stable.pt (before the decay: what a longer run goes on from) and, with patience,
+    best.pt.
     """
 
     def __init__(
         self,
         model: nn.Module,
         loss: Loss,
-        folder: Path,
-        budget: Budget,
-        hyper: Hyper,
+        settings: Run,
         evaluate: Callable[[], Mapping[str, float]],
-        report: Callable[[str], None] = print,
     ) -> None:
-        self.model, self.folder, self.budget, self.hyper = model, folder, budget, hyper
+        self.model, self.settings, self.evaluate = model, settings, evaluate
+        self.folder, self.budget, self.hyper = settings.folder, settings.budget, settings.hyper
+        self.report = settings.report
         self.device = next(model.parameters()).device
-        self.loss = torch.compile(loss, dynamic=False) if hyper.compile else loss
-        self.evaluate, self.report = evaluate, report
+        self.loss = torch.compile(loss, dynamic=False) if self.hyper.compile else loss
         self.progress = Progress()
-        folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         parameters = list(model.named_parameters())
         matrices = [p for n, p in parameters if p.ndim == 2 and "embed" not in n]
         others = [p for n, p in parameters if p.ndim != 2 or "embed" in n]
         self.optimizers: list[tuple[torch.optim.Optimizer, float]] = [
             (
                 torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
-                hyper.other_lr,
+                self.hyper.other_lr,
             ),
             (
-                Muon(matrices, weight_decay=hyper.weight_decay),
-                hyper.matrix_lr,
+                Muon(matrices, weight_decay=self.hyper.weight_decay),
+                self.hyper.matrix_lr,
             ),
         ]
         self.parameters = [p for _, p in parameters]
 
-    def run(self, stream: Iterator[Batch], log_every: int = 10, eval_every: int = 200) -> None:
-        """Train until the budget is spent; resumes from last.pt."""
+    def run(self, stream: Iterator[Batch], log_every: int = 10) -> None:
+        """Train until the budget is spent or held loss stops falling; resumes from last.pt."""
         self._resume(stream)
         self.started = time.monotonic()
         saved = time.monotonic()
@@ -101,7 +125,7 @@ class Trainer:
         stable_saved = self._spent() > 1 - self.budget.decay
         while self._spent() < 1.0:
             if not stable_saved and self._spent() >= 1 - self.budget.decay:
-                self._save("stable.pt")
+                self._save("stable.pt", end=None, stale=0)
                 stable_saved = True
             window_loss.append(self._step(stream))
             if self.progress.step % log_every == 0:
@@ -110,18 +134,51 @@ class Trainer:
                 self._log(loss=float(np.mean(window_loss)), tokens_per_s=rate)
                 window_tokens, window_loss = self.progress.tokens, []
                 window_start = time.monotonic()
-            if self.progress.step % eval_every == 0:
-                self._log(evaluation=dict(self.evaluate()))
+            if self.progress.step % self.settings.eval_every == 0:
+                self._judge()
             if time.monotonic() - saved > 300:
                 self._save("last.pt")
                 saved = time.monotonic()
         self._save("last.pt")
-        self._log(evaluation=dict(self.evaluate()))
+        self._judge()
+        self._take_best()
+
+    def _judge(self) -> None:
+        """Evaluate; out of patience, let the learning rate fall now, or end where it falls."""
+        evaluation = dict(self.evaluate())
+        self._log(evaluation=evaluation)
+        patience = self.settings.patience
+        if patience is None:
+            return
+        self.progress.stale += 1
+        if evaluation["mean"] < self.progress.best:
+            self.progress.best, self.progress.stale = evaluation["mean"], 0
+            self._save("best.pt")
+        if self.progress.stale < patience or self._spent() >= 1.0:
+            return
+        falling = self._spent() >= 1 - self.budget.decay
+        share = 1.0 if falling else 1 - self.budget.decay
+        self.progress.end, self.progress.stale = int(self.progress.tokens / share), 0
+        what = "the run ends" if falling else "the learning rate falls from here"
+        self.report(f"held loss has not fallen for {patience} evaluations: {what}")
+
+    def _take_best(self) -> None:
+        """With patience: go back to the weights of the best evaluation."""
+        best = self.folder / "best.pt"
+        if self.settings.patience is None or not best.exists() or not self.progress.stale:
+            return
+        state = torch.load(best, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.report(f"kept the weights of step {state['progress']['step']}, the best on held rows")
+
+    def _end(self) -> int:
+        """Tokens at which the run ends."""
+        return min(self.budget.tokens, self.progress.end or self.budget.tokens)
 
     def _spent(self) -> float:
         """Share of the budget that is used up, in [0, 1] or a little above."""
         minutes = (time.monotonic() - self.started) / 60
-        return max(self.progress.tokens / self.budget.tokens, minutes / self.budget.minutes)
+        return max(self.progress.tokens / self._end(), minutes / self.budget.minutes)
 
     def _rate(self) -> float:
         """The factor on the peak learning rates."""
@@ -159,7 +216,7 @@ class Trainer:
         left = minutes / spent * (1 - spent) if spent > 0 and minutes > 0 else float("nan")
         by_tokens = entry.get("tokens_per_s")
         if by_tokens:
-            remaining = (self.budget.tokens - self.progress.tokens) / by_tokens / 60
+            remaining = (self._end() - self.progress.tokens) / by_tokens / 60
             left = min(remaining, max(0.0, self.budget.minutes - minutes))
         row = {
             "step": self.progress.step,
@@ -175,8 +232,9 @@ class Trainer:
             " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
         )
 
-    def _save(self, name: str) -> None:
-        progress = asdict(self.progress)
+    def _save(self, name: str, **changes: Any) -> None:
+        """Write a checkpoint, with `changes` to the progress that it remembers."""
+        progress = asdict(self.progress) | changes
         progress["seconds"] += time.monotonic() - self.started
         state = {
             "model": self.model.state_dict(),
@@ -192,7 +250,13 @@ class Trainer:
         if not last.exists():
             return
         state = torch.load(last, map_location=self.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise ValueError(
+                f"{last}: the checkpoint of a model of another shape; name another folder, or "
+                "remove it to start anew"
+            ) from error
         for (optimizer, _), saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.progress = Progress(**state["progress"])

@@ -1,42 +1,22 @@
 """The training loop on a tiny model: it learns, it resumes where it stopped, it ends in time."""
 
 import json
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from workers.training.draft import agreement, train_draft
-from workers.training.model import Geometry, Llama
+from tests.workers.training.counting import GEOMETRY, HYPER, make_rows
+from workers.training.model import Llama
 from workers.training.muon import orthogonalise
-from workers.training.target import held_loss, train_target
+from workers.training.target import held_loss, next_token_loss, train_target
 from workers.training.tokens import TokenRows, batches
-from workers.training.trainer import Budget, Hyper
-
-GEOMETRY = Geometry(hidden=32, layers=2, heads=2, kv_heads=1, ffn=64, vocab=64, context=2048)
-HYPER = Hyper(tokens_per_batch=512, batches_per_step=1, compile=False)
-
-
-def make_rows(count: int, seed: int = 0, longest: int = 60) -> TokenRows:
-    """Counting sequences: the next token is the last one plus a step named by the first token."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(count):
-        step, start = int(rng.integers(1, 4)), int(rng.integers(8, 60))
-        length = int(rng.integers(8, longest))
-        rows.append([1, 3 + step, *((start + step * i) % 56 + 8 for i in range(length))])
-    lengths = [len(r) for r in rows]
-    weight = np.concatenate([[0.25, 0.25] + [1.0] * (n - 2) for n in lengths])
-    return TokenRows(
-        np.concatenate(rows).astype(np.uint16),
-        weight.astype(np.float32),
-        np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        np.ones(count, dtype=np.float32),
-        np.zeros(count, dtype=np.int16),
-        ("counting",),
-    )
+from workers.training.trainer import Budget, Run, Trainer
 
 
 def test_saved_weights_give_transformers_logits(tmp_path: Path) -> None:
@@ -89,9 +69,7 @@ def test_training_learns_logs_and_ends_at_rate_zero(tmp_path: Path) -> None:
     torch.manual_seed(0)
     before = held_loss(Llama(GEOMETRY), held)["mean"]
     budget = Budget(tokens=60_000, warmup_tokens=2_000)
-    after = train_target(
-        GEOMETRY, train, held, tmp_path / "work", tmp_path / "out", budget, HYPER, report=_quiet
-    )
+    after = train_target(_model(), train, held, _run(tmp_path, budget))
     assert after["mean"] < 0.5 * before
     log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
     assert log[-1]["lr_factor"] == 0.0
@@ -103,16 +81,8 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     train, held = make_rows(400), make_rows(10, seed=1)
     messages: list[str] = []
     for tokens in (5_000, 12_000):
-        train_target(
-            GEOMETRY,
-            train,
-            held,
-            tmp_path / "work",
-            tmp_path / "out",
-            Budget(tokens=tokens, warmup_tokens=1_000),
-            HYPER,
-            report=messages.append,
-        )
+        run = _run(tmp_path, Budget(tokens=tokens, warmup_tokens=1_000), report=messages.append)
+        train_target(_model(), train, held, run)
     assert any(m.startswith("resumed at step") for m in messages)
     log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
     tokens_seen = [row["tokens"] for row in log]
@@ -122,47 +92,86 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
 
 def test_a_run_stopped_by_the_clock_still_decays(tmp_path: Path) -> None:
     budget = Budget(tokens=10**9, minutes=0.03, warmup_tokens=1)
-    train_target(
-        GEOMETRY,
-        make_rows(50),
-        make_rows(5),
-        tmp_path / "work",
-        tmp_path / "out",
-        budget,
-        HYPER,
-        report=_quiet,
-    )
+    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
     last = json.loads((tmp_path / "work/log.jsonl").read_text().splitlines()[-1])
     assert last["lr_factor"] == 0.0
 
 
-def test_distillation_brings_the_draft_to_the_target(tmp_path: Path) -> None:
-    train, held = make_rows(400), make_rows(40, seed=1)
-    train_target(
-        GEOMETRY,
-        train,
-        held,
-        tmp_path / "target-work",
-        tmp_path / "target",
-        Budget(tokens=60_000, warmup_tokens=2_000),
-        HYPER,
-        report=_quiet,
-    )
-    small = Geometry(hidden=16, layers=1, heads=1, kv_heads=1, ffn=32, vocab=64)
-    torch.manual_seed(0)
-    untrained = agreement(Llama(small), Llama.load(tmp_path / "target"), held)["mean"]
-    after = train_draft(
-        small,
-        train,
-        held,
-        tmp_path / "draft-work",
-        tmp_path / "draft",
-        Budget(tokens=60_000, warmup_tokens=2_000),
-        HYPER,
-        report=_quiet,
-        target=tmp_path / "target",
-    )
-    assert after["mean"] > untrained + 0.3
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
+    budget = Budget(tokens=500, warmup_tokens=1)
+    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    other = Llama(replace(GEOMETRY, hidden=16, heads=1))
+    with pytest.raises(ValueError, match=r"last\.pt: .* another shape"):
+        train_target(other, make_rows(50), make_rows(5), _run(tmp_path, budget))
+
+
+def test_a_checkpoint_without_what_early_stop_remembers_is_resumed(tmp_path: Path) -> None:
+    budget = Budget(tokens=500, warmup_tokens=1)
+    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    last = tmp_path / "work/last.pt"
+    state = torch.load(last, weights_only=True)
+    for field in ("best", "stale", "end"):
+        del state["progress"][field]
+    torch.save(state, last)
+    messages: list[str] = []
+    run = _run(tmp_path, Budget(tokens=1_000, warmup_tokens=1), report=messages.append)
+    train_target(_model(), make_rows(50), make_rows(5), run)
+    assert messages[0].startswith("resumed at step")
+
+
+def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: Path) -> None:
+    """Held loss by the evaluation's number: the third is the best, and no later one."""
+    model = _model()
+    script = iter([3.0, 2.0, 1.0, *[2.0] * 1000])
+    seen: list[dict[str, torch.Tensor]] = []
+    messages: list[str] = []
+
+    def evaluate() -> dict[str, float]:
+        seen.append({k: v.clone() for k, v in model.state_dict().items()})
+        return {"mean": next(script)}
+
+    budget = Budget(tokens=10**9, warmup_tokens=1)
+    run = _run(tmp_path, budget, report=messages.append, patience=2, eval_every=3)
+    trainer = Trainer(model, next_token_loss(model), run, evaluate)
+    trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+
+    assert any("the learning rate falls" in m for m in messages)
+    # five evaluations until patience ends, then a quarter of the run is the fall
+    assert trainer.progress.step == pytest.approx(5 * 3 / 0.75, abs=2)
+    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    assert log[-1]["lr_factor"] == 0.0
+    for name, kept in model.state_dict().items():
+        assert torch.equal(kept, seen[2][name])
+        assert not name.endswith("proj.weight") or not torch.equal(kept, seen[-1][name])
+
+
+def test_out_of_patience_in_the_fall_the_run_ends(tmp_path: Path) -> None:
+    model = _model()
+    budget = Budget(tokens=20_000, warmup_tokens=1, decay=0.9)
+    run = _run(tmp_path, budget, patience=4, eval_every=2)
+    loss = iter([1.0, *[2.0] * 1000])
+    trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": next(loss)})
+    trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    assert trainer.progress.tokens < 0.5 * budget.tokens
+
+    again = Trainer(_model(), next_token_loss(model), run, lambda: {"mean": 2.0})
+    again.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    assert again.progress.step == trainer.progress.step
+
+
+def test_a_step_on_added_gradients_is_a_step_on_their_mean(tmp_path: Path) -> None:
+    batch = next(batches(make_rows(100), 512, 0))
+    models = []
+    for parts in (1, 2):
+        model = _model()
+        hyper = replace(HYPER, batches_per_step=parts)
+        run = _run(tmp_path / str(parts), Budget(tokens=10**9, warmup_tokens=1), hyper=hyper)
+        trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": 0.0})
+        trainer.started = time.monotonic()
+        trainer._step(iter([batch] * parts))
+        models.append(model)
+    for one, two in zip(*(m.parameters() for m in models), strict=True):
+        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])
@@ -173,5 +182,11 @@ def test_orthogonalised_updates_have_singular_values_near_one(shape: tuple[int, 
     assert values.max() < 1.3
 
 
-def _quiet(_: str) -> None:
-    pass
+def _model() -> Llama:
+    torch.manual_seed(0)
+    return Llama(GEOMETRY)
+
+
+def _run(folder: Path, budget: Budget, **settings: Any) -> Run:
+    given = {"hyper": HYPER, "report": lambda _: None} | settings
+    return Run(folder / "work", folder / "out", budget, **given)
