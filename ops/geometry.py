@@ -10,7 +10,8 @@ from torch import Tensor
 from ops.boundary import InputError
 from workers.torch_engine.kv_pool import KvPool, Lease
 from workers.torch_engine.layout import Span
-from workers.torch_engine.llama import Llama, LlamaShape
+from workers.torch_engine.llama import Llama
+from workers.torch_engine.shape import LlamaShape
 
 HEAD_DIM = 64
 VOCAB = 4096
