@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +13,9 @@ import torch
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle
 from workers.engine import EngineRefusedError
-from workers.torch_engine.llama import Llama
+from workers.grammar import GrammarError
+from workers.torch_engine.constraint import Constraint, GrammarCompiler
+from workers.torch_engine.model import load_model
 from workers.torch_engine.parts import Context, Method
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import Sequence
@@ -33,8 +36,10 @@ class TorchEngine:
         self._config, self._replica = config, replica
         device = _device(config.device)
         dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-        model = Llama.load(bundle.part("target"), dtype, device)
+        model = load_model(bundle.part("target"), dtype, device)
         self._capacity = min(config.max_context, config.kv_slots)
+        if model.max_positions is not None:
+            self._capacity = min(self._capacity, model.max_positions)
         rows = min(config.max_batch, config.kv_slots // self._capacity)
         self._target = Target(model, rows, self._capacity)
         self._tokenizer = bundle.tokenizer()
@@ -45,10 +50,11 @@ class TorchEngine:
             dtype,
             rows,
             self._capacity,
-            model.shape.vocab,
+            model.vocab,
             self._target.model,
             config.prefill_chunk,
         )
+        self._grammars = GrammarCompiler(self._tokenizer, context.vocab, self._eos)
         self._methods = {spec.name: Method(spec, context) for spec in methods}
         self._scheduler = Scheduler(
             self._target,
@@ -67,6 +73,9 @@ class TorchEngine:
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """Stream an answer; see workers.engine.Engine."""
+        if request.sampling.grammar is not None:
+            # a large grammar takes a while: compile it beside the event loop, to be found below
+            await asyncio.to_thread(self._constraint, request)
         sequence = self._sequence(request)
         stream = sequence.stream
         self._scheduler.submit(sequence)
@@ -128,7 +137,17 @@ class TorchEngine:
             Stream(request.request_id),
             tokenizer=self._tokenizer,
             eos=self._eos,
+            constraint=self._constraint(request),
         )
+
+    def _constraint(self, request: DecodeRequest) -> Constraint | None:
+        grammar = request.sampling.grammar
+        if grammar is None:
+            return None
+        try:
+            return self._grammars.start(grammar)
+        except GrammarError as error:
+            raise EngineRefusedError(f"grammar: {error}") from error
 
     def _check(self, request: DecodeRequest) -> None:
         if request.method not in self._methods:
@@ -145,12 +164,18 @@ class TorchEngine:
                 f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
                 f"{self._capacity}: ask for at most {self._capacity - prompt}"
             )
-        vocab = self._target.model.shape.vocab
+        vocab = self._target.model.vocab
         low, high = min(request.prompt_token_ids), max(request.prompt_token_ids)
         if low < 0 or high >= vocab:
             raise EngineRefusedError(
                 f"prompt_token_ids: {low if low < 0 else high} is outside the vocabulary of "
                 f"{vocab} tokens: use the bundle's tokenizer"
+            )
+        biased = max(request.sampling.logit_bias, default=0)
+        if biased >= vocab:
+            raise EngineRefusedError(
+                f"logit_bias: {biased} is outside the vocabulary of {vocab} tokens: use the "
+                "bundle's tokenizer"
             )
 
 

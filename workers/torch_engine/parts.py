@@ -13,7 +13,7 @@ from schemas import MethodSpec
 from schemas.method import Setting
 from workers.bundle import Bundle
 from workers.torch_engine import registry
-from workers.torch_engine.llama import Llama
+from workers.torch_engine.model import Model
 from workers.torch_engine.tree import Path, Proposal
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Context:
     rows: int
     capacity: int
     vocab: int
-    target: Llama
+    target: Model
     chunk: int
     plan: Plan | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)

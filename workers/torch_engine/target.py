@@ -6,7 +6,7 @@ from collections.abc import Sequence as Seq
 import torch
 
 from workers.torch_engine.layout import Span
-from workers.torch_engine.llama import Llama
+from workers.torch_engine.model import Model
 from workers.torch_engine.parts import TargetOutput
 from workers.torch_engine.tree import Path, Proposal
 
@@ -14,7 +14,7 @@ from workers.torch_engine.tree import Path, Proposal
 class Target:
     """Verifies proposals: pending committed tokens and tree nodes of all sequences in one go."""
 
-    def __init__(self, model: Llama, rows: int, capacity: int) -> None:
+    def __init__(self, model: Model, rows: int, capacity: int) -> None:
         self.model = model
         self.pool = model.make_pool(rows, capacity)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from workers.torch_engine.kv_pool import Lease
 from workers.torch_engine.layout import Span
-from workers.torch_engine.llama import Llama
+from workers.torch_engine.model import load_model
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import Sequence
@@ -39,11 +39,17 @@ class DraftModel:
     has_distribution = True
 
     def __init__(self, context: Context, *, part: str = "draft") -> None:
-        self.model = Llama.load(context.bundle.part(part), context.dtype, context.device)
-        if self.model.shape.vocab != context.vocab:
+        self.model = load_model(context.bundle.part(part), context.dtype, context.device)
+        if self.model.vocab != context.vocab:
             raise ValueError(
-                f"the bundle's part {part!r} has a vocabulary of {self.model.shape.vocab}, "
+                f"the bundle's part {part!r} has a vocabulary of {self.model.vocab}, "
                 f"the target {context.vocab}: they must share a tokenizer"
+            )
+        reach = self.model.max_positions
+        if reach is not None and reach < context.capacity:
+            raise ValueError(
+                f"the bundle's part {part!r} computes {reach} positions, the context is "
+                f"{context.capacity}: set engine.max_context to at most {reach}"
             )
         self.pool = self.model.make_pool(context.rows, context.capacity)
         self._chunk = context.chunk
