@@ -13,6 +13,7 @@ from schemas.decode import (
     DecodeChunk,
     DecodeRequest,
     FinishReason,
+    Grammar,
     SamplingParams,
     TokenLogprobs,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "EngineConfig",
     "FeedbackConfig",
     "FinishReason",
+    "Grammar",
     "HttpConfig",
     "LoadReport",
     "MeasuredUnder",

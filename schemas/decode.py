@@ -1,8 +1,8 @@
 """A request to an engine and the pieces of its answer."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.base import Schema
 from schemas.observation import DecodeStats
@@ -14,11 +14,29 @@ TokenId = Annotated[int, Field(ge=0)]
 Bias = Annotated[float, Field(ge=-100.0, le=100.0, allow_inf_nan=False)]
 
 
+class Grammar(Schema):
+    """What an answer must follow to the letter, enforced token by token.
+
+    kind: `regex` and `lark` (llguidance's dialect) read `text`, `json_schema` reads it as a JSON
+    schema, `json_object` is any JSON object and has no text.
+    """
+
+    kind: Literal["json_schema", "json_object", "regex", "lark"]
+    text: str = ""
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if (self.kind == "json_object") == bool(self.text):
+            wants = "no text" if self.text else "a text"
+            raise ValueError(f"grammar: kind {self.kind!r} takes {wants}")
+        return self
+
+
 class SamplingParams(Schema):
     """How tokens are chosen. Temperature 0 is greedy and ignores min_p, top_p, top_k and seed.
 
-    The order, as in vLLM: logit_bias, repetition, frequency and presence penalty (these move the
-    argmax too), temperature, min_p, top_k, top_p.
+    The order, as in vLLM: grammar, logit_bias, repetition, frequency and presence penalty (these
+    move the argmax too), temperature, min_p, top_k, top_p.
     """
 
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
@@ -51,7 +69,16 @@ class SamplingParams(Schema):
     seed: int | None = Field(default=None, description="None draws a fresh seed per request")
     max_tokens: int = Field(default=128, ge=1)
     stop: tuple[str, ...] = Field(default=(), max_length=16)
+    grammar: Grammar | None = None
     ignore_eos: bool = Field(default=False, description="benchmarks only: decode to max_tokens")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.grammar is not None and self.ignore_eos:
+            raise ValueError(
+                "ignore_eos: an answer that follows a grammar ends with it: leave ignore_eos out"
+            )
+        return self
 
 
 class DecodeRequest(Schema):

@@ -1,4 +1,4 @@
-"""What requests ask of the target's logits before any verifier sees them: bias and penalties.
+"""What requests ask of the target's logits before any verifier sees them: grammar, bias, penalties.
 
 A tree node's distribution depends on its own ancestors, so each row is processed with the tokens
 that lead to it. Lossless verifiers then stay lossless: they only ever see the processed p.
@@ -20,22 +20,35 @@ from workers.torch_engine.tree import ROOT, Proposal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from workers.torch_engine.constraint import Constraint
     from workers.torch_engine.parts import TargetOutput
 
 
 class Processor:
     """One request's wishes, and what they count of its tokens so far."""
 
-    def __init__(self, request: DecodeRequest) -> None:
+    def __init__(self, request: DecodeRequest, constraint: Constraint | None) -> None:
         sampling = request.sampling
         self.sampling = sampling
         self.penalises = _penalises(sampling)
         self._prompt = request.prompt_token_ids
         self._read = len(self._prompt)
+        self._constraint = constraint
+        self._advanced = len(self._prompt)
         self._counts: Tensor | None = None
         self._in_prompt: Tensor | None = None
         self._biased = torch.tensor(list(sampling.logit_bias), dtype=torch.long)
         self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
+
+    def forbid(self, proposal: Proposal, logits: Tensor) -> None:
+        """Set the logits [n, vocab] of tokens that the grammar forbids to -inf, in place."""
+        if self._constraint is None:
+            return
+        tokens = proposal.sequence.tokens
+        self._constraint.advance(tokens[self._advanced :])
+        self._advanced = len(tokens)
+        allowed = torch.from_numpy(self._constraint.masks(proposal)).to(logits.device)
+        logits.masked_fill_(~allowed, -torch.inf)
 
     def add_bias(self, logits: Tensor) -> None:
         """Add the request's bias to its rows [n, vocab], in place."""
@@ -65,15 +78,22 @@ class _Rows:
     last: int
 
 
-def make_processor(request: DecodeRequest) -> Processor | None:
-    """A request's processor, None where it takes the target's logits as they are."""
+def make_processor(
+    request: DecodeRequest, constraint: Constraint | None = None
+) -> Processor | None:
+    """A request's processor, None where it takes the target's logits as they are.
+
+    constraint: where the answer stands in the request's grammar, at its beginning.
+    """
     sampling = request.sampling
-    return Processor(request) if sampling.logit_bias or _penalises(sampling) else None
+    if constraint is None and not sampling.logit_bias and not _penalises(sampling):
+        return None
+    return Processor(request, constraint)
 
 
 def process(proposals: Seq[Proposal], output: TargetOutput) -> TargetOutput:
     """The output with the rows of those sequences processed that ask for it; the very same object
-    where none does. Order: bias, repetition, frequency and presence penalty."""
+    where none does. Order: grammar, bias, repetition, frequency and presence penalty."""
     asking = [
         (proposal, processor)
         for proposal in proposals
@@ -86,7 +106,9 @@ def process(proposals: Seq[Proposal], output: TargetOutput) -> TargetOutput:
     logits = output.logits[rows]
     members = list(_placed(asking))
     for member in members:
-        member.processor.add_bias(logits[member.first : member.last])
+        own = logits[member.first : member.last]
+        member.processor.forbid(member.proposal, own)
+        member.processor.add_bias(own)
     _penalise([m for m in members if m.processor.penalises], logits)
     processed = output.logits.clone()
     processed[rows] = logits

@@ -16,6 +16,7 @@ from workers.torch_engine.processing import make_processor
 from workers.torch_engine.text import Detokenizer, StopStrings
 
 if TYPE_CHECKING:
+    from workers.torch_engine.constraint import Constraint
     from workers.torch_engine.parts import Method
     from workers.torch_engine.stream import Stream
     from workers.torch_engine.tree import Path, Proposal
@@ -57,6 +58,7 @@ class Sequence:
         *,
         tokenizer: Any,
         eos: frozenset[int],
+        constraint: Constraint | None = None,
     ) -> None:
         self.id = next(_ids)
         self.request = request
@@ -68,7 +70,7 @@ class Sequence:
         self.tally = Tally()
         self.lease: Lease | None = None
         self.finished: FinishReason | None = None
-        self.processor = make_processor(request)
+        self.processor = make_processor(request, constraint)
         self._eos = frozenset[int]() if request.sampling.ignore_eos else eos
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(request.sampling.stop)
