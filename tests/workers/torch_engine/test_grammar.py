@@ -1,0 +1,161 @@
+"""Structured output under speculation: valid whatever drafts, and the same at temperature 0."""
+
+import asyncio
+import json
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from conftest_bundle import real_or_byte_tokenizer
+from decoding import decode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from schemas import Grammar, SamplingParams
+from workers.bundle import Bundle
+from workers.engine import EngineRefusedError
+from workers.torch_engine.constraint import GrammarCompiler
+from workers.torch_engine.tree import Proposal
+
+METHODS = ["naive", "draft_verify", "ngram", "fuzzy"]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "ok": {"type": "boolean"},
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 3},
+    },
+    "required": ["ok", "count", "tags"],
+    "additionalProperties": False,
+}
+JSON = Grammar(kind="json_schema", text=json.dumps(SCHEMA))
+DATE = Grammar(kind="regex", text=r"(19|20)[0-9]{2}-[01][0-9]")
+LARK = Grammar(kind="lark", text='start: "<" NAME ("," NAME)* ">"\nNAME: /[a-c]{1,3}/')
+PROMPT = list(range(60, 90)) * 2
+
+
+def valid(grammar: Grammar, text: str) -> bool:
+    if grammar.kind == "regex":
+        return re.fullmatch(grammar.text, text) is not None
+    if grammar is LARK:
+        return re.fullmatch("<[a-c]+(,[a-c]+)*>", text) is not None
+    jsonschema.validate(json.loads(text), SCHEMA)
+    return True
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_every_method_answers_validly(
+    load_engine, tiny_bundle: Bundle, temperature: float
+) -> None:
+    """Free and constrained sequences of all methods share a batch."""
+    engine = load_engine(METHODS, tiny_bundle, max_context=512, kv_slots=512 * 16)
+    asked = [(method, grammar) for method in METHODS for grammar in (JSON, DATE, LARK)]
+    wishes = {"temperature": temperature, "seed": 5, "max_tokens": 300}
+    # the ends of open-ended parts are likely enough even for random weights
+    tokenizer = tiny_bundle.tokenizer()
+    end = {tokenizer.encode(c, add_special_tokens=False)[0]: 6.0 for c in '>}],"'}
+    jobs = [
+        decode(engine, method, PROMPT, grammar=grammar, logit_bias=end, **wishes)
+        for method, grammar in asked
+    ]
+    jobs += [decode(engine, method, PROMPT, max_tokens=20) for method in METHODS[:3]]
+    *answers, one, two, three = await asyncio.gather(*jobs)
+    for (method, grammar), answer in zip(asked, answers, strict=True):
+        assert answer.finish == "stop", (method, grammar, answer.error, answer.text)
+        assert valid(grammar, answer.text)
+    assert one.tokens == two.tokens == three.tokens
+    if temperature == 0.0:
+        lossless = answers[:9]
+        assert [a.tokens for a in lossless[0:3]] == [a.tokens for a in lossless[3:6]]
+        assert [a.tokens for a in lossless[0:3]] == [a.tokens for a in lossless[6:9]]
+
+
+async def test_drafts_are_accepted_within_a_grammar(load_engine, tiny_bundle: Bundle) -> None:
+    engine = load_engine(["ngram"], tiny_bundle)
+    prompt = tiny_bundle.tokenizer().encode("ab ab ab ab ab ab", add_special_tokens=False)
+    answer = await decode(
+        engine, "ngram", prompt, grammar=Grammar(kind="regex", text="(ab ){20}"), max_tokens=100
+    )
+    assert answer.text == "ab " * 20
+    assert answer.stats is not None
+    assert answer.stats.accepted_tokens > 0
+
+
+def compiler() -> tuple[Any, GrammarCompiler]:
+    tokenizer = real_or_byte_tokenizer()
+    size = len(tokenizer)
+    return tokenizer, GrammarCompiler(tokenizer, size + 9, {tokenizer.eos_token_id})
+
+
+TOKENIZER, COMPILER = compiler()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab.x"), st.integers(-1, 8)), max_size=9))
+def test_each_node_is_masked_along_its_own_ancestors(nodes: list[tuple[str, int]]) -> None:
+    """A tree's masks equal those of a matcher that reads each node's path from the beginning."""
+    pattern = Grammar(kind="regex", text=r"(ab|ba)*\.?")
+    ids = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "ab.x"}
+    proposal = Proposal(SimpleNamespace(), None, 9)  # type: ignore[arg-type]
+    for token, parent in nodes:
+        proposal.add(ids[token], min(parent, len(proposal) - 1))
+    constraint = COMPILER.start(pattern)
+    masks = constraint.masks(proposal)
+    paths: list[str] = []
+    texts = {ids[c]: c for c in ids}
+    for node in range(len(proposal)):
+        parent = proposal.parents[node]
+        paths.append(("" if parent < 0 else paths[parent]) + texts[proposal.tokens[node]])
+    for row, path in enumerate(["", *paths]):
+        if re.fullmatch(r"((ab|ba)*\.?)|((ab|ba)*[ab])", path) is None:
+            assert masks[row].all()
+            continue
+        alone = COMPILER.start(pattern)
+        alone.advance([ids[c] for c in path])
+        empty = Proposal(SimpleNamespace(), None, 9)  # type: ignore[arg-type]
+        assert np.array_equal(masks[row], alone.masks(empty)[0])
+    assert np.array_equal(masks, constraint.masks(proposal))
+
+
+def test_the_vocabulary_beyond_the_tokenizer_is_never_allowed() -> None:
+    empty = Proposal(SimpleNamespace(), None, 9)  # type: ignore[arg-type]
+    [mask] = COMPILER.start(Grammar(kind="regex", text="(.|\n)*")).masks(empty)
+    assert len(mask) == len(TOKENIZER) + 9
+    assert not mask[len(TOKENIZER) :].any()
+    assert mask[TOKENIZER.eos_token_id]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "said"),
+    [
+        (Grammar(kind="json_schema", text="{"), "not JSON"),
+        (Grammar(kind="json_schema", text='{"type": "objekt"}'), "objekt"),
+        (Grammar(kind="regex", text="[ab"), "unclosed"),
+        (Grammar(kind="lark", text="start: /[a"), "lexer error"),
+    ],
+)
+async def test_malformed_grammars_are_refused(
+    load_engine, tiny_bundle: Bundle, grammar: Grammar, said: str
+) -> None:
+    engine = load_engine(["naive"], tiny_bundle)
+    with pytest.raises(EngineRefusedError, match=said) as caught:
+        await decode(engine, "naive", PROMPT, grammar=grammar)
+    assert str(caught.value).startswith("grammar: ")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"grammar": {"kind": "regex"}},
+        {"grammar": {"kind": "json_object", "text": "{}"}},
+        {"grammar": {"kind": "json_object"}, "ignore_eos": True},
+        {"grammar": {"kind": "yacc", "text": "x"}},
+    ],
+)
+def test_contradictions_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        SamplingParams.model_validate(fields)
