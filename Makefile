@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: install serve test test-slow check clean
+.PHONY: install serve test test-slow test-browser check clean
 
 install: $(VENV)/.encoder
 
@@ -22,6 +22,10 @@ test: $(VENV)/.test install
 
 test-slow: $(VENV)/.test install
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-browser: $(VENV)/.browser install
+	@tests/browser/install-chromium
+	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -50,6 +54,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 
 $(VENV)/.test: $(VENV)/.installed
 	$(PIP) -c constraints.txt -e '.[test]'
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.test
+	$(PIP) -c constraints.txt -e '.[browser]'
 	@touch $@
 
 $(VENV)/.encoder: $(VENV)/.installed router/encoder_export.py

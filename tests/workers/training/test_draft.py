@@ -123,7 +123,6 @@ def test_a_draft_that_cannot_improve_keeps_its_best_weights(teacher: Llama, tmp_
     log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
     means = [row["evaluation"]["mean"] for row in log if "evaluation" in row]
     assert figures.loss["mean"] == pytest.approx(min(means), rel=1e-4)
-    assert min(means) < means[-1]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,164 @@
+"""Chromium, and the chat page in it as a visitor sees it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+WAIT_SECONDS = 120.0
+
+QUIET = (
+    "--headless=new",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+)
+
+
+def program(*names: str) -> str:
+    """The path of the first program that is installed; fails with the fix where none is."""
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    assert found, f"{names[0]} is not installed; `make test-browser` installs it"
+    return found
+
+
+class Browser:
+    """A headless Chromium with a profile of its own in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        options = ChromeOptions()
+        options.binary_location = program("chromium", "chromium-browser", "google-chrome")
+        for flag in QUIET:
+            options.add_argument(flag)
+        if os.geteuid() == 0:
+            options.add_argument("--no-sandbox")
+        options.add_argument(f"--user-data-dir={folder / 'profile'}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        # the path keeps Selenium from looking for a driver on the network
+        self.driver = Chrome(options=options, service=Service(program("chromedriver")))
+
+    def open(self, address: str, width: int = 1000, height: int = 760) -> "ChatPage":
+        """The page at `address` in a viewport of so many CSS pixels, once it has its methods."""
+        self.driver.get_log("browser")
+        self._command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self.driver.get(address)
+        page = ChatPage(self.driver)
+        page.until(lambda: page.all("#model option"))
+        return page
+
+    def offline(self, on: bool) -> None:
+        self._command("Network.enable")
+        self._command(
+            "Network.emulateNetworkConditions",
+            offline=on,
+            latency=0,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
+        )
+
+    def prefer(self, scheme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._command("Emulation.setEmulatedMedia", features=features)
+
+    def reset(self) -> None:
+        self.offline(False)
+        self.prefer("light")
+
+    def screenshot(self, file: Path) -> None:
+        self.driver.save_screenshot(str(file))
+
+    def close(self) -> None:
+        self.driver.quit()
+
+    def _command(self, name: str, **arguments: Any) -> None:
+        self.driver.execute_cdp_cmd(name, arguments)
+
+
+class ChatPage:
+    """What can be seen and done on the page."""
+
+    def __init__(self, driver: Chrome) -> None:
+        self.driver = driver
+
+    def one(self, selector: str) -> WebElement:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def run(self, script: str) -> Any:
+        return self.driver.execute_script(script)
+
+    def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+        """The condition's first true value; fails where there is none in time."""
+        wait = WebDriverWait(self.driver, seconds, poll_frequency=0.05)
+        return wait.until(lambda _: condition())
+
+    def type(self, text: str) -> None:
+        """Into the message field; a line break is Shift+Enter, as for a person."""
+        shift_enter = (Keys.SHIFT, Keys.ENTER, Keys.NULL)
+        field = self.one("#prompt")
+        first, *others = text.split("\n")
+        field.send_keys(first)
+        for line in others:
+            field.send_keys(*shift_enter, line)
+
+    def press(self, key: str) -> None:
+        """A named key (TAB, ENTER, ESCAPE), wherever the focus is."""
+        self.driver.switch_to.active_element.send_keys(getattr(Keys, key))
+
+    def focused(self) -> str:
+        """The focused element's id, or its tag where it has none."""
+        element = self.driver.switch_to.active_element
+        return element.get_attribute("id") or element.tag_name
+
+    def ask(self, text: str) -> None:
+        self.type(text)
+        self.press("ENTER")
+
+    def answers(self) -> list[str]:
+        return [e.text for e in self.all(".assistant .text") if e.is_displayed()]
+
+    def facts(self) -> dict[str, str]:
+        """What stands below the last answer, by name."""
+        facts = {}
+        for fact in self.all(".turn:last-child .facts > span"):
+            value = fact.find_element(By.TAG_NAME, "b").text
+            facts[fact.text.removesuffix(value).strip()] = value
+        return facts
+
+    def finished(self, turns: int = 1) -> None:
+        """Wait until so many answers are complete."""
+        self.until(lambda: len(self.all(".assistant")) == turns and not self.all(".busy"))
+
+    def errors(self) -> list[str]:
+        return [e.text for e in self.all(".error")]
+
+    def console_errors(self) -> list[str]:
+        logged = self.driver.get_log("browser")
+        return [entry["message"] for entry in logged if entry["level"] == "SEVERE"]
+
+    def sideways(self) -> int:
+        """Pixels by which the page is wider than its window."""
+        return int(
+            self.run("const e = document.documentElement; return e.scrollWidth - e.clientWidth")
+        )

@@ -1,0 +1,48 @@
+"""The chat page of the real service on the demo family, in a real Chromium."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from ops.service import running_service
+
+if TYPE_CHECKING:
+    from chat_page import Browser, ChatPage
+
+# one replica for all methods: the smallest service that routes
+CONFIG = {
+    "layout": "shared",
+    "shared": {"name": "shared", "max_ongoing_requests": 16},
+    "engine": {"threads": 1, "max_context": 512, "kv_slots": 4096},
+}
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("service") / "config.yaml"
+    file.write_text(yaml.safe_dump(CONFIG))
+    with running_service(None, file, None) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
+    # Selenium is installed for these tests only, and the others are collected without it.
+    from chat_page import Browser
+
+    opened = Browser(tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(
+    browser: "Browser", address: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> "Iterator[ChatPage]":
+    """A freshly loaded page; a picture of how the test left it is in the test's folder."""
+    yield browser.open(address)
+    browser.screenshot(tmp_path / f"{request.node.name}.png")
+    browser.reset()
