@@ -1,0 +1,146 @@
+"""A world small enough to enumerate: target and drafter are tables over the last two tokens.
+
+Trees, verifiers and the processing of logits are the engine's own; only the models are tables, so
+thousands of sequences take a step together.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from odd_parts import LeafyTree, Pairs
+from sampling_reference import Answer, chances, p_value
+from torch import Tensor
+
+from schemas import DecodeRequest, SamplingParams
+from workers.torch_engine.parts import TargetOutput, Verifier
+from workers.torch_engine.processing import Processor, make_processor, process
+from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.trees.chain import Chain
+
+VOCAB = 5
+TOKENS = 3
+LEVELS = 3
+PROMPT = [0, 1, 2]
+
+_generator = torch.Generator().manual_seed(11)
+TARGET = torch.randn(VOCAB, VOCAB, VOCAB, generator=_generator) * 1.3
+DRAFT = TARGET + torch.randn(VOCAB, VOCAB, VOCAB, generator=_generator)
+
+Drafting = Callable[[Sequence[Proposal]], None]
+
+
+@dataclass
+class Said:
+    """A sequence as far as trees, verifiers and processing look at it."""
+
+    id: int
+    sampling: SamplingParams
+    processor: Processor | None
+    rng: random.Random
+    tokens: list[int] = field(default_factory=lambda: list(PROMPT))
+
+
+class _World:
+    vocab = VOCAB
+
+
+def pair(proposal: Proposal, node: int) -> tuple[int, int]:
+    """The last two tokens at a node."""
+    before = proposal.sequence.tokens
+    if node == ROOT:
+        return before[-2], before[-1]
+    parent = proposal.parents[node]
+    return before[-1] if parent == ROOT else proposal.tokens[parent], proposal.tokens[node]
+
+
+def rows(table: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """Logits [n, vocab] at so many contexts."""
+    first, second = zip(*pairs, strict=True)
+    return table[list(first), list(second)]
+
+
+def frontier_logits(proposals: Sequence[Proposal]) -> Tensor:
+    """The drafter's logits at every frontier node."""
+    return rows(DRAFT, [pair(p, node) for p in proposals for node in p.frontier])
+
+
+def sampled(proposals: Sequence[Proposal]) -> None:
+    """A chain drawn from the drafter."""
+    for _ in range(LEVELS):
+        Chain(_World()).expand(proposals, frontier_logits(proposals))  # type: ignore[arg-type]
+
+
+def chosen(proposals: Sequence[Proposal]) -> None:
+    """A chain of the drafter's argmaxes."""
+    for _ in range(LEVELS):
+        best = frontier_logits(proposals).argmax(-1).tolist()
+        for proposal, token in zip(proposals, best, strict=True):
+            proposal.frontier = [proposal.add(token, proposal.frontier[0])]
+
+
+def mixed(proposals: Sequence[Proposal]) -> None:
+    """A chain of one chosen node, then drawn ones."""
+    for proposal in proposals:
+        proposal.frontier = [proposal.add(proposal.sequence.tokens[-1], ROOT)]
+    sampled(proposals)
+
+
+def siblings(proposals: Sequence[Proposal]) -> None:
+    """A fixed tree of chosen nodes."""
+    LeafyTree(_World()).propose(proposals)  # type: ignore[arg-type]
+
+
+def top_two(proposals: Sequence[Proposal]) -> None:
+    """The drafter's two best children at every level."""
+    for _ in range(LEVELS):
+        Pairs(_World()).expand(proposals, frontier_logits(proposals))  # type: ignore[arg-type]
+
+
+def answers(
+    verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int
+) -> Counter[Answer]:
+    """The first tokens of so many answers, all decoded side by side."""
+    everyone = [_said(number, sampling) for number in range(count)]
+    active = everyone
+    while active:
+        proposals = [Proposal(said, None, LEVELS) for said in active]  # type: ignore[arg-type]
+        draft(proposals)
+        output = _target(proposals)
+        paths = verifier.verify(proposals, process(proposals, output))
+        for proposal, path in zip(proposals, paths, strict=True):
+            kept = [proposal.tokens[node] for node in path.nodes]
+            proposal.sequence.tokens += [*kept, path.bonus]
+        active = [said for said in active if len(said.tokens) < len(PROMPT) + TOKENS]
+    ends = slice(len(PROMPT), len(PROMPT) + TOKENS)
+    return Counter(tuple(said.tokens[ends]) for said in everyone)
+
+
+def fit(verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int) -> float:
+    """p-value of the answers' exact distribution."""
+    exact = chances(lambda context: TARGET[*context[-2:]], PROMPT, TOKENS, VOCAB, sampling)
+    return p_value(answers(verifier, draft, sampling, count), exact)
+
+
+def _said(number: int, sampling: SamplingParams) -> Said:
+    asked = DecodeRequest(
+        request_id=str(number), method="any", prompt_token_ids=tuple(PROMPT), sampling=sampling
+    )
+    return Said(number, sampling, make_processor(asked), random.Random(number))
+
+
+def _target(proposals: Sequence[Proposal]) -> TargetOutput:
+    contexts: list[tuple[int, int]] = []
+    for proposal in proposals:
+        proposal.row = len(contexts)
+        contexts.extend(pair(proposal, node) for node in range(ROOT, len(proposal)))
+    return TargetOutput(rows(TARGET, contexts), {}, {}, {})
+
+
+def build(verifier: type[Any]) -> Verifier:
+    """A verifier of default settings."""
+    made: Verifier = verifier(_World())
+    return made
