@@ -33,7 +33,8 @@ class Answer:
 @contextmanager
 def engine_of(setup: Setup, bundle: Bundle, replica: str) -> Iterator[Engine]:
     """The set-up's engine, with empty caches and stores, closed at the end."""
-    engine = load_engine(setup.methods, bundle, setup.engine, replica)
+    cold = setup.engine.model_copy(update={"prefix_cache": False})
+    engine = load_engine(setup.methods, bundle, cold, replica)
     try:
         yield engine
     finally:

@@ -76,7 +76,7 @@ def measure_draft(bundle_path: Path, corpus: Path, per_domain: int, threads: int
 def _answers(
     bundle: Bundle, rows: list[Row], temperatures: Sequence[float], threads: int
 ) -> list[HeldAnswer]:
-    config = EngineConfig(threads=threads, max_batch=8, max_waiting=len(rows))
+    config = EngineConfig(threads=threads, max_batch=8, max_waiting=len(rows), prefix_cache=False)
     engine = load_engine(["draft_verify"], bundle, config)
     answers: list[HeldAnswer] = []
     try:

@@ -24,6 +24,9 @@ class EngineConfig(Schema):
     prefill_chunk: int = Field(
         default=256, ge=16, description="prompt tokens read between two steps of running requests"
     )
+    prefix_cache: bool = Field(
+        default=True, description="compute a prefix that prompts share once; benchmarks start cold"
+    )
 
 
 class MethodDeployment(Schema):

@@ -14,6 +14,9 @@ class DecodeStats(Schema):
     method: str
     temperature: float = Field(ge=0.0)
     prompt_tokens: int = Field(ge=0)
+    cached_prompt_tokens: int = Field(
+        default=0, ge=0, description="of the prompt's, those read for another request before"
+    )
     output_tokens: int = Field(ge=0)
     context_length: int = Field(ge=0, description="prompt + output tokens at the end")
     target_steps: int = Field(ge=0, description="target forwards that emitted, prefill included")

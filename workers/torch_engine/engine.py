@@ -41,7 +41,8 @@ class TorchEngine:
         if model.max_positions is not None:
             self._capacity = min(self._capacity, model.max_positions)
         rows = min(config.max_batch, config.kv_slots // self._capacity)
-        self._target = Target(model, rows, self._capacity)
+        pool_rows = config.kv_slots // self._capacity if config.prefix_cache else rows
+        self._target = Target(model, pool_rows, self._capacity)
         self._tokenizer = bundle.tokenizer()
         self._eos = end_tokens(bundle.part("target"), self._tokenizer)
         context = Context(
@@ -59,9 +60,11 @@ class TorchEngine:
         self._scheduler = Scheduler(
             self._target,
             context.drafters,
+            rows=rows,
             context=self._capacity,
             max_waiting=config.max_waiting,
             chunk=config.prefill_chunk,
+            prefix_cache=config.prefix_cache,
         )
         self._thread = threading.Thread(target=self._run, name="stepper", daemon=True)
         self._thread.start()

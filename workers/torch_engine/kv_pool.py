@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One sequence's row of slots; `length` of them hold committed tokens."""
+    """One sequence's row of slots; `length` of them hold committed tokens. The row may change."""
 
     row: int
     length: int = 0
@@ -32,7 +32,9 @@ class KvPool:
     """Keys and values [layers, rows, 2 * kv_heads, capacity, head_dim]; keys before values.
 
     Rows in use are always 0 .. n-1, so that a batch attends over one strided view and nothing is
-    gathered: a released row is filled with the last one. Slot i of a row holds position i.
+    gathered: a released row is filled with the last one. Rows kept for what they hold lie at the
+    other end, the last row first, so that free rows are those between. Slot i of a row holds
+    position i.
     """
 
     def __init__(
@@ -54,12 +56,13 @@ class KvPool:
         self.capacity = capacity
         self.kv_heads = kv_heads
         self._leases: list[Lease] = []
+        self._kept: list[Lease] = []
         self._slots = [layer.view(-1, head_dim) for layer in self.data]
 
     @property
     def free_rows(self) -> int:
-        """Rows nobody holds."""
-        return self.rows - len(self._leases)
+        """Rows that are neither in use nor kept."""
+        return self.rows - len(self._leases) - len(self._kept)
 
     def acquire(self) -> Lease:
         """The next free row; raises RuntimeError when there is none (callers ask first)."""
@@ -79,12 +82,43 @@ class KvPool:
     def release(self, lease: Lease) -> None:
         """Give a row back; the last row moves into its place."""
         last = self._leases.pop()
-        if last is lease:
-            return
-        used = last.length
-        self.data[:, lease.row, :, :used] = self.data[:, last.row, :, :used]
-        last.row = lease.row
-        self._leases[lease.row] = last
+        if last is not lease:
+            self._leases[lease.row] = last
+            self._move(last, lease.row)
+
+    def keep(self, lease: Lease) -> None:
+        """Give a row back but keep what it holds, until `drop` or `take_back`."""
+        saved = self.data[:, lease.row, :, : lease.length].clone()
+        self.release(lease)
+        self._kept.append(lease)
+        lease.row = self.rows - len(self._kept)
+        self.data[:, lease.row, :, : lease.length] = saved
+
+    def drop(self, lease: Lease) -> None:
+        """Make a kept row a free one."""
+        last = self._kept.pop()
+        if last is not lease:
+            self._kept[self.rows - 1 - lease.row] = last
+            self._move(last, lease.row)
+
+    def take_back(self, lease: Lease, length: int) -> None:
+        """Use a kept row again, with the first `length` tokens that it holds."""
+        lease.length = length
+        saved = self.data[:, lease.row, :, :length].clone()
+        self.drop(lease)
+        lease.row = len(self._leases)
+        self._leases.append(lease)
+        self.data[:, lease.row, :, :length] = saved
+
+    def copy(self, source: Lease, lease: Lease, length: int) -> None:
+        """Begin a row with the first `length` tokens that another one holds."""
+        self.data[:, lease.row, :, :length] = self.data[:, source.row, :, :length]
+        lease.length = length
+
+    def _move(self, lease: Lease, row: int) -> None:
+        used = lease.length
+        self.data[:, row, :, :used] = self.data[:, lease.row, :, :used]
+        lease.row = row
 
     def commit(self, lease: Lease, kept: Sequence[int]) -> None:
         """Keep some of the tokens written after `length`, in order, and drop the rest.

@@ -10,7 +10,9 @@ from collections.abc import Sequence as Seq
 
 from schemas import FinishReason
 from workers.engine import EngineBusyError
+from workers.torch_engine.kv_pool import Lease
 from workers.torch_engine.parts import Drafter
+from workers.torch_engine.prefix_cache import Holding, PrefixCache
 from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.step import StepError, read_chunk, step
 from workers.torch_engine.target import Target
@@ -24,6 +26,7 @@ SMOOTHING = 0.1
 class Scheduler:
     """Owned by the stepper thread, but for `submit`, `stop` and the figures it publishes.
 
+    rows: sequences that may run at once; a larger pool only remembers more prefixes.
     chunk: prompt tokens read between two steps of the running sequences, so that none of them
     waits for a whole prompt. A prompt's chunks are forwards of their own. In one forward with the
     running sequences' trees they would pad every row's attention to the chunk's width, which on
@@ -36,14 +39,18 @@ class Scheduler:
         target: Target,
         drafters: Seq[Drafter],
         *,
+        rows: int,
         context: int,
         max_waiting: int,
         chunk: int,
+        prefix_cache: bool,
     ) -> None:
         self._target = target
         self._drafters = drafters
         self._context = context
-        self._capacity = target.pool.rows
+        self._capacity = rows
+        self._prefixes = PrefixCache(target.pool)
+        self._prefix_cache = prefix_cache
         self._max_waiting = max_waiting
         self._chunk = chunk
         self._work = threading.Condition()
@@ -135,9 +142,16 @@ class Scheduler:
             if not self._waiting or len(self._running) == self._capacity:
                 return None
             sequence = self._waiting.popleft()
-            sequence.admit(self._target.pool.acquire())
+            sequence.admit(self._row_for(sequence))
             self._running.append(sequence)
             return sequence
+
+    def _row_for(self, sequence: Sequence) -> Lease:
+        # a drafter that captures hidden states wants them of the whole prompt
+        if not self._prefix_cache or sequence.method.plan.drafter.captures:
+            return self._prefixes.take_empty()
+        running = [Holding(s.row, s.tokens) for s in self._running]
+        return self._prefixes.take(sequence.tokens, running)
 
     def _step(self, batch: list[Sequence]) -> None:
         """One step of sequences that decode, and what it says of the load."""
@@ -180,7 +194,10 @@ class Scheduler:
             self._running.remove(sequence)
         for drafter in self._drafters:
             drafter.release(sequence)
-        self._target.pool.release(sequence.row)
+        if self._prefix_cache and reason != "error":
+            self._prefixes.give_back(sequence.row, sequence.tokens)
+        else:
+            self._target.pool.release(sequence.row)
         sequence.lease = None
         sequence.stream.finish(reason, sequence.stats(reason), error)
 

@@ -75,6 +75,7 @@ class Sequence:
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(request.sampling.stop)
         self._submitted = time.perf_counter()
+        self._cached = 0
         self._admitted = 0.0
         self._first = 0.0
         self._last = 0.0
@@ -107,8 +108,9 @@ class Sequence:
         return self.lease
 
     def admit(self, lease: Lease) -> None:
-        """Take a KV row; the waiting time ends."""
+        """Take a KV row, which may hold the prompt's beginning; the waiting time ends."""
         self.lease = lease
+        self._cached = lease.length
         self._admitted = time.perf_counter()
 
     def emit(self, proposal: Proposal, path: Path, logprobs: Seq[TokenLogprobs] = ()) -> None:
@@ -159,6 +161,7 @@ class Sequence:
             method=self.method.name,
             temperature=self.sampling.temperature,
             prompt_tokens=self.prompt_tokens,
+            cached_prompt_tokens=self._cached,
             output_tokens=self.output_tokens,
             context_length=len(self.tokens),
             target_steps=tally.target_steps,

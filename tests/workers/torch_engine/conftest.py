@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import SMALL
+from rig import Rig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
@@ -37,3 +38,17 @@ def load_engine() -> Iterator[Loader]:
     yield loader
     for engine in engines:
         engine.close()
+
+
+@pytest.fixture
+def make_rig() -> Iterator[Callable[..., Rig]]:
+    """make_rig(bundle, methods, **settings) -> Rig."""
+    rigs: list[Rig] = []
+
+    def make(bundle: Bundle, methods: list[str], **settings: object) -> Rig:
+        rigs.append(Rig(bundle, methods, **settings))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()

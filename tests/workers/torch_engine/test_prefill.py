@@ -1,31 +1,16 @@
 """Long prompts are read in chunks between the steps of those who decode."""
 
 import random
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from decoding import assert_same, reference
-from rig import Rig
 
 from workers.bundle import Bundle
 from workers.torch_engine.layout import Layout
 
 LOSSLESS = ["naive", "draft_verify", "ngram"]
 CHUNK = 16
-
-
-@pytest.fixture
-def make_rig() -> Iterator[Callable[..., Rig]]:
-    rigs: list[Rig] = []
-
-    def make(bundle: Bundle, methods: list[str], **settings: Any) -> Rig:
-        rigs.append(Rig(bundle, methods, prefill_chunk=CHUNK, **settings))
-        return rigs[-1]
-
-    yield make
-    for rig in rigs:
-        rig.close()
 
 
 def forwards(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -48,7 +33,7 @@ def words(count: int, seed: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 3])
 def test_answers_do_not_depend_on_chunks(make_rig, byte_bundle: Bundle, length: int) -> None:
-    rig = make_rig(byte_bundle, LOSSLESS)
+    rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=CHUNK)
     prompt = words(length)
     answers = rig.finish(*(rig.submit(m, prompt, max_tokens=25) for m in LOSSLESS))
     for answer in answers:
@@ -60,7 +45,7 @@ def test_answers_do_not_depend_on_chunks(make_rig, byte_bundle: Bundle, length: 
 def test_nobody_waits_for_more_than_a_chunk(
     make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = make_rig(byte_bundle, LOSSLESS)
+    rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=CHUNK)
     running = rig.submit("naive", [1, 2], max_tokens=60)
     rig.round()
     seen = forwards(rig.engine._target.model, monkeypatch)
@@ -83,7 +68,7 @@ def test_nobody_waits_for_more_than_a_chunk(
 
 
 def test_a_round_of_short_prompts_is_bounded_too(make_rig, byte_bundle: Bundle) -> None:
-    rig = make_rig(byte_bundle, ["naive"])
+    rig = make_rig(byte_bundle, ["naive"], prefill_chunk=CHUNK)
     asked = [rig.submit("naive", words(6, seed), max_tokens=4) for seed in range(5)]
     rig.round()
     assert [s.output_tokens for s in asked] == [2, 2, 0, 0, 0]
@@ -94,7 +79,7 @@ def test_a_round_of_short_prompts_is_bounded_too(make_rig, byte_bundle: Bundle) 
 def test_the_draft_model_reads_in_chunks(
     make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = make_rig(byte_bundle, ["draft_verify"])
+    rig = make_rig(byte_bundle, ["draft_verify"], prefill_chunk=CHUNK)
     drafter: Any = rig.engine._methods["draft_verify"].plan.drafter
     seen = forwards(drafter.model, monkeypatch)
     asked = [rig.submit("draft_verify", words(5 * CHUNK, seed), max_tokens=40) for seed in (1, 2)]
@@ -109,7 +94,7 @@ def test_the_draft_model_reads_in_chunks(
 
 
 def test_a_prompt_is_dropped_between_two_chunks(make_rig, byte_bundle: Bundle) -> None:
-    rig = make_rig(byte_bundle, ["naive"])
+    rig = make_rig(byte_bundle, ["naive"], prefill_chunk=CHUNK)
     sequence = rig.submit("naive", words(4 * CHUNK), max_tokens=4)
     rig.round()
     assert sequence.row.length == CHUNK
