@@ -74,13 +74,13 @@ class CachedModel(TransformersModel):
         return logits.float(), {i: unpadded(output.hidden_states[i], layout) for i in captures}
 
 
-class _PoolLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no types
+class _PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's part of our pool, as transformers' attention sees it."""
 
     def __init__(self, cache: LayerCache, layout: Layout) -> None:
-        super().__init__()
-        self.keys, self.values, self.is_initialized = cache.keys, cache.values, True
-        self._slots, self._layout = cache.slots, layout
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.is_initialized = True
+        self._cache, self._layout = cache, layout
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """The pool is there already."""
@@ -91,8 +91,8 @@ class _PoolLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no 
         """Write keys and values [S, kv_heads, width, head_dim]; returns all of the rows'."""
         both = torch.cat((key_states, value_states), dim=1).transpose(1, 2)
         flat = unpadded(both, self._layout)
-        self._slots.index_copy_(0, self._layout.slots, flat.reshape(-1, flat.shape[-1]))
-        return self.keys, self.values
+        self._cache.slots.index_copy_(0, self._layout.slots, flat.reshape(-1, flat.shape[-1]))
+        return self._cache.keys, self._cache.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002
         """Length and offset of the keys."""
@@ -101,3 +101,7 @@ class _PoolLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no 
     def get_seq_length(self) -> int:
         """Tokens before this forward's, in the longest row."""
         return self._layout.context - self._layout.width
+
+    def get_max_length(self) -> int:
+        """No bound of its own: the pool's rows are checked when a forward is laid out."""
+        return -1

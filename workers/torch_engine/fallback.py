@@ -31,7 +31,9 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
     reading everything anew gives; the others are read anew.
     """
     try:
-        causal = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        causal: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True
+        )
     except Exception as error:  # whatever a model's own code or a missing library raises
         raise BundleError(f"transformers cannot load {folder}: {error}") from error
     causal = causal.to(device).eval()
@@ -47,33 +49,39 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
         try:
             return cached if _agree(cached, reread) else reread
         except Exception as error:  # a forward that takes no such mask may fail in any way
-            log.info("%s: our KV pool does not fit its forward: %s", folder, error)
+            log.warning("%s: our KV pool does not fit its forward: %r", folder, error)
             return reread
 
 
 def _cache_size(causal: Any, device: torch.device) -> dict[str, int] | None:
     """The sizes of a pool for it; None where a cache of all keys and values is not enough."""
-    config = causal.config.get_text_config()
-    settings = config.to_dict()
-    narrow = any(value and "window" in name for name, value in settings.items() if name != IDLE)
-    ropes = [settings.get("rope_parameters") or {}]
-    ropes += [value for value in ropes[0].values() if isinstance(value, dict)]
-    moving = any(rope.get("rope_type") in LENGTH_DEPENDENT for rope in ropes)
-    if narrow or moving:
+    if not _sees_all_alike(causal.config.get_text_config().to_dict()):
         return None
     cache = DynamicCache(config=causal.config)
     try:
         causal(torch.zeros(1, 2, dtype=torch.long, device=device), past_key_values=cache)
     except Exception:  # models without such a cache refuse it in ways of their own
         return None
-    sizes = {
-        (layer.keys.shape, layer.values.shape) if type(layer) is DynamicLayer else None
-        for layer in cache.layers
-    }
-    size = sizes.pop() if len(sizes) == 1 else None
-    if size is None or size[0] != size[1] or size[0][0] != 1 or size[0][2] != 2:
+    layers: list[Any] = cache.layers
+    if any(type(layer) is not DynamicLayer for layer in layers):
         return None
-    return {"layers": len(cache.layers), "kv_heads": size[0][1], "head_dim": size[0][3]}
+    shapes = {tuple(kept.shape) for layer in layers for kept in (layer.keys, layer.values)}
+    if len(shapes) != 1:
+        return None
+    ((batch, kv_heads, tokens, head_dim),) = shapes
+    if (batch, tokens) != (1, 2):
+        return None
+    return {"layers": len(layers), "kv_heads": kv_heads, "head_dim": head_dim}
+
+
+def _sees_all_alike(settings: dict[str, Any]) -> bool:
+    """Whether every token sees all before it, at angles that stay the same: what a small batch
+    cannot show."""
+    if any(value and "window" in name for name, value in settings.items() if name != IDLE):
+        return False
+    rope = settings.get("rope_parameters") or {}
+    ropes = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    return all(each.get("rope_type") not in LENGTH_DEPENDENT for each in ropes)
 
 
 def _agree(cached: CachedModel, reread: RereadModel) -> bool:

@@ -70,7 +70,8 @@ def _qkv(take: Take, prefix: str, kind: str, shape: LlamaShape, dims: int) -> Te
     if shape.fused:
         keys = shape.kv_heads * shape.head_dim
         whole = take(f"{prefix}qkv_proj.{kind}")
-        query, key, value = whole.split([len(whole) - 2 * keys, keys, keys])
+        sizes = [len(whole) - 2 * keys, keys, keys]
+        query, key, value = torch.split_with_sizes(whole, sizes)
     else:
         query, key, value = (take(f"{prefix}{name}_proj.{kind}") for name in "qkv")
     query = _interleave(query, shape.heads, dims)
@@ -97,5 +98,5 @@ def _interleave(weight: Tensor, heads: int, dims: int) -> Tensor:
     """
     head_dim = weight.shape[0] // heads
     by_head = weight.view(heads, head_dim, -1)
-    turning = by_head[:, :dims].unflatten(1, (2, dims // 2)).transpose(1, 2)
+    turning = by_head[:, :dims].reshape(heads, 2, dims // 2, -1).transpose(1, 2)
     return torch.cat((turning.flatten(1, 2), by_head[:, dims:]), dim=1).reshape(weight.shape)
