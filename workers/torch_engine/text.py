@@ -40,7 +40,11 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Withholds text while it may be the start of a stop string."""
+    """Withholds text while it may be the start of a stop string.
+
+    The answer ends before the stop string that is complete first, the longest one where several
+    end with the same character: so it does not depend on how the text was cut into pieces.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
@@ -52,10 +56,10 @@ class StopStrings:
         if not self._stops:
             return text
         text = self._held + text
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self.hit, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         keep = max(_overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -35,26 +35,41 @@ def test_an_emoji_comes_whole() -> None:
     assert pieces == ["a", "", "", "", "😀", "", "é"]
 
 
-@settings(max_examples=200, deadline=None)
+def cut(text: str, stops: list[str]) -> tuple[str, bool]:
+    """The whole text up to the stop string that is complete first, and whether there is one."""
+    for end in range(len(text) + 1):
+        complete = [stop for stop in stops if text[:end].endswith(stop)]
+        if complete:
+            return text[: end - max(map(len, complete))], True
+    return text, False
+
+
+@settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.text("abc", max_size=4), max_size=12),
-    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.text("abc", max_size=5), max_size=12),
+    st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
 )
 def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: list[str]) -> None:
     watcher, said = StopStrings(stops), ""
     for piece in pieces:
         said += watcher.push(piece)
-        assert not any(stop in said for stop in stops)
         if watcher.hit:
             break
-    text = "".join(pieces)
-    found = [text.find(stop) for stop in stops if stop in text]
-    if watcher.hit:
-        assert text.startswith(said)
-        assert any(text[len(said) :].startswith(stop) for stop in stops)
-    else:
-        assert not found
-        assert said + watcher.flush() == text
+    wanted, hit = cut("".join(pieces), stops)
+    assert watcher.hit == hit
+    assert said + watcher.flush() == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("aé😀 ", max_size=12), st.sampled_from(["é", "😀", "a ", " é", "zz"]))
+def test_stop_strings_of_several_bytes(text: str, stop: str) -> None:
+    """Tokens that end within a character, through the detokenizer: the text alone decides."""
+    decoder, watcher, said = Detokenizer(BYTES), StopStrings([stop]), ""
+    for token in BYTES.encode(text, add_special_tokens=False):
+        said += watcher.push(decoder.push([token]))
+        if watcher.hit:
+            break
+    assert said + watcher.flush() == cut(text, [stop])[0]
 
 
 @pytest.mark.parametrize("method", ["naive", "draft_verify", "ngram"])
