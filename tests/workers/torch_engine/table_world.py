@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from odd_parts import LeafyTree, Pairs
 from sampling_reference import Answer, chances, p_value
 from torch import Tensor
@@ -42,6 +44,21 @@ class Said:
     processor: Processor | None
     rng: random.Random
     tokens: list[int] = field(default_factory=lambda: list(PROMPT))
+
+
+class NoRepeats:
+    """A grammar by hand: no token twice in a row. Stands where a request's Constraint does."""
+
+    def __init__(self) -> None:
+        self._last = PROMPT[-1]
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        self._last = [self._last, *tokens][-1]
+
+    def masks(self, proposal: Proposal) -> NDArray[np.bool_]:
+        mask = np.ones((len(proposal) + 1, VOCAB), dtype=np.bool_)
+        mask[range(len(proposal) + 1), [self._last, *proposal.tokens]] = False
+        return mask
 
 
 class _World:
@@ -101,10 +118,10 @@ def top_two(proposals: Sequence[Proposal]) -> None:
 
 
 def answers(
-    verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int
+    verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int, repeats: bool = True
 ) -> Counter[Answer]:
     """The first tokens of so many answers, all decoded side by side."""
-    everyone = [_said(number, sampling) for number in range(count)]
+    everyone = [_said(number, sampling, repeats) for number in range(count)]
     active = everyone
     while active:
         proposals = [Proposal(said, None, LEVELS) for said in active]  # type: ignore[arg-type]
@@ -119,17 +136,25 @@ def answers(
     return Counter(tuple(said.tokens[ends]) for said in everyone)
 
 
-def fit(verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int) -> float:
-    """p-value of the answers' exact distribution."""
-    exact = chances(lambda context: TARGET[*context[-2:]], PROMPT, TOKENS, VOCAB, sampling)
-    return p_value(answers(verifier, draft, sampling, count), exact)
+def fit(
+    verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int, repeats: bool = True
+) -> float:
+    """p-value of the answers' exact distribution; repeats: whether a token may follow itself."""
+
+    def logits(context: list[int]) -> Tensor:
+        row = TARGET[*context[-2:]].clone()
+        return row if repeats else row.index_fill(0, torch.tensor(context[-1]), -torch.inf)
+
+    exact = chances(logits, PROMPT, TOKENS, VOCAB, sampling)
+    return p_value(answers(verifier, draft, sampling, count, repeats), exact)
 
 
-def _said(number: int, sampling: SamplingParams) -> Said:
+def _said(number: int, sampling: SamplingParams, repeats: bool) -> Said:
     asked = DecodeRequest(
         request_id=str(number), method="any", prompt_token_ids=tuple(PROMPT), sampling=sampling
     )
-    return Said(number, sampling, make_processor(asked), random.Random(number))
+    constraint: Any = None if repeats else NoRepeats()
+    return Said(number, sampling, make_processor(asked, constraint), random.Random(number))
 
 
 def _target(proposals: Sequence[Proposal]) -> TargetOutput:

@@ -57,6 +57,12 @@ def test_every_verifier_under_every_parameter(
     assert world.fit(made, draft, sampling, COUNT) > RIGHT
 
 
+@pytest.mark.parametrize(("verifier", "draft"), CASES)
+def test_every_verifier_under_a_grammar(verifier: str, draft: world.Drafting) -> None:
+    made = registry.build("verifier", verifier, None, {})
+    assert world.fit(made, draft, SamplingParams(temperature=1.0), COUNT, repeats=False) > RIGHT
+
+
 def test_no_lossless_verifier_is_forgotten() -> None:
     registry.build("verifier", "greedy", None, {})
     names = {name for role, name in registry._PARTS if role == "verifier"}

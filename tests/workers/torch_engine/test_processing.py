@@ -11,7 +11,7 @@ from decoding import decode, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from transformers import RepetitionPenaltyLogitsProcessor
+from sampling_reference import processed_row
 
 from schemas import SamplingParams
 from workers.bundle import Bundle
@@ -53,17 +53,6 @@ def lineage(proposal: Proposal, node: int) -> list[int]:
     return tokens[::-1]
 
 
-def expected(row: torch.Tensor, prompt: list[int], output: list[int], s: SamplingParams) -> Any:
-    row = row.clone()
-    for token, bias in s.logit_bias.items():
-        row[token] += bias
-    ids = torch.tensor([prompt + output])
-    row = RepetitionPenaltyLogitsProcessor(s.repetition_penalty)(ids, row[None])[0]
-    for token in set(output):
-        row[token] -= s.presence_penalty + s.frequency_penalty * output.count(token)
-    return row
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(TOKEN_LISTS, TOKEN_LISTS, PARAMS), min_size=1, max_size=4), st.integers())
 def test_every_node_is_processed_with_its_own_ancestors(members: Any, seed: int) -> None:
@@ -80,7 +69,7 @@ def test_every_node_is_processed_with_its_own_ancestors(members: Any, seed: int)
         for node in range(-1, len(proposal)):
             at = proposal.row + 1 + node
             said = output + lineage(proposal, node)
-            wanted = expected(before[at], prompt, said, proposal.sequence.sampling)
+            wanted = processed_row(before[at], prompt, said, proposal.sequence.sampling)
             torch.testing.assert_close(after.logits[at], wanted)
 
 

@@ -1,0 +1,274 @@
+"""Wrong rules are found out: each mutant is put in place, and the check that guards it must fail.
+
+Most mutants are the engine's own source with one thing changed; where that line is gone, the test
+says so and the mutant has to be written anew.
+"""
+
+import inspect
+import random
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import table_world as world
+import torch
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import decode, reference
+from test_exactness import prompts
+from test_grammar import TOKENIZER
+
+from schemas import Grammar, MethodSpec, SamplingParams
+from workers.bundle import Bundle
+from workers.torch_engine import constraint, layout, processing, registry
+from workers.torch_engine.kv_pool import KvPool
+from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.sampling import draw
+from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.trees import chain
+from workers.torch_engine.trees.chain import Chain
+from workers.torch_engine.verification import warped_rows
+from workers.torch_engine.verifiers import greedy, one_hot, rejection
+from workers.torch_engine.verifiers.rejection import Rejection
+
+WRONG, RIGHT = 1e-6, 1e-3
+COUNT = 3000
+PLAIN: dict[str, Any] = {}
+NARROW = {"temperature": 0.7, "top_p": 0.8}
+PENALISED = {"frequency_penalty": 2.0}
+
+
+def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> Any:
+    """The module as it would be with `old` replaced by `new`."""
+    source = inspect.getsource(module)
+    assert source.count(old) == 1, f"{module.__name__} does not say {old!r} once"
+    made = ModuleType(f"{module.__name__}_mutant")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
+    exec(compile(source.replace(old, new), made.__name__, "exec"), made.__dict__)
+    return made
+
+
+def fit(verifier: type[Any], draft: world.Drafting, wishes: dict[str, Any]) -> float:
+    sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
+    return world.fit(world.build(verifier), draft, sampling, COUNT)
+
+
+# module, verifier, drafting, parameters, the line and its wrong form
+VERIFIER_MUTANTS = {
+    "biased residual": (
+        rejection,
+        "Rejection",
+        world.sampled,
+        PLAIN,
+        " - q[[draft for _, draft in rejected]]",
+        "",
+    ),
+    "accepts on q/p": (
+        rejection,
+        "Rejection",
+        world.sampled,
+        PLAIN,
+        "draws[accepted] * q_drawn[first + accepted] >= p_drawn[first + accepted]",
+        "draws[accepted] * p_drawn[first + accepted] >= q_drawn[first + accepted]",
+    ),
+    "chosen tokens always accepted": (
+        rejection,
+        "Rejection",
+        world.chosen,
+        PLAIN,
+        "draws[accepted] * q_drawn[first + accepted] >= p_drawn[first + accepted]",
+        "p_drawn[first + accepted] <= 0.05",
+    ),
+    "bonus from the root's row": (
+        rejection,
+        "Rejection",
+        world.sampled,
+        PLAIN,
+        "p[[start + count for start, count in zip(starts, kept, strict=True)]]",
+        "p[[start for start, _ in zip(starts, kept, strict=True)]]",
+    ),
+    "siblings without renormalising": (
+        one_hot,
+        "OneHot",
+        world.top_two,
+        PLAIN,
+        "left -= at_parent[child]",
+        "left -= 0.0",
+    ),
+    "refused tokens come back": (
+        one_hot,
+        "OneHot",
+        world.top_two,
+        PLAIN,
+        "weights[[row for row, _ in refusals], [token for _, token in refusals]] = 0.0",
+        "pass",
+    ),
+    "one draw for a whole tree": (
+        greedy,
+        "Greedy",
+        world.sampled,
+        PLAIN,
+        "uniforms(len(s) + 1, s.sequence.rng)",
+        "uniforms(1, s.sequence.rng) * (len(s) + 1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VERIFIER_MUTANTS)
+def test_wrong_verifiers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    module, verifier, draft, wishes, old, new = VERIFIER_MUTANTS[name]
+    made = mutated(monkeypatch, module, old, new)
+    assert fit(getattr(made, verifier), draft, wishes) < WRONG
+
+
+def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The acceptance rule reads the drafter's raw softmax, the token came from the warped one."""
+    made = mutated(monkeypatch, chain, "q=row, logits=raw", "q=raw.softmax(-1), logits=raw")
+    monkeypatch.setattr(world, "Chain", made.Chain)
+    assert fit(Rejection, world.sampled, NARROW) < WRONG
+
+
+def test_penalties_that_forget_drafted_ancestors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processing, "_count_ancestors", lambda *_: None)
+    assert fit(Rejection, world.sampled, PENALISED) < WRONG
+
+
+def confident(proposals: Sequence[Proposal]) -> None:
+    """A chain that drops its last token once it has seen how unlikely it was."""
+    active = list(proposals)
+    for _ in range(world.LEVELS):
+        Chain(world._World()).expand(active, world.frontier_logits(active))  # type: ignore[arg-type]
+        unsure = [p for p in active if float(p.q[-1][p.tokens[-1]]) < 0.5]  # type: ignore[index]
+        for proposal in unsure:
+            for column in ("tokens", "parents", "depths", "sampled", "q", "logits"):
+                getattr(proposal, column).pop()
+        active = [p for p in active if p not in unsure]
+        if not active:
+            return
+
+
+def test_a_confidence_drop_after_the_draw() -> None:
+    assert fit(Rejection, confident, PLAIN) < WRONG
+
+
+class SampledRuleOnTopK:
+    """The rule for drawn children (accept with p / q, then p := p - q), on the drafter's best."""
+
+    needs_distribution = False
+
+    def __init__(self, _context: Any) -> None: ...
+
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
+        p, starts = warped_rows(proposals, output)
+        return [
+            self._verify(proposal, p[start : start + len(proposal) + 1])
+            for proposal, start in zip(proposals, starts, strict=True)
+        ]
+
+    def _verify(self, proposal: Proposal, rows: torch.Tensor) -> Path:
+        rng: random.Random = proposal.sequence.rng
+        node, kept = ROOT, list[int]()
+        while True:
+            p = rows[node + 1]
+            q = world.DRAFT[*world.pair(proposal, node)].softmax(-1)
+            for child in proposal.children(node):
+                token = proposal.tokens[child]
+                if rng.random() * q[token] < p[token]:
+                    kept.append(child)
+                    node = child
+                    break
+                p = (p - q).clamp(min=0.0)
+                p = p / p.sum()
+                q = q.index_fill(0, torch.tensor(token), 0.0)
+                q = q / q.sum()
+            else:
+                return Path(tuple(kept), draw(p[None], [rng.random()])[0])
+
+
+def test_the_sampled_rule_on_top_k_children() -> None:
+    assert fit(SampledRuleOnTopK, world.top_two, PLAIN) < WRONG
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("bundle") / "six"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=6, kv_heads=2)
+
+
+async def agrees(load_engine: Callable[..., Any], bundle: Bundle) -> bool:
+    """Whether trees say what Hugging Face says at temperature 0."""
+    settings: Any = {"stop": {"gamma": 3}}
+    tree = MethodSpec(
+        name="tree",
+        drafter="draft_model",
+        tree="test_pairs",
+        verifier="one_hot",
+        lossless=True,
+        source="test",
+        settings=settings,
+    )
+    engine = load_engine([tree], bundle)
+    for prompt in prompts(6, 4, seed=3):
+        answer = await decode(engine, "tree", prompt, max_tokens=30)
+        if answer.tokens != reference(bundle, prompt, 30):
+            return False
+    return True
+
+
+def by_slot(span: layout.Span) -> Any:
+    return np.arange(span.start, span.start + len(span.tokens))
+
+
+_commit = KvPool.commit
+
+
+def without_compaction(pool: KvPool, lease: Any, kept: Sequence[int]) -> None:
+    _commit(pool, lease, range(len(kept)))
+
+
+def without_rollback(pool: KvPool, lease: Any, kept: Sequence[int]) -> None:
+    _commit(pool, lease, range(max(kept, default=-1) + 1))
+
+
+CACHE_MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "positions by slot": (layout, "_positions", by_slot),
+    "no compaction to the path": (KvPool, "commit", without_compaction),
+    "no rollback of rejected nodes": (KvPool, "commit", without_rollback),
+}
+
+
+async def test_trees_agree_without_mutants(load_engine, six: Bundle) -> None:
+    assert await agrees(load_engine, six)
+
+
+@pytest.mark.parametrize("name", CACHE_MUTANTS)
+async def test_wrong_caches(
+    monkeypatch: pytest.MonkeyPatch, load_engine, six: Bundle, name: str
+) -> None:
+    monkeypatch.setattr(*CACHE_MUTANTS[name])
+    assert not await agrees(load_engine, six)
+
+
+def sibling_masks_hold(module: Any) -> bool:
+    """Whether the second branch of a tree is masked as if the first had never been visited."""
+    letters = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "abc"}
+    compiler = module.GrammarCompiler(TOKENIZER, len(TOKENIZER), {TOKENIZER.eos_token_id})
+    proposal = Proposal(None, None, 2)  # type: ignore[arg-type]
+    for letter in "ab":
+        proposal.add(letters[letter], ROOT)
+    masks = compiler.start(Grammar(kind="regex", text="(a|b)c")).masks(proposal)
+    return all(masks[row, letters["c"]] and not masks[row, letters["b"]] for row in (1, 2))
+
+
+def test_a_grammar_that_is_not_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sibling_masks_hold(constraint)
+    made = mutated(monkeypatch, constraint, "not self._matcher.rollback(1)", "False")
+    with pytest.raises((RuntimeError, AssertionError)):
+        assert sibling_masks_hold(made)
+
+
+def test_the_checks_pass_without_mutants() -> None:
+    assert fit(Rejection, world.sampled, PENALISED) > RIGHT
