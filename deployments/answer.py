@@ -1,12 +1,13 @@
 """From a validated prompt to a stream of chunks: route, call, fail over, observe."""
 
 import asyncio
+import hashlib
 import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,7 +46,8 @@ class MethodLostError(RuntimeError):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A request ready to be routed. `whole` asks for the answer in one piece."""
+    """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
+    answers."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -53,19 +55,30 @@ class Prompt:
     messages: tuple[Mapping[str, str], ...] = ()
     pinned: str | None = None
     whole: bool = False
+    choices: int = 1
 
 
 @dataclass
 class Answer:
-    """An answer whose first chunk is there; `method` is the one that really answers."""
+    """An answer whose first chunk is there; `method` is the one that really answers.
+
+    `chunks` is to be read, `source` is where they come from.
+    """
 
     request_id: str
     method: str
     reason: str
     decision: Decision
     routing_seconds: float
+    source: Chunks
     chunks: Chunks
     stats: DecodeStats | None = field(default=None)
+
+    async def close(self) -> None:
+        """End the answer and the work on it, whether or not anything was read."""
+        await self.chunks.aclose()
+        # a generator that was never started does not close what it reads from
+        await self.source.aclose()
 
 
 class Answerer:
@@ -116,16 +129,35 @@ class Answerer:
         live = {m for load in self._link.loads if load.healthy for m in load.methods}
         return frozenset(live & self._streams.keys())
 
-    async def answer(self, prompt: Prompt) -> Answer:
-        """The answer of the best method that gives a first chunk.
+    async def answers(self, prompt: Prompt) -> list[Answer]:
+        """The answers (`prompt.choices` of them) of the best method that gives a first chunk, all
+        under one decision and each with a seed of its own.
 
         Raises ApiError: 400 where the engine refuses the prompt, 429 where every waiting line
-        is full, 503 where no replica answers.
+        is full, 503 where no replica answers; the other answers end then.
         """
         started = time.perf_counter()
         decision = await self.route(prompt)
-        routing_seconds = time.perf_counter() - started
-        self._metrics.decision.observe(routing_seconds)
+        routed = time.perf_counter()
+        self._metrics.decision.observe(routed - started)
+        choices = [_choice(prompt, index) for index in range(prompt.choices)]
+        tasks = [
+            asyncio.ensure_future(self._answer(choice, decision, started, routed - started))
+            for choice in choices
+        ]
+        try:
+            return await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Answer):
+                    await result.close()
+            raise
+
+    async def _answer(
+        self, prompt: Prompt, decision: Decision, started: float, routing_seconds: float
+    ) -> Answer:
         request_id = uuid.uuid4().hex
         busy = False
         others = [method for method in decision.ranked if method != decision.method]
@@ -151,7 +183,7 @@ class Answerer:
                 time.perf_counter() - started, tags={"method": method}
             )
             reason = "failover" if attempt else decision.reason
-            answer = Answer(request_id, method, reason, decision, routing_seconds, stream)
+            answer = Answer(request_id, method, reason, decision, routing_seconds, stream, stream)
             answer.chunks = self._observed(answer, prompt, first, stream)
             return answer
         raise line_full() if busy else unavailable("no replica could answer")
@@ -249,3 +281,13 @@ class Answerer:
             logger.error("the encoder failed, using the default method: %s", error)
             return -1
         return int(assign(self._link.table.centroids, vector)[0])
+
+
+def _choice(prompt: Prompt, index: int) -> Prompt:
+    """The prompt of one of several answers: the first keeps the seed, the others derive theirs."""
+    seed = prompt.sampling.seed
+    if index == 0 or seed is None:
+        return prompt
+    digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=7).digest()
+    sampling = prompt.sampling.model_copy(update={"seed": int.from_bytes(digest)})
+    return replace(prompt, sampling=sampling)

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from deployments.answer import Answerer, Prompt
 from deployments.api_error import ApiError, unavailable
+from deployments.input import parse
 from deployments.introspection import explanation, table_summary
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
@@ -22,7 +23,6 @@ from deployments.openai_api import (
     CompletionRequest,
     ExplainRequest,
     GenerationRequest,
-    parse,
 )
 from deployments.prompts import PromptReader
 from deployments.replies import EventStream, Kind, Reply
@@ -124,7 +124,8 @@ class HttpApi:
         return FileResponse(PAGE, media_type="text/html")
 
     async def _reply(self, kind: Kind, asked: GenerationRequest, prompt: Prompt) -> Response:
-        reply = Reply(kind, asked.model, await self._answerer.answer(prompt))
+        answers = await self._answerer.answers(prompt)
+        reply = Reply(kind, asked.model, answers, self._reader.token_text)
         if asked.stream:
             events = reply.events(asked.stream_options.include_usage)
             return EventStream(events, reply.headers())

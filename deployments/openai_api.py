@@ -5,17 +5,21 @@ Every field of OpenAI's requests is one of: obeyed (a model field below), withou
 that names it. Defaults are OpenAI's: temperature 1, top_p 1.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from deployments.api_error import ApiError
+from deployments.input import Input
+from deployments.structured import GrammarField, ResponseFormat, grammar
 from schemas import SamplingParams
 
 CHAT_MAX_TOKENS = 256
 COMPLETION_MAX_TOKENS = 16
+MAX_CHOICES = 16
 
 _WITHOUT_EFFECT = frozenset(
     {
@@ -32,49 +36,33 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "modalities": (["text"],),
-    "n": (1,),
     "prediction": (),
-    "presence_penalty": (0,),
     "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
     "store": (False,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (),
     "verbosity": (),
     "web_search_options": (),
 }
 
 
-class _Input(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_unset(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: v for k, v in value.items() if v is not None}
-        return value
-
-
+_TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+_Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
 _StopText = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class TextPart(_Input):
+class TextPart(Input):
     """One part of a message; only text is understood."""
 
     type: Literal["text"]
     text: str
 
 
-class ChatMessage(_Input):
+class ChatMessage(Input):
     """One message; `developer` is another name for `system`, empty lists ask for nothing."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -90,18 +78,19 @@ class ChatMessage(_Input):
         return {"role": role, "content": "".join(part.text for part in self.content)}
 
 
-class StreamOptions(_Input):
+class StreamOptions(Input):
     """`include_usage` adds a last chunk with the usage and no choices."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class GenerationRequest(_Input):
+class GenerationRequest(Input, ABC):
     """What both endpoints share.
 
-    `top_k` and `ignore_eos` are additions to OpenAI's parameters (as in vLLM): `top_k` 0 keeps
-    the whole vocabulary; `ignore_eos` decodes to max_tokens and is meant for benchmarks.
+    `top_k`, `min_p`, `repetition_penalty`, `grammar` and `ignore_eos` are additions to OpenAI's
+    parameters: `top_k` 0 keeps the whole vocabulary; `ignore_eos` decodes to max_tokens and is
+    meant for benchmarks.
     """
 
     default_max_tokens: ClassVar[int]
@@ -111,11 +100,19 @@ class GenerationRequest(_Input):
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0)
+    min_p: float = Field(default=0.0, ge=0.0, le=1.0)
+    logit_bias: dict[_TokenId, _Bias] = Field(default={}, max_length=1024)
+    presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
-    stop: _StopText | Annotated[list[_StopText], Field(max_length=16)] = []
+    stop: _StopText | Annotated[list[_StopText], Field(max_length=16)] = Field(default=[])
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
+    response_format: ResponseFormat = ResponseFormat(type="text")
+    grammar: GrammarField | None = None
     ignore_eos: bool = False
 
     @model_validator(mode="before")
@@ -138,6 +135,11 @@ class GenerationRequest(_Input):
     def wanted_tokens(self) -> int | None:
         return self.max_tokens
 
+    @property
+    @abstractmethod
+    def wanted_logprobs(self) -> int | None:
+        """How many best tokens to report with each token; None for no log probabilities."""
+
     def sampling(self, prompt_tokens: int, context: int) -> SamplingParams:
         """How to decode after `prompt_tokens` in a window of `context` tokens.
 
@@ -152,9 +154,16 @@ class GenerationRequest(_Input):
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
+            min_p=self.min_p,
+            logit_bias={int(token): bias for token, bias in self.logit_bias.items()},
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logprobs=self.wanted_logprobs,
             seed=self.seed,
             max_tokens=wanted or min(self.default_max_tokens, left),
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            grammar=grammar(self.response_format, self.grammar, ignore_eos=self.ignore_eos),
             ignore_eos=self.ignore_eos,
         )
 
@@ -178,6 +187,19 @@ class ChatRequest(GenerationRequest):
 
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError(
+                400,
+                "top_logprobs is only read with logprobs: send logprobs true with it",
+                param="top_logprobs",
+                code="invalid_value",
+            )
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -194,6 +216,11 @@ class CompletionRequest(GenerationRequest):
     prompt_field: ClassVar[str] = "prompt"
 
     prompt: str | list[int] | list[str]
+    logprobs: int | None = Field(default=None, ge=0, le=5)
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        return self.logprobs
 
     def single_prompt(self) -> str | list[int]:
         """The one prompt: text or token ids. Raises ApiError for none or several."""
@@ -213,12 +240,12 @@ class CompletionRequest(GenerationRequest):
         return str(self.prompt[0])
 
 
-class ExplainRequest(_Input):
+class ExplainRequest(Input):
     """POST /v1/routing/explain: a prompt (or messages) as it would be asked."""
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] = []
+    messages: list[ChatMessage] = Field(default=[])
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     max_tokens: int | None = Field(default=None, ge=1)
 
@@ -229,23 +256,6 @@ class ExplainRequest(_Input):
         if self.prompt is not None:
             return [ChatMessage(role="user", content=self.prompt)]
         return self.messages
-
-
-Request = TypeVar("Request", bound=_Input)
-
-
-def parse(kind: type[Request], body: bytes) -> Request:
-    """The validated request. Raises ApiError 400 naming the parameter."""
-    try:
-        value = pydantic_core.from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
-    if not isinstance(value, dict):
-        raise ApiError(400, "the body must be a JSON object", code="invalid_json")
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise _named(error) from error
 
 
 def _among(given: Any, allowed: tuple[Any, ...]) -> bool:
@@ -259,29 +269,3 @@ def _allowed(allowed: tuple[Any, ...]) -> str:
     return "; leave it out or send " + " or ".join(
         pydantic_core.to_json(value).decode() for value in allowed
     )
-
-
-def _named(error: ValidationError) -> ApiError:
-    # A union reports every branch; the branch that got furthest says most.
-    first = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
-    loc = [part for part in first["loc"] if not _is_branch(part)]
-    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
-    if first["type"] == "extra_forbidden":
-        return ApiError(
-            400,
-            f"unrecognised request argument: {param}",
-            param=param,
-            code="unknown_parameter",
-        )
-    if first["type"] == "missing":
-        return ApiError(
-            400,
-            f"missing required parameter: {param}",
-            param=param,
-            code="missing_required_parameter",
-        )
-    return ApiError(400, f"{param}: {first['msg']}", param=param, code="invalid_value")
-
-
-def _is_branch(part: int | str) -> bool:
-    return isinstance(part, str) and (part == "str" or part.startswith("list["))

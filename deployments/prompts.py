@@ -14,9 +14,11 @@ from deployments.openai_api import (
     ExplainRequest,
     GenerationRequest,
 )
-from schemas import EngineConfig
+from deployments.structured import check_grammar
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat, encode_text
+from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
 EMBEDDED_CHARACTERS = 8192
@@ -32,6 +34,7 @@ class PromptReader:
         self.methods = tuple(methods)
         self.context = context_length(bundle, engine)
         self._tokenizer = bundle.tokenizer()
+        self.token_text = TokenText(self._tokenizer)
         self._vocabulary = len(self._tokenizer)
         self._longest = max(len(token.encode()) for token in self._tokenizer.get_vocab())
         # One thread: a fast tokenizer raises "Already borrowed" when two change its settings.
@@ -50,7 +53,8 @@ class PromptReader:
         return Prompt(
             token_ids=tuple(ids),
             text=_last_user_turn(messages),
-            sampling=request.sampling(len(ids), self.context),
+            sampling=await self._sampling(request, len(ids)),
+            choices=request.n,
             messages=tuple(messages),
             pinned=pinned,
             whole=not request.stream,
@@ -78,7 +82,8 @@ class PromptReader:
         return Prompt(
             token_ids=tuple(ids),
             text=text[:EMBEDDED_CHARACTERS],
-            sampling=request.sampling(len(ids), self.context),
+            sampling=await self._sampling(request, len(ids)),
+            choices=request.n,
             pinned=pinned,
             whole=not request.stream,
         )
@@ -106,6 +111,21 @@ class PromptReader:
                 code="model_not_found",
             )
         return model.removeprefix(self.bundle_name).removeprefix(":") or None
+
+    async def _sampling(self, request: GenerationRequest, prompt_tokens: int) -> SamplingParams:
+        unknown = [token for token in request.logit_bias if int(token) >= self._vocabulary]
+        if unknown:
+            raise ApiError(
+                400,
+                f"logit_bias: {unknown[0]} is no token id: they are from 0 to "
+                f"{self._vocabulary - 1}",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        sampling = request.sampling(prompt_tokens, self.context)
+        if sampling.grammar is not None:
+            await self._in_thread(lambda: check_grammar(sampling.grammar, request.grammar))
+        return sampling
 
     async def _chat_ids(
         self, messages: Sequence[Mapping[str, str]], request: ChatRequest

@@ -1,8 +1,11 @@
 """An Answer as OpenAI's response bodies: whole, or as server-sent events."""
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi.responses import StreamingResponse
@@ -10,7 +13,9 @@ from starlette.types import Send
 
 from deployments.answer import Answer
 from deployments.api_error import ApiError
-from schemas import DecodeStats
+from deployments.logprobs import ChatLogprobs, CompletionLogprobs, joined
+from schemas import DecodeChunk, DecodeStats
+from workers.token_text import TokenText
 
 Kind = Literal["chat", "completion"]
 
@@ -36,41 +41,50 @@ class EventStream(StreamingResponse):
 
 
 class Reply:
-    """One answer's bodies under one id."""
+    """The bodies of one request's answers (its choices) under one id."""
 
-    def __init__(self, kind: Kind, model: str, answer: Answer) -> None:
+    def __init__(
+        self, kind: Kind, model: str, answers: Sequence[Answer], tokens: TokenText
+    ) -> None:
         self._kind = kind
-        self._answer = answer
+        self._answers = answers
+        writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
+        self._logprobs = [writer(tokens) for _ in answers]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head = {
-            "id": f"{prefix}-{answer.request_id}",
+            "id": f"{prefix}-{answers[0].request_id}",
             "created": int(time.time()),
             "model": model,
         }
 
     def headers(self) -> dict[str, str]:
-        """Who answers and why; known only once the first chunk is there."""
+        """Who answers (the first choice) and why; known only once the first chunk is there."""
+        first = self._answers[0]
         return {
-            "x-specadapt-method": self._answer.method,
-            "x-specadapt-cluster": str(self._answer.decision.cluster),
-            "x-specadapt-reason": self._answer.reason,
+            "x-specadapt-method": first.method,
+            "x-specadapt-cluster": str(first.decision.cluster),
+            "x-specadapt-reason": first.reason,
         }
 
     async def whole(self) -> dict[str, Any]:
-        """The response body without streaming. Raises ApiError where the answer breaks off."""
-        text, finish = "", None
-        async for chunk in self._answer.chunks:
-            text += chunk.text
-            finish = chunk.finish_reason
-        content: dict[str, Any]
-        if self._kind == "chat":
-            content = {"message": {"role": "assistant", "content": text, "refusal": None}}
-        else:
-            content = {"text": text}
+        """The response body without streaming. Raises ApiError where an answer breaks off."""
+        choices = [_Choice() for _ in self._answers]
+        async with aclosing(interleaved(self._answers)) as chunks:
+            async for index, chunk in chunks:
+                choices[index].add(chunk, self._logprobs[index].of(chunk))
+        chat = self._kind == "chat"
         return {
             **self._head,
-            "object": "chat.completion" if self._kind == "chat" else "text_completion",
-            "choices": [{"index": 0, **content, "logprobs": None, "finish_reason": finish}],
+            "object": "chat.completion" if chat else "text_completion",
+            "choices": [
+                {
+                    "index": index,
+                    **(_message(choice.text) if chat else {"text": choice.text}),
+                    "logprobs": choice.logprobs,
+                    "finish_reason": choice.finish,
+                }
+                for index, choice in enumerate(choices)
+            ],
             "usage": self.usage(),
         }
 
@@ -78,31 +92,45 @@ class Reply:
         """Server-sent events. An answer that breaks off ends with an error event, not [DONE]."""
         try:
             if self._kind == "chat":
-                yield self._event(delta={"role": "assistant", "content": ""})
-            async for chunk in self._answer.chunks:
-                if chunk.text:
-                    yield self._event(**self._piece(chunk.text))
-                if chunk.finish_reason is not None:
-                    end: dict[str, Any] = {"delta": {}} if self._kind == "chat" else {"text": ""}
-                    yield self._event(finish=chunk.finish_reason, **end)
+                for index in range(len(self._answers)):
+                    yield self._event(index, delta={"role": "assistant", "content": ""})
+            async with aclosing(interleaved(self._answers)) as chunks:
+                async for index, chunk in chunks:
+                    logprobs = self._logprobs[index].of(chunk)
+                    if chunk.text or logprobs:
+                        yield self._event(index, logprobs=logprobs, **self._piece(chunk.text))
+                    if chunk.finish_reason is not None:
+                        yield self._event(index, finish=chunk.finish_reason, **self._end())
             if include_usage:
                 yield _data({**self._chunk_head(), "choices": [], "usage": self.usage()})
             yield _DONE
         except ApiError as error:
             yield _data(error.body())
         finally:
-            await self._answer.chunks.aclose()
+            for answer in self._answers:
+                await answer.close()
 
     def usage(self) -> dict[str, Any] | None:
         """OpenAI's usage with the speculative statistics; None before the last chunk."""
-        stats = self._answer.stats
-        return None if stats is None else usage(stats, self._answer)
+        stats = [answer.stats for answer in self._answers]
+        known = [one for one in stats if one is not None]
+        return usage(known, self._answers[0]) if len(known) == len(stats) else None
 
     def _piece(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
 
-    def _event(self, *, finish: str | None = None, **content: Any) -> str:
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish}
+    def _end(self) -> dict[str, Any]:
+        return {"delta": {}} if self._kind == "chat" else {"text": ""}
+
+    def _event(
+        self,
+        index: int,
+        *,
+        finish: str | None = None,
+        logprobs: dict[str, Any] | None = None,
+        **content: Any,
+    ) -> str:
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
         return _data({**self._chunk_head(), "choices": [choice]})
 
     def _chunk_head(self) -> dict[str, Any]:
@@ -110,20 +138,72 @@ class Reply:
         return {**self._head, "object": name}
 
 
-def usage(stats: DecodeStats, answer: Answer) -> dict[str, Any]:
-    """Token counts and what speculation did. Seconds are the engine's, on its own clock;
-    `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding and choosing."""
-    steps = max(1, stats.target_steps)
+@dataclass
+class _Choice:
+    """An answer as far as it has come."""
+
+    text: str = ""
+    finish: str | None = None
+    logprobs: dict[str, Any] | None = None
+
+    def add(self, chunk: DecodeChunk, logprobs: dict[str, Any] | None) -> None:
+        self.text += chunk.text
+        self.finish = chunk.finish_reason
+        self.logprobs = joined(self.logprobs, logprobs)
+
+
+async def interleaved(
+    answers: Sequence[Answer],
+) -> AsyncGenerator[tuple[int, DecodeChunk], None]:
+    """The chunks of all answers as they come, each with its answer's index; closes the answers."""
+    pending: dict[asyncio.Future[DecodeChunk | None], int] = {}
+
+    def ask(index: int) -> None:
+        pending[asyncio.ensure_future(anext(answers[index].chunks, None))] = index
+
+    try:
+        for index in range(len(answers)):
+            ask(index)
+        while pending:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for future in sorted(done, key=pending.__getitem__):
+                chunk = future.result()
+                index = pending.pop(future)
+                if chunk is not None:
+                    yield index, chunk
+                    ask(index)
+    finally:
+        for future in pending:
+            future.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        for answer in answers:
+            await answer.close()
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+
+def usage(choices: Sequence[DecodeStats], answer: Answer) -> dict[str, Any]:
+    """Token counts and what speculation did, summed over the choices; the prompt counts once.
+
+    Seconds are the engine's, on its own clock, of the choice that took longest, since they are
+    decoded side by side; `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding
+    and choosing. answer: the first choice, for the method and the decision.
+    """
+    steps = sum(one.target_steps for one in choices)
+    tokens = sum(one.output_tokens for one in choices)
+    stats = max(choices, key=lambda one: one.total_seconds)
     seconds = stats.total_seconds
     speculative = {
-        "method": stats.method,
+        "method": answer.method,
         "cluster": answer.decision.cluster,
         "reason": answer.reason,
-        "target_steps": stats.target_steps,
-        "drafted_tokens": stats.drafted_tokens,
-        "accepted_tokens": stats.accepted_tokens,
-        "mean_acceptance_length": stats.output_tokens / steps,
-        "tokens_per_s": stats.output_tokens / seconds if seconds > 0 else 0.0,
+        "target_steps": steps,
+        "drafted_tokens": sum(one.drafted_tokens for one in choices),
+        "accepted_tokens": sum(one.accepted_tokens for one in choices),
+        "mean_acceptance_length": tokens / max(1, steps),
+        "tokens_per_s": tokens / seconds if seconds > 0 else 0.0,
         "queue_seconds": stats.queue_seconds,
         "decode_seconds": stats.decode_seconds,
         "draft_seconds": stats.draft_seconds,
@@ -132,14 +212,15 @@ def usage(stats: DecodeStats, answer: Answer) -> dict[str, Any]:
         "other_seconds": stats.other_seconds,
         "total_seconds": seconds,
         "mean_batch": stats.mean_batch,
-        "looping": stats.looping,
+        "looping": any(one.looping for one in choices),
         "routing_ms": answer.routing_seconds * 1e3,
         "engine_first_token_ms": stats.first_token_seconds * 1e3,
     }
     return {
         "prompt_tokens": stats.prompt_tokens,
-        "completion_tokens": stats.output_tokens,
-        "total_tokens": stats.prompt_tokens + stats.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": stats.cached_prompt_tokens},
+        "completion_tokens": tokens,
+        "total_tokens": stats.prompt_tokens + tokens,
         "speculative": speculative,
     }
 

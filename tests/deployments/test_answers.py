@@ -22,6 +22,11 @@ def prompt(**fields):
     return Prompt(**given | fields)
 
 
+async def answered(ingress, asked):
+    [answer] = await ingress.answerer.answers(asked)
+    return answer
+
+
 async def spoken(answer):
     return [chunk async for chunk in answer.chunks]
 
@@ -46,7 +51,7 @@ def broken(error=None, after=0):
 
 
 async def test_the_favourite_answers_and_is_observed(ingress):
-    answer = await ingress.answerer.answer(prompt())
+    answer = await answered(ingress, prompt())
     chunks = await spoken(answer)
     assert (answer.method, answer.reason) == ("draft_verify", "favourite")
     assert chunks[-1].finish_reason == "length"
@@ -60,7 +65,7 @@ async def test_the_favourite_answers_and_is_observed(ingress):
 @pytest.mark.parametrize("error", [RuntimeError("gone"), EngineBusyError("full"), None])
 async def test_the_next_method_answers_where_the_first_cannot(ingress, error):
     ingress.streams["draft_verify"] = broken(error)
-    answer = await ingress.answerer.answer(prompt())
+    answer = await answered(ingress, prompt())
     assert (answer.method, answer.reason) == ("ngram", "failover")
     assert (await spoken(answer))[-1].finish_reason == "length"
 
@@ -68,7 +73,7 @@ async def test_the_next_method_answers_where_the_first_cannot(ingress, error):
 async def test_full_lines_everywhere_are_429_with_a_time_to_retry(ingress):
     ingress.streams |= dict.fromkeys(ORDER, broken(EngineBusyError("full")))
     with pytest.raises(ApiError) as caught:
-        await ingress.answerer.answer(prompt())
+        await answered(ingress, prompt())
     assert caught.value.status == 429
     assert caught.value.headers() == {"retry-after": "1"}
 
@@ -76,13 +81,13 @@ async def test_full_lines_everywhere_are_429_with_a_time_to_retry(ingress):
 async def test_no_replica_at_all_is_503(ingress):
     ingress.streams |= dict.fromkeys(ORDER, broken(RuntimeError("gone")))
     with pytest.raises(ApiError) as caught:
-        await ingress.answerer.answer(prompt())
+        await answered(ingress, prompt())
     assert (caught.value.status, caught.value.retry_after) == (503, 1)
 
 
 async def test_after_the_first_chunk_a_failure_is_an_error_not_another_method(ingress):
     ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=2)
-    answer = await ingress.answerer.answer(prompt())
+    answer = await answered(ingress, prompt())
     with pytest.raises(ApiError) as caught:
         await spoken(answer)
     assert caught.value.code == "answer_broken_off"
@@ -92,11 +97,14 @@ async def test_after_the_first_chunk_a_failure_is_an_error_not_another_method(in
 async def test_a_stream_that_just_ends_is_a_failure(ingress):
     ingress.streams["draft_verify"] = broken(after=2)
     with pytest.raises(ApiError):
-        await spoken(await ingress.answerer.answer(prompt()))
+        await spoken(await answered(ingress, prompt()))
 
 
 async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ingress, monkeypatch):
+    reached = asyncio.Event()
+
     async def silent(request, _):
+        reached.set()
         await asyncio.Event().wait()
         yield DecodeChunk(request_id=request.request_id, text="never")
 
@@ -106,25 +114,25 @@ async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ing
         load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
     )
     ingress.streams["draft_verify"] = silent
-    asked = asyncio.create_task(ingress.answerer.answer(prompt()))
-    await asyncio.sleep(0.1)
+    asked = asyncio.create_task(answered(ingress, prompt()))
+    await asyncio.wait_for(reached.wait(), 30.0)
     assert not asked.done()
     ingress.link.loads = ingress.link.loads[1:]
     assert (await asked).reason == "failover"
 
 
 async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
-    answer = await ingress.answerer.answer(prompt(pinned="naive"))
+    answer = await answered(ingress, prompt(pinned="naive"))
     assert (answer.method, answer.reason) == ("naive", "pinned")
     await spoken(answer)
     ingress.streams["naive"] = broken(RuntimeError("gone"))
     with pytest.raises(ApiError):
-        await ingress.answerer.answer(prompt(pinned="naive"))
+        await answered(ingress, prompt(pinned="naive"))
 
 
 async def test_closing_an_answer_cancels_the_work(ingress):
     long = prompt(sampling=SamplingParams(max_tokens=400, ignore_eos=True))
-    answer = await ingress.answerer.answer(long)
+    answer = await answered(ingress, long)
     await anext(answer.chunks)
     assert ingress.engine.load().running == 1
     await answer.chunks.aclose()
@@ -134,7 +142,7 @@ async def test_closing_an_answer_cancels_the_work(ingress):
 
 async def test_cancelling_before_the_first_chunk_cancels_the_work(ingress):
     long = prompt(whole=True, sampling=SamplingParams(max_tokens=400, ignore_eos=True))
-    asked = asyncio.create_task(ingress.answerer.answer(long))
+    asked = asyncio.create_task(answered(ingress, long))
     await until(lambda: ingress.engine.load().running == 1)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -144,7 +152,7 @@ async def test_cancelling_before_the_first_chunk_cancels_the_work(ingress):
 
 async def test_without_an_encoder_the_default_method_answers_and_says_so(ingress):
     ingress.answerer._embed = None
-    answer = await ingress.answerer.answer(prompt())
+    answer = await answered(ingress, prompt())
     assert (answer.method, answer.reason) == ("naive", "degraded")
     assert answer.decision.cluster == -1
     await spoken(answer)
@@ -165,7 +173,7 @@ async def test_a_conversation_stays_with_its_method(ingress):
         update={"conversation_margin": 100.0}
     )
     first = ({"role": "user", "content": "hi"},)
-    answer = await ingress.answerer.answer(prompt(messages=first, pinned="naive"))
+    answer = await answered(ingress, prompt(messages=first, pinned="naive"))
     text = "".join(chunk.text for chunk in await spoken(answer))
     then = (*first, {"role": "assistant", "content": text}, {"role": "user", "content": "more"})
     decision = await ingress.answerer.route(prompt(messages=then))
@@ -173,7 +181,7 @@ async def test_a_conversation_stays_with_its_method(ingress):
 
 
 async def test_many_at_once_all_finish(ingress):
-    answers = await asyncio.gather(*(ingress.answerer.answer(prompt()) for _ in range(20)))
+    answers = await asyncio.gather(*(answered(ingress, prompt()) for _ in range(20)))
     ends = await asyncio.gather(*(spoken(answer) for answer in answers))
     assert [chunks[-1].finish_reason for chunks in ends] == ["length"] * 20
     assert ingress.link.waiting == 20

@@ -203,7 +203,7 @@ async def test_an_unforeseen_failure_is_an_error_object_too(ingress, monkeypatch
     async def fails(_):
         raise KeyError("a programming error")
 
-    monkeypatch.setattr(ingress.answerer, "answer", fails)
+    monkeypatch.setattr(ingress.answerer, "answers", fails)
     response = await ingress.http.post("/v1/chat/completions", json=HELLO)
     assert response.status_code == 500
     assert response.json()["error"]["code"] == "internal"

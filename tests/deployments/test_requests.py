@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.api_error import ApiError
-from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest, parse
+from deployments.input import parse
+from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -45,18 +46,80 @@ def test_more_tokens_than_the_context_has_left_is_an_error(fields):
 
 def test_everything_asked_for_reaches_the_sampling():
     request = chat(
-        temperature=0, top_p=0.5, top_k=7, seed=3, stop="\n", max_tokens=9, ignore_eos=True
+        temperature=0,
+        top_p=0.5,
+        top_k=7,
+        min_p=0.1,
+        logit_bias={"12": -3},
+        presence_penalty=0.5,
+        frequency_penalty=-1,
+        repetition_penalty=1.2,
+        logprobs=True,
+        top_logprobs=4,
+        seed=3,
+        stop="\n",
+        max_tokens=9,
+        ignore_eos=True,
     )
     sampling = request.sampling(1, 100)
     assert sampling.model_dump() == {
         "temperature": 0.0,
         "top_p": 0.5,
         "top_k": 7,
+        "min_p": 0.1,
+        "logit_bias": {12: -3.0},
+        "presence_penalty": 0.5,
+        "frequency_penalty": -1.0,
+        "repetition_penalty": 1.2,
+        "logprobs": 4,
         "seed": 3,
         "max_tokens": 9,
         "stop": ("\n",),
+        "grammar": None,
         "ignore_eos": True,
     }
+
+
+def test_one_grammar_whatever_asks_for_it():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    asked = chat(response_format=form).sampling(1, 100).grammar
+    assert (asked.kind, json.loads(asked.text)) == ("json_schema", schema)
+    asked = chat(response_format={"type": "json_object"}).sampling(1, 100).grammar
+    assert (asked.kind, asked.text) == ("json_object", "")
+    asked = chat(grammar={"kind": "regex", "text": "a+"}).sampling(1, 100).grammar
+    assert (asked.kind, asked.text) == ("regex", "a+")
+    assert chat(response_format={"type": "text"}).sampling(1, 100).grammar is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_object"}, "grammar": {"kind": "json_object"}},
+            "grammar",
+        ),
+        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
+        ({"grammar": {"kind": "regex"}}, "grammar.text"),
+        ({"grammar": {"kind": "json_object", "text": "{}"}}, "grammar.text"),
+    ],
+)
+def test_contradicting_forms_are_refused(fields, param):
+    with pytest.raises(ApiError) as caught:
+        chat(**fields).sampling(1, 100)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_how_many_log_probabilities():
+    assert chat().sampling(1, 100).logprobs is None
+    assert chat(logprobs=True).sampling(1, 100).logprobs == 0
+    with pytest.raises(ApiError) as caught:
+        chat(top_logprobs=2).sampling(1, 100)
+    assert caught.value.param == "top_logprobs"
+    completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a", "logprobs": 5}')
+    assert completion.sampling(1, 100).logprobs == 5
+    assert refusal(CompletionRequest, b'{"model": "m", "prompt": "a", "logprobs": 6}')
 
 
 def test_what_clients_send_back_is_accepted():
@@ -101,12 +164,24 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"n": 2}, "n", "unsupported_parameter"),
+        ({"n": 0}, "n", "invalid_value"),
+        ({"n": 17}, "n", "invalid_value"),
+        ({"min_p": 2}, "min_p", "invalid_value"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value"),
+        ({"presence_penalty": 2.5}, "presence_penalty", "invalid_value"),
+        ({"frequency_penalty": "1"}, "frequency_penalty", "invalid_value"),
+        ({"logit_bias": {"a": 1}}, "logit_bias.a", "invalid_value"),
+        ({"logit_bias": {"7": 101}}, "logit_bias.7", "invalid_value"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
         ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
-        ({"logprobs": True}, "logprobs", "unsupported_parameter"),
-        ({"logprobs": 0}, "logprobs", "unsupported_parameter"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
-        ({"presence_penalty": 1}, "presence_penalty", "unsupported_parameter"),
+        ({"logprobs": 0}, "logprobs", "invalid_value"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            "response_format.json_schema.name",
+            "missing_required_parameter",
+        ),
+        ({"grammar": {"kind": "regex", "text": 7}}, "grammar.text", "invalid_value"),
         ({"temprature": 1}, "temprature", "unknown_parameter"),
         ({"temperature": 2.1}, "temperature", "invalid_value"),
         ({"temperature": "0.5"}, "temperature", "invalid_value"),

@@ -1,0 +1,78 @@
+"""Log probabilities in OpenAI's two shapes."""
+
+from typing import Any
+
+from schemas import DecodeChunk, TokenLogprobs
+from workers.token_text import TokenText
+
+Entry = tuple[int, TokenLogprobs]
+
+
+class ChatLogprobs:
+    """`choices[].logprobs` of /v1/chat/completions."""
+
+    def __init__(self, tokens: TokenText) -> None:
+        self._tokens = tokens
+
+    def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
+        """The object for one chunk; None where it has no token that shows."""
+        entries = _shown(chunk, self._tokens)
+        if not entries:
+            return None
+        return {"content": [self._entry(token, said) for token, said in entries], "refusal": None}
+
+    def _entry(self, token: int, said: TokenLogprobs) -> dict[str, Any]:
+        top = [self._token(other, logprob) for other, logprob in said.top]
+        return {**self._token(token, said.chosen), "top_logprobs": top}
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        raw = list(self._tokens.raw(token))
+        return {"token": self._tokens.text(token), "logprob": logprob, "bytes": raw}
+
+
+class CompletionLogprobs:
+    """`choices[].logprobs` of /v1/completions; offsets count characters of this answer."""
+
+    def __init__(self, tokens: TokenText) -> None:
+        self._tokens = tokens
+        self._offset = 0
+
+    def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
+        """The object for one chunk, continuing the ones before it; None where no token shows."""
+        entries = _shown(chunk, self._tokens)
+        if not entries:
+            return None
+        texts = [self._tokens.text(token) for token, _ in entries]
+        offsets = []
+        for text in texts:
+            offsets.append(self._offset)
+            self._offset += len(text)
+        return {
+            "tokens": texts,
+            "token_logprobs": [said.chosen for _, said in entries],
+            "top_logprobs": [self._top(token, said) for token, said in entries],
+            "text_offset": offsets,
+        }
+
+    def _top(self, token: int, said: TokenLogprobs) -> dict[str, float]:
+        """By text, the token itself included; of tokens with one text the most probable counts."""
+        top: dict[str, float] = {}
+        for other, logprob in [*said.top, (token, said.chosen)]:
+            top.setdefault(self._tokens.text(other), logprob)
+        return top
+
+
+def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Two consecutive objects of either shape as one."""
+    if first is None or second is None:
+        return first or second
+    return {
+        name: values + second[name] if isinstance(values, list) else values
+        for name, values in first.items()
+    }
+
+
+def _shown(chunk: DecodeChunk, tokens: TokenText) -> list[Entry]:
+    """Tokens with their log probabilities, without the special ones, which are not in the text."""
+    pairs = zip(chunk.token_ids, chunk.logprobs, strict=True) if chunk.logprobs else ()
+    return [(token, said) for token, said in pairs if not tokens.is_special(token)]

@@ -1,0 +1,50 @@
+"""What a single token says, for log probabilities."""
+
+import re
+from functools import cache
+from typing import Any
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
+
+
+class TokenText:
+    """Bytes and text of one fast tokenizer's tokens, each by itself."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._pieces: dict[int, str] = {i: piece for piece, i in tokenizer.get_vocab().items()}
+        added = tokenizer.added_tokens_decoder
+        self._added: dict[int, str] = {i: token.content for i, token in added.items()}
+        self._special = frozenset(i for i, token in added.items() if token.special)
+        decoder = tokenizer.backend_tokenizer.decoder
+        self._byte_level = decoder is not None and b"ByteLevel" in decoder.__getstate__()
+
+    def is_special(self, token: int) -> bool:
+        """Whether the token never shows in an answer's text."""
+        return token in self._special
+
+    def raw(self, token: int) -> bytes:
+        """The token's own bytes, which may be part of a character; none for an unknown id."""
+        if token in self._added:
+            return self._added[token].encode()
+        piece = self._pieces.get(token, "")
+        if self._byte_level:
+            return bytes(_byte_symbols()[symbol] for symbol in piece)
+        if found := _BYTE.fullmatch(piece):
+            return bytes([int(found[1], 16)])
+        return piece.replace(_SPACE, " ").encode()
+
+    def text(self, token: int) -> str:
+        """The token's text, with U+FFFD for what is no whole character."""
+        return self.raw(token).decode(errors="replace")
+
+
+@cache
+def _byte_symbols() -> dict[str, int]:
+    """The byte behind each symbol of byte-level vocabularies (GPT-2): printable bytes stand for
+    themselves, the others for 256 and on, in order."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    symbols = {chr(byte): byte for byte in printable}
+    return symbols | {chr(256 + i): byte for i, byte in enumerate(others)}
