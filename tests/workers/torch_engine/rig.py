@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from decoding import SMALL, Answer, request
 
-from schemas import EngineConfig
+from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine.engine import TorchEngine
@@ -23,9 +23,10 @@ class _Idle(TorchEngine):
 class Rig:
     """Real models, scheduler and streams; `round` is what the stepper thread would do next."""
 
-    def __init__(self, bundle: Bundle, methods: Seq[str], **settings: Any) -> None:
+    def __init__(self, bundle: Bundle, methods: Seq[str | MethodSpec], **settings: Any) -> None:
         config = EngineConfig.model_validate(SMALL | settings)
-        self.engine = _Idle([get_method(m) for m in methods], bundle, config, "rig")
+        specs = [get_method(m) if isinstance(m, str) else m for m in methods]
+        self.engine = _Idle(specs, bundle, config, "rig")
         self.scheduler = self.engine._scheduler
         self.pool = self.engine._target.pool
         self._loop = asyncio.Runner()

@@ -47,12 +47,11 @@ def test_a_conversation_goes_on_where_it_stopped(
     make_rig, byte_bundle: Bundle, method: str
 ) -> None:
     rig: Rig = make_rig(byte_bundle, LOSSLESS)
-    prompt = list(SYSTEM)
+    prompt, before = list(SYSTEM), 0
     for turn in range(3):
         (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=20))
         cached = check(byte_bundle, prompt, answer)
-        if turn:
-            assert cached >= before - 1
+        assert cached >= before - 1
         before = len(prompt) + 20
         prompt = [*prompt, *answer.tokens, *words(7, turn)]
     assert rig.scheduler._prefixes.kept_rows == 1

@@ -1,0 +1,191 @@
+"""Whatever comes, goes and ends in between: each greedy answer is Hugging Face's, nothing leaks."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import odd_parts  # noqa: F401 (registers its parts)
+import pytest
+from decoding import Answer, assert_same, reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rig import Rig
+
+from schemas import MethodSpec
+from workers.bundle import Bundle
+from workers.engine import EngineBusyError
+from workers.torch_engine.sequence import Sequence
+
+SHARED: dict[str, Any] = {
+    "lossless": True,
+    "source": "test",
+    "verifier": "one_hot",
+    "settings": {"stop": {"gamma": 3}},
+}
+METHODS: list[str | MethodSpec] = [
+    "naive",
+    "draft_verify",
+    "ngram",
+    MethodSpec(name="tree", drafter="test_tree", **SHARED),
+    MethodSpec(name="model_tree", drafter="draft_model", tree="test_pairs", **SHARED),
+    "fuzzy",
+]
+NAMES = [m if isinstance(m, str) else m.name for m in METHODS]
+ROWS, WAITING, CHUNK, CONTEXT, MOST = 3, 3, 16, 128, 30
+
+
+def _prompts() -> list[list[int]]:
+    """From one token to several chunks; many begin alike, as conversations and templates do."""
+    rng = random.Random(7)
+    long = [rng.randrange(256) for _ in range(70)]
+    own = [[rng.randrange(256) for _ in range(n)] for n in (1, 2, CHUNK, CHUNK + 1, 45)]
+    branches = [long[:n] + [rng.randrange(256) for _ in range(5)] for n in (20, 33, 50)]
+    return [*own, *branches, long, long[:40], [3, 4, 5] * 8]
+
+
+PROMPTS = _prompts()
+
+
+@dataclass
+class Asked:
+    """A request, and what became of it."""
+
+    sequence: Sequence
+    cancelled: bool = False
+
+    def expected(self, bundle: Bundle) -> list[int]:
+        """Hugging Face's tokens, cut where the request says."""
+        sampling = self.sequence.sampling
+        tokens = greedy(bundle, self.sequence.request.prompt_token_ids)[: sampling.max_tokens]
+        if not sampling.stop:
+            return tokens
+        backend = bundle.tokenizer().backend_tokenizer
+        ends = (i for i in range(1, len(tokens)) if sampling.stop[0] in backend.decode(tokens[:i]))
+        return tokens[: next(ends, len(tokens))]
+
+
+_known: dict[tuple[int, ...], list[int]] = {}
+
+
+def greedy(bundle: Bundle, prompt: tuple[int, ...]) -> list[int]:
+    """Hugging Face's answer, computed once per prompt."""
+    if prompt not in _known:
+        _known[prompt] = reference(bundle, prompt, MOST)
+    return _known[prompt]
+
+
+def letter(bundle: Bundle, prompt: list[int], which: int) -> tuple[str, ...]:
+    """A letter of the answer to stop at, where one of its bytes is one."""
+    tokens = [t for t in greedy(bundle, tuple(prompt)) if t < 256]
+    texts = bundle.tokenizer().batch_decode([[t] for t in tokens])
+    found = [text for text in texts if text.isascii() and text.isprintable()]
+    return (found[which % len(found)],) if found else ()
+
+
+class Chaos:
+    """A rig, everything asked of it, and what must hold after every round."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.rig = Rig(
+            bundle,
+            METHODS,
+            max_batch=ROWS,
+            kv_slots=ROWS * CONTEXT,
+            max_context=CONTEXT,
+            max_waiting=WAITING,
+            prefill_chunk=CHUNK,
+        )
+        self.asked: list[Asked] = []
+
+    def submit(self, method: int, prompt: int, most: int, stop: int) -> None:
+        running, waiting = self.rig.scheduler.counts()[:2]
+        sampling: dict[str, Any] = {"max_tokens": most}
+        if stop:
+            sampling["stop"] = letter(self.bundle, PROMPTS[prompt], stop)
+        try:
+            sequence = self.rig.submit(NAMES[method], PROMPTS[prompt], **sampling)
+        except EngineBusyError:
+            assert running + waiting == ROWS + WAITING
+        else:
+            assert running + waiting < ROWS + WAITING
+            self.asked.append(Asked(sequence))
+
+    def cancel(self, which: int) -> None:
+        if self.asked:
+            asked = self.asked[which % len(self.asked)]
+            asked.cancelled = asked.sequence.stream.cancelled = True
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.rig.round()
+            self.check()
+
+    def check(self) -> None:
+        """Every row is somebody's, kept or free, and drafters know only those who run."""
+        pool, running = self.rig.pool, self.rig.scheduler._running
+        assert sorted(s.row.row for s in running) == [*range(len(running))]
+        kept = self.rig.scheduler._prefixes.kept_rows
+        assert pool.free_rows + len(running) + kept == pool.rows
+        ids = {s.id for s in running}
+        for drafter in self.rig.scheduler._drafters:
+            for remembered in (v for v in vars(drafter).values() if isinstance(v, dict)):
+                assert remembered.keys() <= ids
+
+    def settle(self) -> None:
+        """Nobody is left, and every answer is what it ought to be."""
+        answers = self.rig.finish(*(a.sequence for a in self.asked))
+        self.check()
+        assert self.rig.scheduler.counts() == (0, 0, 0, ROWS * CONTEXT)
+        assert self.rig.scheduler.healthy
+        for asked, answer in zip(self.asked, answers, strict=True):
+            if asked.sequence.method.spec.lossless:
+                self.compare(asked, answer)
+            else:
+                assert answer.finish in ("stop", "length", "cancelled")
+        self.rig.close()
+
+    def compare(self, asked: Asked, answer: Answer) -> None:
+        expected = asked.expected(self.bundle)
+        if answer.finish == "cancelled":
+            assert asked.cancelled
+            expected = expected[: len(answer.tokens)]
+        elif answer.finish == "length":
+            assert len(answer.tokens) == asked.sequence.sampling.max_tokens
+        else:
+            assert answer.finish == "stop"
+        prompt = asked.sequence.request.prompt_token_ids
+        assert_same(self.bundle, prompt, answer.tokens, expected)
+
+
+EVENTS = st.one_of(
+    st.tuples(
+        st.just("submit"),
+        st.integers(0, len(NAMES) - 1),
+        st.integers(0, len(PROMPTS) - 1),
+        st.integers(1, MOST),
+        st.integers(0, 3),
+    ),
+    st.tuples(st.just("rounds"), st.integers(1, 8)),
+    st.tuples(st.just("cancel"), st.integers(0, 20)),
+)
+
+
+def play(bundle: Bundle, script: list[tuple[Any, ...]]) -> None:
+    chaos = Chaos(bundle)
+    for action, *arguments in script:
+        getattr(chaos, action)(*arguments)
+    chaos.settle()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(EVENTS, min_size=4, max_size=30))
+def test_interleavings(byte_bundle: Bundle, script: list[tuple[Any, ...]]) -> None:
+    play(byte_bundle, script)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(st.lists(EVENTS, min_size=10, max_size=80))
+def test_many_interleavings(byte_bundle: Bundle, script: list[tuple[Any, ...]]) -> None:
+    play(byte_bundle, script)
