@@ -221,6 +221,7 @@ def usage(choices: Sequence[DecodeStats], answer: Answer) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": stats.cached_prompt_tokens},
         "completion_tokens": tokens,
         "total_tokens": stats.prompt_tokens + tokens,
+        "prompt_tokens_details": {"cached_tokens": stats.cached_prompt_tokens},
         "speculative": speculative,
     }
 
