@@ -1,5 +1,6 @@
 """The chat page of the real service on the demo family, in a real Chromium."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +23,10 @@ CONFIG = {
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The service that SPECADAPT_URL names, else one started here."""
     file = tmp_path_factory.mktemp("service") / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
-    with running_service(None, file, None) as url:
+    with running_service(os.environ.get("SPECADAPT_URL"), file, None) as url:
         yield url
 
 

@@ -104,6 +104,13 @@ def test_what_the_server_refuses_is_said_and_can_be_changed(page: "ChatPage") ->
     assert page.one("#prompt").get_attribute("value").strip() == long.strip()
     assert message in page.one("#status").get_attribute("textContent")
 
+    seen = page.run(
+        """const log = document.getElementById('log').getBoundingClientRect();
+        const error = document.querySelector('.error').getBoundingClientRect();
+        return error.top >= log.top && error.bottom <= log.bottom;"""
+    )
+    assert seen, "the message is out of sight"
+
     page.one("#prompt").clear()
     page.ask("Hello!")
     page.finished(2)
@@ -208,7 +215,7 @@ def test_everything_has_a_name_and_can_be_reached_by_keys(page: "ChatPage") -> N
     for _ in range(11):
         page.press("TAB")
         order.append(page.focused())
-    assert order[:4] == ["model", "temperature", "fresh", "log"]
+    assert order[:4] == ["fresh", "model", "temperature", "log"]
     assert order[4:8] == ["button"] * 4
     assert order[8:] == ["a", "prompt", "send"]
 

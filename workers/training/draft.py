@@ -62,25 +62,28 @@ def distillation_loss(draft: Llama, teacher: Llama) -> Loss:
         with torch.no_grad():
             theirs = teacher.hidden(inputs).flatten(0, 1)
         ours = draft.hidden(inputs).flatten(0, 1)
-        chosen = weighed_positions(weight)
+        chosen, chosen_weight = weighed(weight)
         with torch.no_grad():
             p = teacher.logits(theirs[chosen]).float().log_softmax(-1)
         q = draft.logits(ours[chosen]).float().log_softmax(-1)
         each = F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
-        weight = weight.flatten()[chosen]
-        return (each * weight).sum() / weight.sum().clamp_min(1.0)
+        return (each * chosen_weight).sum() / chosen_weight.sum().clamp_min(1.0)
 
     return loss
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def weighed_positions(weight: Tensor) -> Tensor:
-    """Positions of `weight` [b, t] (flat, int64) that are above 0, and as many others as make the
-    count a multiple of b * t / HEAD_SIZES: compiled code wants few shapes."""
-    flat = weight.flatten() > 0
+def weighed(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Flat positions (int64) at which `weight` [b, t] is above 0, and the weights there.
+
+    Others follow until the count is a multiple of b * t / HEAD_SIZES: compiled code wants few
+    shapes, and by the same token never sees the [b, t] that it would be compiled anew for.
+    """
+    flat = weight.flatten()
     part = -(-flat.numel() // HEAD_SIZES)
-    parts = max(1, -(-int(flat.sum()) // part))
-    return flat.byte().argsort(descending=True, stable=True)[: parts * part]
+    parts = max(1, -(-int((flat > 0).sum()) // part))
+    chosen = (flat > 0).byte().argsort(descending=True, stable=True)[: parts * part]
+    return chosen, flat[chosen]
 
 
 def held_divergence(

@@ -19,7 +19,7 @@ from workers.training.draft import (
     distillation_loss,
     held_divergence,
     train_draft,
-    weighed_positions,
+    weighed,
 )
 from workers.training.model import Llama
 from workers.training.target import train_target
@@ -58,11 +58,29 @@ def test_chosen_positions_come_in_few_sizes_and_leave_none_out() -> None:
     for count in range(65):
         weight = torch.zeros(4, 16)
         weight.view(-1)[torch.randperm(64)[:count]] = 1.0
-        chosen = weighed_positions(weight)
+        chosen, weights = weighed(weight)
+        assert weights.tolist() == weight.flatten()[chosen].tolist()
         sizes.add(len(chosen))
         assert len(set(chosen.tolist())) == len(chosen)
         assert set(weight.flatten().nonzero().flatten().tolist()) <= set(chosen.tolist())
     assert sizes == {16, 32, 48, 64}
+
+
+def test_the_compiled_loss_has_a_graph_per_row_length_and_one_per_head_size() -> None:
+    draft, teacher = Llama(SMALL), Llama(GEOMETRY).requires_grad_(False)
+    eager, graphs = distillation_loss(draft, teacher), []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(eager, dynamic=False, backend=backend)
+    for length in (32, 64, 128, 256):
+        for count in (20, 100, 150, 256):
+            weight = (torch.arange(256).view(-1, length) < count).float()
+            ids = torch.randint(0, 64, weight.shape)
+            torch.testing.assert_close(compiled(ids, ids, weight), eager(ids, ids, weight))
+    assert len(graphs) == 4 + 4
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.9])
