@@ -67,7 +67,8 @@ def distillation_loss(draft: Llama, teacher: Llama) -> Loss:
             p = teacher.logits(theirs[chosen]).float().log_softmax(-1)
         q = draft.logits(ours[chosen]).float().log_softmax(-1)
         each = F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
-        return (each * chosen_weight).sum() / chosen_weight.sum().clamp_min(1.0)
+        mean: Tensor = (each * chosen_weight).sum() / chosen_weight.sum().clamp_min(1.0)
+        return mean
 
     return loss
 
