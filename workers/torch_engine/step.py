@@ -48,8 +48,12 @@ def step(batch: Seq[Sequence], target: Target) -> list[StepError]:
     except Exception as error:
         alone = len(proposals) == 1
         return [*errors, StepError([p.sequence for p in proposals], error, attributable=alone)]
-    _book(proposals, "verify_seconds", time.perf_counter() - clock)
-    for proposal, path in _verify(proposals, output, errors):
+    verified = _verify(proposals, output, errors)
+    # only now, when the choice of tokens has read its results, has the forward surely ended
+    seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
+    _book(proposals, "verify_seconds", forward)
+    _book(proposals, "sample_seconds", max(0.0, seconds - forward))
+    for proposal, path in verified:
         try:
             _settle(proposal, path, output, target, len(batch))
         except Exception as error:
@@ -114,10 +118,13 @@ def _draft(proposals: list[Proposal], errors: list[StepError]) -> list[Proposal]
 def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
     captures = frozenset[int]().union(*(p.plan.drafter.captures for p in proposals))
     repeats = max(p.sequence.method.selector.extra_target_forwards for p in proposals)
+    target.stopwatch.start()
     for done in range(repeats):
         # the same forward again writes the same keys, so it only costs its time
         target.forward([p for p in proposals if _extra(p) > done], captures)
-    return target.forward(proposals, captures)
+    output = target.forward(proposals, captures)
+    target.stopwatch.stop()
+    return output
 
 
 def _extra(proposal: Proposal) -> int:
@@ -130,7 +137,6 @@ def _verify(
     """Each verifier on its own sequences; where it fails, each of them alone."""
     verified: list[tuple[Proposal, Path]] = []
     for members in _grouped(proposals, lambda p: id(p.sequence.method.verifier)):
-        clock = time.perf_counter()
         verifier = members[0].sequence.method.verifier
         try:
             paths = verifier.verify(members, process(members, output))
@@ -140,7 +146,6 @@ def _verify(
                 errors.append(StepError([members[0].sequence], error, attributable=True))
             for member in members if len(members) > 1 else []:
                 verified.extend(_verify([member], output, errors))
-        _book(members, "sample_seconds", time.perf_counter() - clock)
     return verified
 
 

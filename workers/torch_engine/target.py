@@ -3,11 +3,10 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
 
-import torch
-
 from workers.torch_engine.layout import Span
 from workers.torch_engine.model import Model
 from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.stopwatch import Stopwatch
 from workers.torch_engine.tree import Path, Proposal
 
 
@@ -17,6 +16,7 @@ class Target:
     def __init__(self, model: Model, rows: int, capacity: int) -> None:
         self.model = model
         self.pool = model.make_pool(rows, capacity)
+        self.stopwatch = Stopwatch(model.device)
 
     def forward(self, proposals: Seq[Proposal], captures: Collection[int] = ()) -> TargetOutput:
         """Logits at every root and node; sets each proposal's `row`. Commits nothing.
@@ -26,9 +26,6 @@ class Target:
         spans = [_span(proposal) for proposal in proposals]
         layout = self.model.lay_out(spans, self.pool)
         logits, hidden = self.model.forward(layout, self.pool, captures)
-        if self.model.device.type == "cuda":
-            # kernels run behind Python: wait, so that the seconds are booked where they belong
-            torch.cuda.synchronize(self.model.device)
         output = TargetOutput(logits, hidden, starts={}, pending={})
         start = 0
         for proposal, span, row in zip(proposals, spans, layout.logit_starts, strict=True):

@@ -24,6 +24,7 @@ class Proposal:
     q: [vocab] float32 the node was drawn from, after the request's temperature, top-k and top-p.
     logits: [vocab] the drafter's raw logits at the node's parent, where the drafter has any.
     frontier: nodes (or ROOT) that the drafter may still extend.
+    is_chain: whether every node follows the one before it.
     limit: greatest number of levels; a row has room for 64 nodes beyond the context.
     chunk: committed tokens to read in this step, where more are pending (a long prompt); None
     reads them all.
@@ -40,6 +41,7 @@ class Proposal:
     q: list[Tensor | None] = field(default_factory=list)
     logits: list[Tensor | None] = field(default_factory=list)
     frontier: list[int] = field(default_factory=lambda: [ROOT])
+    is_chain: bool = field(default=True, init=False)
     chunk: int | None = None
     row: int = 0
 
@@ -50,6 +52,7 @@ class Proposal:
         self, token: int, parent: int, *, q: Tensor | None = None, logits: Tensor | None = None
     ) -> int:
         """Append a node and return its index; a node with `q` was sampled from it."""
+        self.is_chain = self.is_chain and parent == len(self.tokens) - 1
         self.tokens.append(token)
         self.parents.append(parent)
         self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
@@ -62,11 +65,6 @@ class Proposal:
         """The nodes under `node`, in the order they were added."""
         first = node + 1
         return [i for i in range(first, len(self.parents)) if self.parents[i] == node]
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether every node follows the one before it."""
-        return all(parent == index - 1 for index, parent in enumerate(self.parents))
 
     @property
     def drafted_levels(self) -> int:
