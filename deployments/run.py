@@ -155,11 +155,22 @@ def _announce(config: AppConfig, say: Say) -> None:
     say(f"chat page   {address}/")
     say(f"API base    {address}/v1   (model: {model})")
     say(f"routing     {address}/v1/routing")
+    for metrics in _metrics_addresses():
+        say(f"metrics     {metrics}")
     say(
         f"try         curl {address}/v1/chat/completions -H 'content-type: application/json' "
         f'-d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}\''
     )
     say("Ctrl-C stops everything")
+
+
+def _metrics_addresses() -> list[str]:
+    """Where Ray exports each node's metrics (on a random port, unless it was told one)."""
+    return [
+        f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+        for node in ray.nodes()
+        if node["Alive"] and node.get("MetricsExportPort", 0) > 0
+    ]
 
 
 def _address(config: AppConfig) -> str:

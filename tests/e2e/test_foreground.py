@@ -64,6 +64,8 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
         assert process.poll() is None, log.read_text()
         assert httpx.get(f"{said[1]}/models").json()["data"][0]["id"] == "tiny"
         assert httpx.get(said[1].replace("/v1", "/health")).status_code == 200
+        exported = until(lambda: re.search(r"metrics +(\S+)", log.read_text()))[1]
+        until(lambda: "ray_specadapt_observations_waiting" in httpx.get(exported).text, 60)
         started = descendants(process.pid)
         assert len(started) > 4
         # A terminal sends Ctrl-C to the whole foreground group, Ray's processes included.
