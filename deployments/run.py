@@ -168,7 +168,7 @@ def _metrics_addresses() -> list[str]:
     """Where Ray exports each node's metrics (on a random port, unless it was told one)."""
     return [
         f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-        for node in ray.nodes()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"] and node.get("MetricsExportPort", 0) > 0
     ]
 

@@ -171,6 +171,7 @@ def test_on_a_phone_nothing_is_wider_than_the_window(
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
         assert box["height"] >= 24
+        assert box["width"] >= 48
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
