@@ -64,7 +64,7 @@ def ask(plain: int, others: int, max_tokens: int) -> Asked:
         row = json.loads(line)
         domains[row["domain"]].append(row["prompt"])
     texts = [p for turn in zip(*domains.values(), strict=True) for p in turn]
-    assert len(texts) >= plain + others
+    assert len(texts) >= plain > others
     users = [[{"role": "user", "content": text}] for text in texts]
     system = {"role": "system", "content": "You are a helpful assistant. Keep your answers short."}
     said = {"role": "assistant", "content": "Here is what you asked for. What else can I do?"}

@@ -69,11 +69,18 @@ class Model:
             assert held.tolist() == [[values, values]] * 2
 
 
-actions = st.sampled_from(["acquire", "copy", "release", "keep", "drop", "take_back"])
+# rows have to be there before they can be moved
+actions = st.sampled_from(["acquire", "acquire", "keep", "keep", "copy", "release"]) | (
+    st.sampled_from(["drop", "take_back"])
+)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(actions, st.integers(0, 9), st.integers(1, CAPACITY)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(actions, st.integers(0, 9), st.integers(1, CAPACITY)), min_size=15, max_size=50
+    )
+)
 def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]]) -> None:
     model = Model()
     for step in script:
