@@ -70,8 +70,8 @@ def test_no_lossless_verifier_is_forgotten() -> None:
     assert untested == set()
 
 
-TOKENS = 4
-SAMPLES = 1000
+TOKENS = 3
+SAMPLES = 800
 PROMPT = [0, 1, 0, 1, 2]
 
 
@@ -109,10 +109,10 @@ async def test_whole_engines(
     engine = load_engine([method], five, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
     options = {"temperature": 1.0} | wishes
     jobs = [
-        decode(engine, method.name, PROMPT, max_tokens=TOKENS, seed=seed, **options)
+        decode(engine, method.name, PROMPT, max_tokens=TOKENS + 2, seed=seed, **options)
         for seed in range(SAMPLES)
     ]
-    answers = Counter(tuple(answer.tokens) for answer in await asyncio.gather(*jobs))
+    answers = Counter(tuple(answer.tokens[:TOKENS]) for answer in await asyncio.gather(*jobs))
     model = hugging_face(five.part("target"))
 
     def logits(context: list[int]) -> torch.Tensor:
