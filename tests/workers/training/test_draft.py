@@ -136,7 +136,7 @@ def test_a_distillation_goes_on_where_it_stopped(teacher: Llama, tmp_path: Path)
 def test_a_draft_that_cannot_improve_keeps_its_best_weights(teacher: Llama, tmp_path: Path) -> None:
     held, messages = make_rows(5, seed=1), list[str]()
     run = _run(tmp_path, 10**9, report=messages.append, patience=2, eval_every=2)
-    figures = train_draft(deepcopy(teacher), _train_rows(), held, run, teacher)
+    figures = train_draft(deepcopy(teacher).requires_grad_(), _train_rows(), held, run, teacher)
     assert any("the learning rate falls" in m for m in messages)
     log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
     means = [row["evaluation"]["mean"] for row in log if "evaluation" in row]
