@@ -221,7 +221,6 @@ def usage(choices: Sequence[DecodeStats], answer: Answer) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": stats.cached_prompt_tokens},
         "completion_tokens": tokens,
         "total_tokens": stats.prompt_tokens + tokens,
-        "prompt_tokens_details": {"cached_tokens": stats.cached_prompt_tokens},
         "speculative": speculative,
     }
 

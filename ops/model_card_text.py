@@ -28,8 +28,8 @@ Tokens seen by the target: {tokens:,}.
 
 Target: next-token cross-entropy, prompts weighing a quarter of answers, Muon for matrices and
 AdamW for the rest, learning rate constant and then linear to zero. Draft: cross-entropy on the
-corpus, then distilled (KL from the target's distribution) on answers that the target itself wrote
-at temperatures 0 and 0.8.
+corpus, then distilled (KL from the target's distribution), half on answers that the target itself
+wrote at temperatures 0 and 0.8 and half on the corpus's.
 
 ## Data and licences
 
