@@ -120,7 +120,7 @@ def target(
     run = Run(
         folder=work,
         out=out or bundle / "target",
-        budget=budget(tokens, minutes),
+        budget=budget(tokens, minutes, start),
         hyper=batching(TARGET_HYPER, batch_tokens, batches_per_step),
         seed=seed,
         device=training_device(device, threads),
@@ -232,7 +232,7 @@ def draft(
     run = Run(
         folder=work,
         out=out or bundle / "draft",
-        budget=budget(tokens, minutes),
+        budget=budget(tokens, minutes, start),
         hyper=batching(DRAFT_HYPER, batch_tokens, batches_per_step),
         seed=seed,
         device=training_device(device, threads),

@@ -3,6 +3,7 @@
 import json
 import os
 from collections import defaultdict
+from dataclasses import replace
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,10 +115,12 @@ def tokens_seen(log: Path) -> int:
     return int(json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["tokens"])
 
 
-def budget(tokens: int, minutes: float | None) -> "Budget":
+def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":
+    """A run's bounds; one that starts from trained weights needs little of a warm-up."""
     from workers.training.trainer import Budget
 
-    return Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
+    bounds = Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
+    return replace(bounds, warmup_tokens=bounds.warmup_tokens // 5) if start else bounds
 
 
 def batching(hyper: "Hyper", batch_tokens: int, batches_per_step: int) -> "Hyper":
