@@ -3,7 +3,6 @@
 import json
 import os
 from collections import defaultdict
-from dataclasses import replace
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ops.training import budget
 from tests.workers.training.counting import make_rows
 
 
@@ -80,3 +81,9 @@ def test_what_cannot_be_used_is_named(specadapt, folders, flags, named) -> None:
         *["--out", folder / "out"],
     )
     assert named in line
+
+
+def test_a_run_from_trained_weights_warms_up_for_less(tmp_path: Path) -> None:
+    afresh, onward = budget(1000, None, None), budget(1000, None, tmp_path)
+    assert 0 < onward.warmup_tokens < afresh.warmup_tokens
+    assert (onward.tokens, onward.minutes) == (afresh.tokens, afresh.minutes)
