@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM
+from zoo import generated
 
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
 from workers.bundle import Bundle
@@ -79,16 +80,7 @@ def hugging_face(folder: Path) -> LlamaForCausalLM:
 
 def reference(bundle: Bundle, prompt: Sequence[int], max_tokens: int) -> list[int]:
     """Hugging Face's plain greedy output."""
-    model = hugging_face(bundle.part("target"))
-    ids = torch.tensor([list(prompt)])
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=max_tokens,
-        do_sample=False,
-        pad_token_id=0,
-    )
-    return out[0, len(prompt) :].tolist()
+    return generated(hugging_face(bundle.part("target")), prompt, max_tokens)
 
 
 def assert_same(bundle: Bundle, prompt: Sequence[int], ours: list[int], theirs: list[int]) -> None:
