@@ -10,12 +10,12 @@ from typing import Any
 from rich.progress import Progress
 
 from ops.decoding import EncodedPrompt, decode, encode, engine_of
-from ops.huggingface import HuggingFace
+from ops.huggingface_process import HuggingFaceProcess
 from ops.measuring import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.prompts import Prompt
 from ops.settings import Setup, device_of
 from schemas import SamplingParams
-from workers.bundle import load_bundle
+from workers.bundle import Bundle, load_bundle
 from workers.engine import Engine
 
 HF = "hf_"
@@ -51,8 +51,27 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
     engine_config = plan.setup.engine
     longest = engine_config.max_context - plan.max_tokens
     encoded, skipped = encode(bundle, plan.prompts, longest)
-    hf = HuggingFace(bundle, engine_config.dtype, engine_config.threads, device_of(engine_config))
-    measured = Measured(hf.settings(), skipped)
+    hf = HuggingFaceProcess(
+        bundle, engine_config.dtype, engine_config.threads, device_of(engine_config)
+    )
+    try:
+        measured = Measured(hf.settings(), skipped)
+        await _repeat_all(plan, bar, bundle, encoded, hf, measured)
+        if plan.temperature == 0:
+            _compare(hf, plan, encoded, measured)
+    finally:
+        hf.close()
+    return measured
+
+
+async def _repeat_all(
+    plan: Plan,
+    bar: Progress,
+    bundle: Bundle,
+    encoded: Sequence[EncodedPrompt],
+    hf: HuggingFaceProcess,
+    measured: Measured,
+) -> None:
     names = [*plan.setup.names, *(HF + mode for mode in hf.modes)]
     task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))
     for repeat in range(plan.repeats):
@@ -64,9 +83,6 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
                 await bench.prompt_by_prompt(encoded, names, order, measured)
             else:
                 await bench.method_by_method(encoded, names, order, measured)
-    if plan.temperature == 0:
-        _compare(hf, plan, encoded, measured)
-    return measured
 
 
 class _Repeat:
@@ -75,7 +91,7 @@ class _Repeat:
         plan: Plan,
         repeat: int,
         engine: Engine,
-        hf: HuggingFace,
+        hf: HuggingFaceProcess,
         advance: Callable[[], None],
     ) -> None:
         self._plan, self._repeat, self._engine, self._hf = plan, repeat, engine, hf
@@ -128,7 +144,7 @@ class _Repeat:
         seed = self._plan.seed + self._repeat
         labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
         if name.startswith(HF):
-            token_ids, seconds = self._hf.generate(
+            token_ids, seconds = await self._hf.generate(
                 name.removeprefix(HF), item.token_ids, max_tokens, self._plan.temperature, seed
             )
             return Run(*labels, token_ids, seconds)
@@ -148,7 +164,7 @@ class _Repeat:
 
 
 def _compare(
-    hf: HuggingFace, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
+    hf: HuggingFaceProcess, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
 ) -> None:
     """Fill in the divergences of every method from Hugging Face's plain greedy answers."""
     reference = {run.prompt_id: run.token_ids for run in measured.runs[f"{HF}plain"]}

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 import torch
 
@@ -34,40 +36,17 @@ class TorchEngine:
         self, methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
     ) -> None:
         self._config, self._replica = config, replica
-        device = _device(config.device)
-        dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-        model = load_model(bundle.part("target"), dtype, device)
-        self._capacity = min(config.max_context, config.kv_slots)
-        if model.max_positions is not None:
-            self._capacity = min(self._capacity, model.max_positions)
-        rows = min(config.max_batch, config.kv_slots // self._capacity)
-        pool_rows = config.kv_slots // self._capacity if config.prefix_cache else rows
-        self._target = Target(model, pool_rows, self._capacity)
         self._tokenizer = bundle.tokenizer()
         self._eos = end_tokens(bundle.part("target"), self._tokenizer)
-        context = Context(
-            bundle,
-            device,
-            dtype,
-            rows,
-            self._capacity,
-            model.vocab,
-            self._target.model,
-            config.prefill_chunk,
+        loaded: Future[_Loaded] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(methods, bundle, loaded), name="stepper", daemon=True
         )
-        self._grammars = GrammarCompiler(self._tokenizer, context.vocab, self._eos)
-        self._methods = {spec.name: Method(spec, context) for spec in methods}
-        self._scheduler = Scheduler(
-            self._target,
-            context.drafters,
-            rows=rows,
-            context=self._capacity,
-            max_waiting=config.max_waiting,
-            chunk=config.prefill_chunk,
-            prefix_cache=config.prefix_cache,
-        )
-        self._thread = threading.Thread(target=self._run, name="stepper", daemon=True)
         self._thread.start()
+        models = loaded.result()
+        self._methods, self._scheduler = models.methods, models.scheduler
+        self._capacity, self._vocab = models.capacity, models.vocab
+        self._grammars = GrammarCompiler(self._tokenizer, self._vocab, self._eos)
 
     @property
     def methods(self) -> Seq[MethodSpec]:
@@ -125,11 +104,19 @@ class TorchEngine:
         self._scheduler.stop()
         self._thread.join(CLOSE_SECONDS)
 
-    def _run(self) -> None:
-        # OpenMP's thread count belongs to the calling thread, so it is set here
+    def _run(self, methods: Seq[MethodSpec], bundle: Bundle, loaded: Future[_Loaded]) -> None:
+        """The stepper thread's life. It loads the models as well: another thread that computes
+        gets OpenMP threads of its own, and where there are more than cores all of them sleep
+        between two operators, which makes a step several times longer."""
         torch.set_num_threads(self._config.threads)
+        try:
+            models = _load(methods, bundle, self._config)
+        except Exception as error:
+            loaded.set_exception(error)
+            return
+        loaded.set_result(models)
         with torch.inference_mode():
-            self._scheduler.run()
+            models.scheduler.run()
 
     def _sequence(self, request: DecodeRequest) -> Sequence:
         """The request as what the scheduler runs; raises EngineRefusedError."""
@@ -167,7 +154,7 @@ class TorchEngine:
                 f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
                 f"{self._capacity}: ask for at most {self._capacity - prompt}"
             )
-        vocab = self._target.model.vocab
+        vocab = self._vocab
         low, high = min(request.prompt_token_ids), max(request.prompt_token_ids)
         if low < 0 or high >= vocab:
             raise EngineRefusedError(
@@ -180,6 +167,42 @@ class TorchEngine:
                 f"logit_bias: {biased} is outside the vocabulary of {vocab} tokens: use the "
                 "bundle's tokenizer"
             )
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The models behind a scheduler. capacity: tokens of a sequence, prompt and answer."""
+
+    methods: dict[str, Method]
+    scheduler: Scheduler
+    capacity: int
+    vocab: int
+
+
+def _load(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> _Loaded:
+    device = _device(config.device)
+    dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    model = load_model(bundle.part("target"), dtype, device)
+    capacity = min(config.max_context, config.kv_slots)
+    if model.max_positions is not None:
+        capacity = min(capacity, model.max_positions)
+    rows = min(config.max_batch, config.kv_slots // capacity)
+    pool_rows = config.kv_slots // capacity if config.prefix_cache else rows
+    target = Target(model, pool_rows, capacity)
+    context = Context(
+        bundle, device, dtype, rows, capacity, model.vocab, target.model, config.prefill_chunk
+    )
+    parts = {spec.name: Method(spec, context) for spec in methods}
+    scheduler = Scheduler(
+        target,
+        context.drafters,
+        rows=rows,
+        context=capacity,
+        max_waiting=config.max_waiting,
+        chunk=config.prefill_chunk,
+        prefix_cache=config.prefix_cache,
+    )
+    return _Loaded(parts, scheduler, capacity, model.vocab)
 
 
 def _device(name: str) -> torch.device:

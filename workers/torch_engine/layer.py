@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workers.torch_engine.operators import Operator, projection, rms_norm
 from workers.torch_engine.shape import LlamaShape
 
 Take = Callable[[str], Tensor]
@@ -14,25 +15,21 @@ Take = Callable[[str], Tensor]
 
 @dataclass(slots=True)
 class Layer:
-    """qkv [(heads + 2 kv_heads) * head_dim, hidden] and gate_up [2 * ffn, hidden] are fused.
+    """qkv gives [N, (heads + 2 kv_heads) * head_dim] and gate_up [N, 2 * ffn]: fused projections.
 
-    Where a model lacks a feature its tensor is None. qk_norm: [heads + kv_heads, head_dim] float32.
-    rotary, view: which of the model's rotary tables and layouts the layer uses.
+    Where a model lacks a feature its operator is None. qk_norm: [heads + kv_heads, head_dim]
+    float32. rotary, view: which of the model's rotary tables and layouts the layer uses.
     """
 
-    input_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
+    input_norm: Operator
+    qkv: Operator
     qk_norm: Tensor | None
-    out: Tensor
-    out_bias: Tensor | None
-    attention_norm: Tensor | None
-    mlp_norm: Tensor
-    gate_up: Tensor
-    gate_up_bias: Tensor | None
-    down: Tensor
-    down_bias: Tensor | None
-    feedforward_norm: Tensor | None
+    out: Operator
+    attention_norm: Operator | None
+    mlp_norm: Operator
+    gate_up: Operator
+    down: Operator
+    feedforward_norm: Operator | None
     rotary: int
     view: int
 
@@ -41,6 +38,10 @@ def build_layer(
     take: Take, take_norm: Take, shape: LlamaShape, index: int, *, rotary: int, view: int
 ) -> Layer:
     """Read block `index`; `take_norm` yields norm weights with the family's offset added."""
+
+    def norm(name: str) -> Operator:
+        return rms_norm(take_norm(name), shape.eps)
+
     prefix = f"model.layers.{index}."
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     dims = shape.each_attention[index].rotary.dims
@@ -48,19 +49,27 @@ def build_layer(
     before_mlp = prefix + "pre_feedforward_layernorm.weight" if shape.sandwich else after
     last = prefix + "post_feedforward_layernorm.weight"
     return Layer(
-        input_norm=take_norm(prefix + "input_layernorm.weight"),
-        qkv=_qkv(take, attention, "weight", shape, dims),
-        qkv_bias=_qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
+        input_norm=norm(prefix + "input_layernorm.weight"),
+        qkv=projection(
+            _qkv(take, attention, "weight", shape, dims),
+            _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
+        ),
         qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
-        out=take(attention + "o_proj.weight").contiguous(),
-        out_bias=take(attention + "o_proj.bias") if shape.out_bias else None,
-        attention_norm=take_norm(after) if shape.sandwich else None,
-        mlp_norm=take_norm(before_mlp),
-        gate_up=_gate_up(take, mlp, "weight", shape),
-        gate_up_bias=_gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
-        down=take(mlp + "down_proj.weight").contiguous(),
-        down_bias=take(mlp + "down_proj.bias") if shape.mlp_bias else None,
-        feedforward_norm=take_norm(last) if shape.sandwich else None,
+        out=projection(
+            take(attention + "o_proj.weight"),
+            take(attention + "o_proj.bias") if shape.out_bias else None,
+        ),
+        attention_norm=norm(after) if shape.sandwich else None,
+        mlp_norm=norm(before_mlp),
+        gate_up=projection(
+            _gate_up(take, mlp, "weight", shape),
+            _gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
+        ),
+        down=projection(
+            take(mlp + "down_proj.weight"),
+            take(mlp + "down_proj.bias") if shape.mlp_bias else None,
+        ),
+        feedforward_norm=norm(last) if shape.sandwich else None,
         rotary=rotary,
         view=view,
     )
@@ -75,12 +84,12 @@ def _qkv(take: Take, prefix: str, kind: str, shape: LlamaShape, dims: int) -> Te
     else:
         query, key, value = (take(f"{prefix}{name}_proj.{kind}") for name in "qkv")
     query = _interleave(query, shape.heads, dims)
-    return torch.cat((query, _interleave(key, shape.kv_heads, dims), value)).contiguous()
+    return torch.cat((query, _interleave(key, shape.kv_heads, dims), value))
 
 
 def _gate_up(take: Take, prefix: str, kind: str, shape: LlamaShape) -> Tensor:
     if shape.fused:
-        return take(f"{prefix}gate_up_proj.{kind}").contiguous()
+        return take(f"{prefix}gate_up_proj.{kind}")
     return torch.cat((take(f"{prefix}gate_proj.{kind}"), take(f"{prefix}up_proj.{kind}")))
 
 

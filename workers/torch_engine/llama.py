@@ -14,6 +14,7 @@ from workers.torch_engine.families import read_shape
 from workers.torch_engine.kv_pool import KvPool, LayerCache
 from workers.torch_engine.layer import Layer, build_layer
 from workers.torch_engine.layout import Layout, Span, build_layout
+from workers.torch_engine.operators import projection, rms_norm
 from workers.torch_engine.shape import LlamaShape
 from workers.torch_engine.visibility import capped_attention, narrowed, spelled_out, windowed
 
@@ -51,9 +52,6 @@ class Llama:
         # a float32 cache is several times faster on the CPU, whose bfloat16 attention is not fused
         self.kv_dtype = torch.float32 if device.type == "cpu" else dtype
         self.groups = shape.heads // shape.kv_heads
-        # an offset added in bfloat16 would round most of the weight away
-        exact = shape.norm_offset != 0.0 and dtype != torch.float32
-        self._normalise = _norm_in_float32 if exact else F.rms_norm
         self._activate = ACTIVATIONS[shape.activation]
 
         def take(name: str) -> Tensor:
@@ -63,6 +61,7 @@ class Llama:
 
         def take_norm(name: str) -> Tensor:
             weight = take(name)
+            # an offset added in bfloat16 would round most of the weight away
             return weight.float() + shape.norm_offset if shape.norm_offset else weight
 
         self.embedding = take("model.embed_tokens.weight")
@@ -70,7 +69,8 @@ class Llama:
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
         tied = "lm_head.weight" not in weights
         self.lm_head = self.embedding if tied else take("lm_head.weight")
-        self.norm = take_norm("model.norm.weight")
+        self._read_out = projection(self.lm_head)
+        self._norm = rms_norm(take_norm("model.norm.weight"), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
         self._windows = list(dict.fromkeys(a.window for a in attentions))
@@ -129,7 +129,7 @@ class Llama:
         captures: i in 0 .. layers-1 is the residual stream that enters layer i, FINAL the state
         after the final norm. Keys and values are written to the pool; nothing is committed.
         """
-        shape, normalise, width = self.shape, self._normalise, (self.shape.hidden,)
+        shape = self.shape
         hidden: dict[int, Tensor] = {}
         x = F.embedding(layout.tokens, self.embedding)
         if self._scale != 1.0:
@@ -142,25 +142,23 @@ class Llama:
         for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             if index in captures:
                 hidden[index] = x
-            normed = normalise(x, width, layer.input_norm, shape.eps)
+            normed = layer.input_norm(x)
             heard = self._attend(normed, layer, cache, views[layer.view], rotaries[layer.rotary])
             if layer.attention_norm is not None:
-                heard = normalise(heard, width, layer.attention_norm, shape.eps)
+                heard = layer.attention_norm(heard)
             x = x + heard
-            normed = normalise(x, width, layer.mlp_norm, shape.eps)
-            wide = F.linear(normed, layer.gate_up, layer.gate_up_bias)
-            gated = self._activate(wide[:, : shape.ffn]).mul_(wide[:, shape.ffn :])
-            fed = F.linear(gated, layer.down, layer.down_bias)
+            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
+            fed = layer.down(self._activate(gate).mul_(up))
             if layer.feedforward_norm is not None:
-                fed = normalise(fed, width, layer.feedforward_norm, shape.eps)
+                fed = layer.feedforward_norm(fed)
             x = x + fed
         if FINAL in captures:
-            hidden[FINAL] = x = normalise(x, width, self.norm, shape.eps)
+            hidden[FINAL] = x = self._norm(x)
         if layout.logit_rows is not None:
             x = x[layout.logit_rows]
         if FINAL not in captures:
-            x = normalise(x, width, self.norm, shape.eps)
-        logits = F.linear(x, self.lm_head).float()
+            x = self._norm(x)
+        logits = self._read_out(x).float()
         if shape.logit_cap is not None:
             logits = torch.tanh(logits / shape.logit_cap) * shape.logit_cap
         return logits, hidden
@@ -171,15 +169,15 @@ class Llama:
         """Attention of N tokens: write their keys and values into the pool, then read it."""
         shape = self.shape
         heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
-        qkv = F.linear(x, layer.qkv, layer.qkv_bias).float().view(-1, heads + 2 * kv_heads, dim)
-        turning = qkv[:, : heads + kv_heads]
+        turning = heads + kv_heads
+        fused = layer.qkv(x).float().view(-1, turning + kv_heads, dim)
         if layer.qk_norm is not None:
-            turning.copy_(F.rms_norm(turning, (dim,), eps=shape.eps) * layer.qk_norm)
-        pairs = turning.view(-1, heads + kv_heads, dim // 2, 2)
-        torch.view_as_complex(pairs).mul_(rotary)
-        qkv = qkv.to(self.kv_dtype)
-        cache.slots.index_copy_(0, layout.slots, qkv[:, heads:].reshape(-1, dim))
-        query = qkv[:, :heads]
+            normed = F.rms_norm(fused[:, :turning], (dim,), eps=shape.eps)
+            fused[:, :turning] = normed * layer.qk_norm
+        pairs = torch.view_as_complex(fused.view(-1, turning + kv_heads, dim // 2, 2))
+        pairs[:, :turning].mul_(rotary)
+        query, stored = fused.to(self.kv_dtype).split_with_sizes((heads, 2 * kv_heads), 1)
+        cache.slots.index_copy_(0, layout.slots, stored.reshape(-1, dim))
         if layout.causal:
             seen = F.scaled_dot_product_attention(
                 query.transpose(0, 1)[None],
@@ -190,13 +188,15 @@ class Llama:
                 enable_gqa=self.groups > 1,
             )
             flat = seen[0].transpose(0, 1).reshape(-1, heads * dim)
-            return F.linear(flat.to(self.dtype), layer.out, layer.out_bias)
+            return layer.out(flat.to(self.dtype))
         if layout.pad is not None:
             query = query[layout.pad]
         # a KV head's query heads join its query tokens: [S, kv_heads, width * groups, dim]
         sequences, width = layout.sequences, layout.width
-        query = query.view(sequences, width, kv_heads, -1).transpose(1, 2)
-        query = query.reshape(sequences, kv_heads, -1, dim)
+        in_order = width == 1 or kv_heads == 1
+        if not in_order:
+            query = query.reshape(sequences, width, kv_heads, -1).transpose(1, 2)
+        query = query.reshape(sequences, kv_heads, width * self.groups, dim)
         if shape.score_cap is None:
             seen = F.scaled_dot_product_attention(
                 query, cache.keys, cache.values, attn_mask=layout.mask, scale=shape.score_scale
@@ -206,11 +206,12 @@ class Llama:
             seen = capped_attention(
                 query, cache.keys, cache.values, mask=layout.mask, scale=scale, cap=shape.score_cap
             )
-        seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
+        if not in_order:
+            seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
         flat = seen.reshape(-1, heads * dim)
         if layout.unpad is not None:
             flat = flat[layout.unpad]
-        return F.linear(flat.to(self.dtype), layer.out, layer.out_bias)
+        return layer.out(flat.to(self.dtype))
 
     def _views(self, layout: Layout) -> list[Layout]:
         """The layout as each kind of layer sees it."""
@@ -227,8 +228,3 @@ class Llama:
             dim, device = self.shape.head_dim, self.device
             self._tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]
         return self._tables
-
-
-def _norm_in_float32(x: Tensor, width: tuple[int, ...], weight: Tensor, eps: float) -> Tensor:
-    """RMS norm with a float32 weight; the result has the input's dtype."""
-    return F.rms_norm(x.float(), width, weight, eps).to(x.dtype)
