@@ -44,9 +44,9 @@ class TorchEngine:
         )
         self._thread.start()
         models = loaded.result()
+        self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler = models.methods, models.scheduler
-        self._capacity, self._vocab = models.capacity, models.vocab
-        self._grammars = GrammarCompiler(self._tokenizer, self._vocab, self._eos)
+        self._grammars = GrammarCompiler(self._tokenizer, self._target.model.vocab, self._eos)
 
     @property
     def methods(self) -> Seq[MethodSpec]:
@@ -154,7 +154,7 @@ class TorchEngine:
                 f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
                 f"{self._capacity}: ask for at most {self._capacity - prompt}"
             )
-        vocab = self._vocab
+        vocab = self._target.model.vocab
         low, high = min(request.prompt_token_ids), max(request.prompt_token_ids)
         if low < 0 or high >= vocab:
             raise EngineRefusedError(
@@ -173,10 +173,10 @@ class TorchEngine:
 class _Loaded:
     """The models behind a scheduler. capacity: tokens of a sequence, prompt and answer."""
 
+    target: Target
     methods: dict[str, Method]
     scheduler: Scheduler
     capacity: int
-    vocab: int
 
 
 def _load(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> _Loaded:
@@ -202,7 +202,7 @@ def _load(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> _Lo
         chunk=config.prefill_chunk,
         prefix_cache=config.prefix_cache,
     )
-    return _Loaded(parts, scheduler, capacity, model.vocab)
+    return _Loaded(target, parts, scheduler, capacity)
 
 
 def _device(name: str) -> torch.device:

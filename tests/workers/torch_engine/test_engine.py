@@ -186,14 +186,14 @@ async def test_a_failure_that_is_nobodys_makes_the_engine_unhealthy(
     load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = load_engine(["naive"], byte_bundle)
-    forward = engine._scheduler._target.forward
+    forward = engine._target.forward
 
     def broken(proposals: list, captures: object) -> object:
         if len(proposals) > 1:
             raise MemoryError("broken on purpose")
         return forward(proposals, captures)
 
-    monkeypatch.setattr(engine._scheduler._target, "forward", broken)
+    monkeypatch.setattr(engine._target, "forward", broken)
     jobs = [decode(engine, "naive", [i], max_tokens=250, ignore_eos=True) for i in range(3)]
     answers = await asyncio.gather(*jobs)
     assert "error" in {a.finish for a in answers}
