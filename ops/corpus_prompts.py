@@ -15,8 +15,11 @@ REFERENCE_TOKENS = range(8, 201)
 PROMPT_TOKENS = 1024
 
 
-def write_prompts(bundle: Bundle, corpus: Path, split: str, per_domain: int, out: Path) -> int:
-    """Write up to `per_domain` prompts of each domain as a prompts file; returns their number.
+def write_prompts(
+    bundle: Bundle, corpus: Path, split: str, per_domain: int | None, out: Path
+) -> int:
+    """Write up to `per_domain` prompts of each domain (None: all) as a prompts file; returns their
+    number.
 
     A conversation is cut before one of its answers, drawn by the row's id; prompts whose reference
     answer has fewer than 8 or more than 200 tokens are left out.
@@ -49,7 +52,9 @@ def _cut(row: Row, tokenizer: Any) -> dict[str, Any] | None:
     }
 
 
-def _equal(by_domain: dict[str, list[dict[str, Any]]], per_domain: int) -> Iterator[dict[str, Any]]:
+def _equal(
+    by_domain: dict[str, list[dict[str, Any]]], per_domain: int | None
+) -> Iterator[dict[str, Any]]:
     for domain in sorted(by_domain):
         members = by_domain[domain]
         random.Random(f"prompts {domain}").shuffle(members)

@@ -53,10 +53,13 @@ def prompts_command(
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     out: Annotated[Path, typer.Option("--out", metavar="DIR")] = Path("runs/prompts"),
-    per_domain: Annotated[int, typer.Option("--per-domain", min=1)] = 600,
+    per_domain: Annotated[
+        int, typer.Option("--per-domain", min=1, help="prompts of the training rows")
+    ] = 600,
     json: flags.Json = None,
 ) -> None:
-    """Cut prompts out of the corpus, held.jsonl to profile and train.jsonl to fit clusters on.
+    """Cut prompts out of the corpus: held.jsonl, all that may be profiled, and train.jsonl, to fit
+    clusters on.
 
     Example: `specadapt train prompts`
     """
@@ -65,8 +68,8 @@ def prompts_command(
 
     family = load_bundle(bundle)
     counts = {
-        split: write_prompts(family, corpus, split, per_domain, out / f"{split}.jsonl")
-        for split in ("held", "train")
+        split: write_prompts(family, corpus, split, most, out / f"{split}.jsonl")
+        for split, most in (("held", None), ("train", per_domain))
     }
     emit(counts, lambda: [table("Prompts", ["split", "prompts"], list(counts.items()))], json)
 
