@@ -55,6 +55,12 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         for mode, hf in figures["hf"].items()
     ]
     yield table("Decoding, beside Hugging Face (HF)", ["method", *columns.values()], rows)
+    modes = list(figures["hf"])
+    yield table(
+        "Speedup with its 95% interval",
+        ["method", "over naive", *(f"over HF {mode}" for mode in modes)],
+        [[name, *_intervals(method, modes)] for name, method in methods.items()],
+    )
     domains = sorted({domain for m in methods.values() for domain in m["by_domain"]})
     yield table(
         "Speedup over naive, by domain",
@@ -73,9 +79,16 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
             )
 
 
+def _intervals(method: dict[str, Any], modes: list[str]) -> list[str]:
+    pairs = [(method["speedup_vs_naive"], method["speedup_vs_naive_ci95"])]
+    pairs += [tuple(method["speedup_vs_hf_modes"][mode].values()) for mode in modes]
+    return [f"{mean:.2f} ({ci[0]:.2f} to {ci[1]:.2f})" if ci else "–" for mean, ci in pairs]
+
+
 def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     runs = measured.runs[name]
-    figures = summarise(runs, measured.runs[BASELINE], measured.runs[f"{HF}plain"])
+    theirs = {n.removeprefix(HF): r for n, r in measured.runs.items() if n.startswith(HF)}
+    figures = summarise(runs, measured.runs[BASELINE], theirs, plan.seed)
     match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
     if name in measured.divergences:
         match = match_figures(len(group(runs)), measured.divergences[name])

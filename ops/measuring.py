@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from router.speedup import MIN_TOKENS, harmonic_mean, speedup, tokens_per_second
 
 NEAR_TIE_GAP = 1e-4
@@ -142,11 +144,28 @@ def match_figures(prompts: int, divergences: Sequence[Divergence]) -> dict[str, 
     }
 
 
+def domain_mean_ci(
+    values: Mapping[str, Sequence[float]], seed: int, resamples: int = 2000, level: float = 0.95
+) -> tuple[float, float] | None:
+    """Percentile interval of `domain_mean` of paired ratios; prompts are drawn within domains."""
+    slow = [1.0 / np.asarray(members) for members in values.values() if members]
+    if not slow:
+        return None
+    rng = np.random.default_rng(seed)
+    means = np.zeros(resamples)
+    for members in slow:
+        drawn = rng.integers(0, members.size, (resamples, members.size))
+        means += members[drawn].mean(axis=1) / len(slow)
+    low, high = np.quantile(1.0 / means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return float(low), float(high)
+
+
 def summarise(
-    runs: Sequence[Run], naive: Sequence[Run], plain: Sequence[Run] | None
+    runs: Sequence[Run], naive: Sequence[Run], hf: Mapping[str, Sequence[Run]], seed: int = 0
 ) -> dict[str, Any]:
-    """One method's figures against `naive` and, where it ran, Hugging Face's plain decoding."""
+    """One method's figures against `naive` and each of Hugging Face's modes that ran (by name)."""
     speedups = paired_speedups(runs, naive)
+    over_hf = {mode: paired_speedups(runs, theirs) for mode, theirs in hf.items()}
     mat = mean_accepted_tokens(runs)
     rate = rates(runs)
     looped = looping_prompts(runs, naive)
@@ -155,7 +174,12 @@ def summarise(
         "tokens_per_s": domain_mean(rate),
         "decode_tokens_per_s": domain_mean(rates(runs, lambda run: run.decode_tokens_per_s)),
         "speedup_vs_naive": domain_mean(speedups),
-        "speedup_vs_hf": domain_mean(paired_speedups(runs, plain)) if plain else None,
+        "speedup_vs_naive_ci95": domain_mean_ci(speedups, seed),
+        "speedup_vs_hf": domain_mean(over_hf["plain"]) if "plain" in over_hf else None,
+        "speedup_vs_hf_modes": {
+            mode: {"speedup": domain_mean(values), "ci95": domain_mean_ci(values, seed)}
+            for mode, values in over_hf.items()
+        },
         "mat": statistics.fmean(mat.values()) if mat else None,
         "loop_rate": loop_rate(runs),
         "without_looping": {

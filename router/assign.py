@@ -17,6 +17,8 @@ from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_ba
 Floats = NDArray[np.float64]
 
 DEFAULT_CONTEXTS = (64, 256, 1024)
+COUNTED_TOKENS = 32.0
+"""Tokens that an answer counts for at most in its cluster's acceptance."""
 
 
 class AssignError(ValueError):
@@ -116,8 +118,9 @@ def build_table(
         if name not in names or not learns_acceptance(cell.looping, meta.lossless[name]):
             continue
         index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
-        tokens[index] += max(0.0, cell.output_tokens - 1.0)
-        counts[index] += max(0.0, cell.target_steps - 1.0)
+        added = acceptance_evidence(cell.output_tokens, cell.target_steps)
+        tokens[index] += added[0]
+        counts[index] += added[1]
 
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
@@ -158,6 +161,18 @@ def build_table(
         },
     )
     return _with_favourites(table, default_method)
+
+
+def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[float, float]:
+    """Tokens and steps that one answer adds to its cell; the prefill's token and step are left out.
+
+    A longer answer counts as one of COUNTED_TOKENS: what is judged is the mean over prompts, and a
+    few answers that run to their limit (in loops, where copying is at its best) would otherwise
+    outvote all others of their cluster.
+    """
+    tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
+    scale = min(1.0, COUNTED_TOKENS / tokens) if tokens else 0.0
+    return scale * tokens, scale * steps
 
 
 def learns_acceptance(looping: bool, lossless: bool) -> bool:

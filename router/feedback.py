@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from router import predict
-from router.assign import learns_acceptance
+from router.assign import acceptance_evidence, learns_acceptance
 from router.table import RoutingTableError
 from schemas import Observation, RouterConfig, RoutingTable, temperature_band
 
@@ -91,8 +91,9 @@ class Learner:
         lossless = self._table.lossless.get(stats.method, False)
         if observation.cluster >= 0 and learns_acceptance(stats.looping, lossless):
             cell = (observation.cluster, m, temperature_band(stats.temperature))
-            self._tokens[cell] = forget * self._tokens[cell] + tokens
-            self._steps[cell] = forget * self._steps[cell] + steps
+            added = acceptance_evidence(stats.output_tokens, stats.target_steps)
+            self._tokens[cell] = forget * self._tokens[cell] + added[0]
+            self._steps[cell] = forget * self._steps[cell] + added[1]
         if stats.decode_seconds > 0.0:
             self._learn_ratio(observation, m, stats.decode_seconds / steps, forget)
 

@@ -57,6 +57,26 @@ def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, sma
     assert naive["match_rate"] == 1.0
 
 
+def test_bench_step_says_where_a_step_goes(specadapt, small, prompts_file):
+    figures = specadapt.json(
+        *["bench", "step", "--methods", "naive,draft_verify", "--prompts", prompts_file],
+        *["--limit", 2, *small],
+    )
+    naive, drafting = figures["methods"]["naive"], figures["methods"]["draft_verify"]
+    assert naive["tokens_per_step"] == pytest.approx(1.0)
+    assert naive["drafter_forwards"] == naive["drafter_forwards_ms"] == 0.0
+    assert drafting["drafter_forwards"] > 1.0
+    for method in (naive, drafting):
+        inside = method["target_forward_ms"] + method["drafter_forwards_ms"]
+        assert 0.0 < inside < method["step_ms"] * 1.5
+        assert 0.0 < method["outside_forward_share"] < 1.0
+        assert method["limit_ms"] > 0.0
+        assert any("linear" in o["operator"] or "mm" in o["operator"] for o in method["operators"])
+    # the same target; a draft beside it brings its own weights, once for every forward
+    assert drafting["bytes_per_step"] > naive["bytes_per_step"] > 0
+    assert figures["settings"]["threads"] == 1
+
+
 def test_bench_decode_prints_tables_for_people(specadapt, small, prompts_file):
     shown = specadapt(
         *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],

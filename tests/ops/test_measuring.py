@@ -6,6 +6,7 @@ from ops.measuring import (
     Divergence,
     Run,
     domain_mean,
+    domain_mean_ci,
     first_difference,
     loop_rate,
     match_figures,
@@ -67,13 +68,27 @@ def test_looping_is_counted_per_prompt_and_left_out_on_request():
     naive = [run("naive", "p", looping=True), run("naive", "q", seconds=2.0)]
     ngram = [run("ngram", "p", seconds=0.1, looping=True), run("ngram", "q", seconds=1.0)]
     assert loop_rate(ngram) == 0.5
-    figures = summarise(ngram, naive, None)
+    figures = summarise(ngram, naive, {})
     assert figures["without_looping"] == {
         "prompts": 1,
         "tokens_per_s": pytest.approx(10.0),
         "speedup_vs_naive": pytest.approx(2.0),
     }
     assert figures["speedup_vs_naive"] == pytest.approx(2 / (1 / 10 + 1 / 2))
+
+
+def test_an_interval_of_equal_ratios_is_a_point_and_of_others_holds_the_mean():
+    assert domain_mean_ci({"a": [2.0, 2.0], "b": [2.0]}, seed=0) == pytest.approx((2.0, 2.0))
+    assert domain_mean_ci({"a": []}, seed=0) is None
+    ratios = {"a": [1.0, 1.5, 2.0, 3.0] * 5, "b": [0.9, 1.1] * 5}
+    low, high = domain_mean_ci(ratios, seed=0)
+    assert 1.0 < low < domain_mean(ratios) < high < 1.6
+
+
+def test_an_interval_draws_prompts_within_their_domain():
+    """Domains weigh the same in every draw, so a domain without spread adds none."""
+    calm = {"a": [1.0] * 50, "b": [4.0] * 2}
+    assert domain_mean_ci(calm, seed=0) == pytest.approx((1.6, 1.6))
 
 
 @given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
@@ -102,8 +117,9 @@ def test_near_ties_are_set_apart():
 def test_a_summary_holds_what_scripts_read():
     naive = [run("naive", f"{d}{i}", d, seconds=2.0, target_steps=10) for d in "ab" for i in "12"]
     fast = [run("fast", f"{d}{i}", d, seconds=1.0, target_steps=5) for d in "ab" for i in "12"]
-    figures = summarise(fast, naive, naive)
+    figures = summarise(fast, naive, {"plain": naive})
     assert figures["speedup_vs_naive"] == figures["speedup_vs_hf"] == pytest.approx(2.0)
+    assert figures["speedup_vs_hf_modes"]["plain"]["ci95"] == pytest.approx((2.0, 2.0))
     assert figures["mat"] == 2.0
     assert figures["prompts"] == 4
     assert figures["by_domain"]["a"] == {

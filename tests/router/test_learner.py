@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from routing_world import METHODS, answer_seconds
 
+from router.assign import COUNTED_TOKENS, acceptance_evidence
 from router.feedback import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
 from router.predict import favourite
@@ -76,7 +77,7 @@ def test_each_observation_counts_once(table: RoutingTable) -> None:
     assert learner.observe([answer, answer])
     once = learner.table
     assert once.version == table.version + 1
-    assert once.live_tokens[1, 2, 0] == 60.0
+    assert once.live_tokens[1, 2, 0] == COUNTED_TOKENS
     assert not learner.observe([answer])
     assert learner.table is once
 
@@ -105,9 +106,22 @@ def test_the_memory_of_ids_is_bounded(table: RoutingTable) -> None:
     assert len(learner.state()["seen"]) == REMEMBERED_IDS
 
 
+def test_a_long_answer_does_not_outvote_the_others_of_its_cluster(table):
+    """Nine answers at 1 token a step and one, ten times as long, at 8: not far from 1."""
+    learner = Learner(table, CONFIG)
+    short = {"output_tokens": 41, "target_steps": 41}
+    learner.observe([observe(table, str(i), "ngram", 1, **short) for i in range(9)])
+    long = observe(table, "long", "ngram", 1, output_tokens=401, target_steps=51)
+    learner.observe([long])
+    live = learner.table
+    assert live.live_tokens[1, 2, 0] / live.live_steps[1, 2, 0] < 1.2
+    assert acceptance_evidence(401, 51)[0] == COUNTED_TOKENS
+    assert acceptance_evidence(1, 1) == (0.0, 0.0)
+
+
 def test_a_lossy_methods_loops_do_not_flatter_it(table: RoutingTable) -> None:
     lossy = table.model_copy(update={"lossless": {"naive": True, "draft": True, "ngram": False}})
-    for made, tokens in ((table, 60.0), (lossy, 0.0)):
+    for made, tokens in ((table, COUNTED_TOKENS), (lossy, 0.0)):
         learner = Learner(made, CONFIG)
         learner.observe([observe(made, "a", "ngram", 1, looping=True)])
         assert learner.table.live_tokens[1, 2, 0] == tokens

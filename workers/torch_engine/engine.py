@@ -38,7 +38,7 @@ class TorchEngine:
         self._config, self._replica = config, replica
         self._tokenizer = bundle.tokenizer()
         self._eos = end_tokens(bundle.part("target"), self._tokenizer)
-        loaded: Future[_Loaded] = Future()
+        loaded: Future[Models] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(methods, bundle, loaded), name="stepper", daemon=True
         )
@@ -104,13 +104,13 @@ class TorchEngine:
         self._scheduler.stop()
         self._thread.join(CLOSE_SECONDS)
 
-    def _run(self, methods: Seq[MethodSpec], bundle: Bundle, loaded: Future[_Loaded]) -> None:
+    def _run(self, methods: Seq[MethodSpec], bundle: Bundle, loaded: Future[Models]) -> None:
         """The stepper thread's life. It loads the models as well: another thread that computes
         gets OpenMP threads of its own, and where there are more than cores all of them sleep
         between two operators, which makes a step several times longer."""
         torch.set_num_threads(self._config.threads)
         try:
-            models = _load(methods, bundle, self._config)
+            models = load_models(methods, bundle, self._config)
         except Exception as error:
             loaded.set_exception(error)
             return
@@ -170,7 +170,7 @@ class TorchEngine:
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class Models:
     """The models behind a scheduler. capacity: tokens of a sequence, prompt and answer."""
 
     target: Target
@@ -179,7 +179,8 @@ class _Loaded:
     capacity: int
 
 
-def _load(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> _Loaded:
+def load_models(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
+    """Everything that decodes, to be owned by the calling thread; raises what loading raises."""
     device = _device(config.device)
     dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
     model = load_model(bundle.part("target"), dtype, device)
@@ -202,7 +203,7 @@ def _load(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> _Lo
         chunk=config.prefill_chunk,
         prefix_cache=config.prefix_cache,
     )
-    return _Loaded(target, parts, scheduler, capacity)
+    return Models(target, parts, scheduler, capacity)
 
 
 def _device(name: str) -> torch.device:
