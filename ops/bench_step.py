@@ -1,5 +1,6 @@
 """`specadapt bench step`: what a decode step spends its time on, and its distance to the limit."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -38,6 +39,8 @@ def bench_step(
 
     Example: `specadapt bench step --methods naive,draft_verify --threads 2`
     """
+    # read when torch is loaded: its profiler announces itself on standard error
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from ops.machine import describe_machine
     from ops.prompts import fingerprint, select
     from ops.settings import load_config, resolve

@@ -92,17 +92,20 @@ def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
     if name in measured.divergences:
         match = match_figures(len(group(runs)), measured.divergences[name])
-    if plan.concurrency > 1:
-        figures["throughput_tokens_per_s"] = _throughput(name, measured)
+    figures["throughput_tokens_per_s"] = _throughput(name, measured)
     return figures | match
 
 
 def _throughput(name: str, measured: Measured) -> float:
-    """Output tokens of a whole run over its wall-clock seconds, median over the repeats."""
-    tokens: dict[int, int] = {}
+    """Output tokens of a whole run over its wall-clock seconds, median over the repeats.
+
+    One request at a time leaves time to other methods: then the requests' own seconds count.
+    """
+    tokens, alone = dict[int, int](), dict[int, float]()
     for run in measured.runs[name]:
         tokens[run.repeat] = tokens.get(run.repeat, 0) + len(run.token_ids)
-    seconds = measured.run_seconds[name]
+        alone[run.repeat] = alone.get(run.repeat, 0.0) + run.seconds
+    seconds = measured.run_seconds.get(name) or [alone[repeat] for repeat in sorted(alone)]
     return statistics.median(tokens[repeat] / s for repeat, s in enumerate(seconds))
 
 

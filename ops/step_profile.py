@@ -148,18 +148,18 @@ class _Bench:
         scheduler = self._models.scheduler
         scheduler.submit(sequence)
         while sequence.finished is None:
-            decoding = sequence.output_tokens > 0
+            emitted = sequence.output_tokens
             before = self._target.seconds, *_spent(drafter)
             started = time.perf_counter()
             scheduler.round()
             seconds = time.perf_counter() - started
-            if decoding:
+            if emitted:
+                steps.tokens += sequence.output_tokens - emitted
                 after = self._target.seconds, *_spent(drafter)
                 steps.seconds.append(seconds)
                 steps.target.append(after[0] - before[0])
                 steps.drafter.append(after[1] - before[1])
                 steps.drafts += int(after[2] - before[2])
-        steps.tokens += sequence.output_tokens - 1
 
     def _sequence(self, method: Method, item: EncodedPrompt, max_tokens: int) -> Decoding:
         request = DecodeRequest(
