@@ -42,9 +42,12 @@ def rms_norm(weight: Tensor, eps: float) -> Operator:
 
 
 def _packs(weight: Tensor) -> bool:
+    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+        return False
     # oneDNN refuses to pack a single row
-    bfloat16 = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
-    return bfloat16 and len(weight) > 1 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if len(weight) < 2 or not torch.backends.mkldnn.is_available():
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
