@@ -111,12 +111,15 @@ class TorchEngine:
         torch.set_num_threads(self._config.threads)
         try:
             models = load_models(methods, bundle, self._config)
-        except Exception as error:
+        except BaseException as error:
             loaded.set_exception(error)
             return
         loaded.set_result(models)
+        self._step(models.scheduler)
+
+    def _step(self, scheduler: Scheduler) -> None:
         with torch.inference_mode():
-            models.scheduler.run()
+            scheduler.run()
 
     def _sequence(self, request: DecodeRequest) -> Sequence:
         """The request as what the scheduler runs; raises EngineRefusedError."""

@@ -11,13 +11,14 @@ from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine.engine import TorchEngine
+from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import Sequence
 
 
 class _Idle(TorchEngine):
     """Its stepper thread has nothing to do."""
 
-    def _run(self) -> None: ...
+    def _step(self, scheduler: Scheduler) -> None: ...
 
 
 class Rig:
