@@ -15,8 +15,9 @@ from ops.machine import describe_machine
 from ops.profile_store import ProfileStore
 from ops.prompts import Prompt
 from ops.settings import Setup, measured_under
-from router.profile import Profile, ProfileMeta, ProfileRow, StepRow
-from schemas import MeasuredUnder, SamplingParams
+from router.profile import Profile
+from schemas import DecodeChunk, MeasuredUnder, SamplingParams
+from schemas.profile import ProfileMeta, ProfileRow, RecordedTokens, StepRow
 from workers.bundle import load_bundle
 from workers.engine import Engine
 
@@ -52,7 +53,7 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
         todo = [item for item in encoded if item.prompt.id not in done]
         task = bar.add_task("prompts", total=len(todo))
         for item in todo:
-            store.add_answers(item.prompt, await _all_methods(plan, engine, item))
+            store.add_answers(item, await _all_methods(plan, engine, item))
             bar.advance(task)
         if not store.has_steps():
             cells = _cells(plan.setup)
@@ -71,14 +72,24 @@ async def _all_methods(plan: ProfilePlan, engine: Engine, item: EncodedPrompt) -
     rows = []
     for name in order.sample(plan.setup.names, len(plan.setup.names)):
         request_id = f"{item.prompt.id}-{name}"
-        answer = await decode(
-            engine, request_id, name, item.token_ids, _sampling(plan, plan.max_tokens)
-        )
-        rows.append(_row(item.prompt.id, name, plan.temperature, answer))
+        sampling = _sampling(plan, plan.max_tokens)
+        chunks: list[DecodeChunk] = []
+        answer = await decode(engine, request_id, name, item.token_ids, sampling, chunks.append)
+        rows.append(_row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks)))
     return rows
 
 
-def _row(prompt_id: str, method: str, temperature: float, answer: Answer) -> ProfileRow:
+def _recorded(chunks: Sequence[DecodeChunk]) -> RecordedTokens:
+    return RecordedTokens(
+        token_ids=tuple(token for chunk in chunks for token in chunk.token_ids),
+        drafted=tuple(drafted for chunk in chunks for drafted in chunk.drafted),
+        finish_reason="stop" if chunks[-1].finish_reason == "stop" else "length",
+    )
+
+
+def _row(
+    prompt_id: str, method: str, temperature: float, answer: Answer, recorded: RecordedTokens
+) -> ProfileRow:
     stats = answer.stats
     return ProfileRow(
         prompt_id=prompt_id,
@@ -92,6 +103,7 @@ def _row(prompt_id: str, method: str, temperature: float, answer: Answer) -> Pro
         decode_seconds=stats.decode_seconds,
         looping=stats.looping,
         answer=hashlib.sha256(repr(answer.token_ids).encode()).hexdigest()[:12],
+        recorded=recorded,
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from ops.boundary import InputError
-from ops.prompts import Prompt
-from router.profile import Profile, ProfileMeta, ProfileRow, StepRow
-from router.profile import Prompt as ProfilePrompt
+from ops.decoding import EncodedPrompt
+from router.profile import Profile
+from schemas.profile import ProfileMeta, ProfileRow, StepRow
+from schemas.profile import Prompt as ProfilePrompt
 
 # What makes two runs' seconds comparable; the rest of the meta may differ from run to run.
 SAME_IN_EVERY_RUN = ("measured_under", "methods", "settings_hashes", "max_tokens")
@@ -40,10 +41,13 @@ class ProfileStore:
         wanted = set(self._profile.meta.methods)
         return {prompt_id for prompt_id, methods in seen.items() if methods == wanted}
 
-    def add_answers(self, prompt: Prompt, rows: Sequence[ProfileRow]) -> None:
+    def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
         """All methods' answers to one prompt, in one write."""
+        prompt = item.prompt
         if prompt.id not in self._known:
-            entry = ProfilePrompt(id=prompt.id, domain=prompt.domain, text=prompt.text)
+            entry = ProfilePrompt(
+                id=prompt.id, domain=prompt.domain, text=prompt.text, token_ids=item.token_ids
+            )
             self._append("prompts.jsonl", [entry])
             self._known.add(prompt.id)
         self._append("rows.jsonl", rows)

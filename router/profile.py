@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from router.speedup import BASELINE, MIN_TOKENS, speedup, tokens_per_second
-from schemas import MeasuredUnder
 from schemas.base import Schema
+from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 
 class ProfileError(ValueError):
@@ -29,49 +29,6 @@ class ProfileError(ValueError):
 def prompt_key(text: str) -> str:
     """Sixteen hex digits that identify a prompt's text, whatever its id."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
-
-
-class Prompt(Schema):
-    id: str
-    domain: str = ""
-    text: str
-
-
-class ProfileRow(Schema):
-    """One answer. Seconds are on one clock, from the request to its last token."""
-
-    prompt_id: str
-    method: str
-    temperature: float = Field(default=0.0, ge=0.0)
-    repeat: int = Field(default=0, ge=0)
-    prompt_tokens: int = Field(ge=1)
-    output_tokens: int = Field(ge=0)
-    target_steps: int = Field(ge=0, description="prefill included")
-    seconds: float = Field(gt=0.0, description="request to last token")
-    prefill_seconds: float = Field(ge=0.0, description="request to first token")
-    decode_seconds: float = Field(ge=0.0, description="first token to last token")
-    looping: bool = False
-    answer: str = Field(default="", description="hash of the answer's tokens")
-
-
-class StepRow(Schema):
-    """Mean seconds of one decoding step at a batch size and a context length in tokens."""
-
-    method: str
-    batch: int = Field(ge=1)
-    context: int = Field(ge=1)
-    seconds: float = Field(gt=0.0)
-    count: int = Field(ge=1, description="steps behind the mean")
-
-
-class ProfileMeta(Schema):
-    measured_under: MeasuredUnder
-    methods: tuple[str, ...] = Field(min_length=1)
-    settings_hashes: dict[str, str]
-    lossless: dict[str, bool]
-    max_tokens: int = Field(ge=1)
-    seed: int = 0
-    provenance: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from router.profile import Profile, ProfileMeta, ProfileRow, Prompt, StepRow
+from router.profile import Profile
 from schemas import EncoderInfo, MeasuredUnder
+from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 METHODS = ("naive", "draft", "ngram")
 ENCODER = EncoderInfo(name="made-up", dimension=4, sha256="0" * 64)
