@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deployments.api_error import ApiError, broken_off, line_full, unavailable
 from deployments.artifacts import Embed
@@ -271,16 +272,19 @@ class Answerer:
             )
         )
 
-    async def _cluster(self, text: str) -> int:
-        """The prompt's cluster; -1 where there is no encoder or it failed."""
+    async def vector(self, text: str) -> NDArray[np.float32] | None:
+        """The prompt's unit vector [1, d]; None where there is no encoder or it failed."""
         if self._embed is None:
-            return -1
+            return None
         try:
-            vector = await asyncio.to_thread(self._embed, text)
+            return await asyncio.to_thread(self._embed, text)
         except Exception as error:  # a prompt is answered even if its embedding is not
             logger.error("the encoder failed, using the default method: %s", error)
-            return -1
-        return int(assign(self._link.table.centroids, vector)[0])
+            return None
+
+    async def _cluster(self, text: str) -> int:
+        vector = await self.vector(text)
+        return -1 if vector is None else int(assign(self._link.table.centroids, vector)[0])
 
 
 def _choice(prompt: Prompt, index: int) -> Prompt:

@@ -29,7 +29,9 @@ from deployments.replies import EventStream, Kind, Reply
 
 logger = logging.getLogger(__name__)
 
-PAGE = Path(__file__).parent / "web" / "index.html"
+WEB = {file.name: file for file in (Path(__file__).parent / "web").iterdir()}
+# Asked for again after every load: the page and its modules must be of one version.
+FRESH = {"cache-control": "no-cache"}
 
 
 class HttpApi:
@@ -70,6 +72,7 @@ class HttpApi:
         app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
         app.add_api_route("/health", self.health, methods=["GET"])
         app.add_api_route("/", self.page, methods=["GET"])
+        app.add_api_route("/web/{name}", self.page, methods=["GET"])
         return app
 
     @asynccontextmanager
@@ -112,7 +115,8 @@ class HttpApi:
         asked = parse(ExplainRequest, await self._body(request))
         prompt = await self._reader.explained(asked)
         decision = await self._answerer.route(prompt, explore=False)
-        return JSONResponse(explanation(decision, prompt, self._link.table))
+        vector = await self._answerer.vector(prompt.text)
+        return JSONResponse(explanation(decision, prompt, vector, self._link.table))
 
     async def health(self) -> Response:
         ready = self._answerer.ready()
@@ -120,14 +124,16 @@ class HttpApi:
             raise unavailable("starting: no replica is ready yet")
         return JSONResponse({"status": "ok", "methods": sorted(ready)})
 
-    async def page(self) -> Response:
-        return FileResponse(PAGE, media_type="text/html")
+    async def page(self, name: str = "index.html") -> Response:
+        if name not in WEB:
+            raise HTTPException(404, "Not Found")
+        return FileResponse(WEB[name], headers=FRESH)
 
     async def _reply(self, kind: Kind, asked: GenerationRequest, prompt: Prompt) -> Response:
         answers = await self._answerer.answers(prompt)
         reply = Reply(kind, asked.model, answers, self._reader.token_text)
         if asked.stream:
-            events = reply.events(asked.stream_options.include_usage)
+            events = reply.events(asked.stream_options)
             return EventStream(events, reply.headers())
         return JSONResponse(await reply.whole(), headers=reply.headers())
 

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.answer import Prompt
+from deployments.projection import Plane
+from router import predict
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
 # keys of every prompt the fit has seen: thousands of hashes that only `evaluate` reads
@@ -13,11 +15,16 @@ BULKY = frozenset({"prompts"})
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:
-    """The table in force without its centroids.
+    """The table in force; its centroids only as points on their own main plane.
 
     `evidence` per cluster and method: acceptance (tokens per target step, over all temperature
-    bands), the target steps behind it offline and live, and the paired speedup it was fitted on.
+    bands), the target steps behind it offline and live, the paired speedup it was fitted on, and
+    tokens/s as predicted of the cluster's typical prompt, greedy and alone on a replica, from all
+    evidence so far. `projection`: `points` [k, 2], and the share of the centroids' variance that
+    the plane `explained`.
     """
+    plane = Plane(table.centroids)
+    speeds = _speeds(table)
     return {
         "fit_id": table.fit_id,
         "version": table.version,
@@ -30,25 +37,43 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "clusters": len(table.assignment),
         "assignment": list(table.assignment),
         "temperature_bands": list(TEMPERATURE_BANDS),
-        "evidence": [_evidence(table, k) for k in range(len(table.assignment))],
+        "evidence": [_evidence(table, k, speeds) for k in range(len(table.assignment))],
+        "projection": {
+            "points": plane.points(table.centroids).tolist(),
+            "explained": plane.explained,
+        },
         "live_step_ratio": _by_method(table, table.live_step_ratio),
         "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},
     }
 
 
-def explanation(decision: Decision, prompt: Prompt, table: RoutingTable) -> dict[str, Any]:
-    """One decision, what it saw and the evidence of its cluster."""
+def explanation(
+    decision: Decision, prompt: Prompt, vector: NDArray[np.float32] | None, table: RoutingTable
+) -> dict[str, Any]:
+    """One decision, what it saw and the evidence of its cluster.
+
+    `point` is the prompt's `vector` [1, d] on the plane of the table's `projection`.
+    """
     cluster = decision.cluster
+    point = None if vector is None else Plane(table.centroids).points(vector)[0].tolist()
     return {
         **decision.model_dump(),
         "prompt_tokens": len(prompt.token_ids),
         "max_tokens": prompt.sampling.max_tokens,
         "temperature": prompt.sampling.temperature,
-        "evidence": _evidence(table, cluster) if cluster >= 0 else None,
+        "point": point,
+        "evidence": _evidence(table, cluster, _speeds(table)) if cluster >= 0 else None,
     }
 
 
-def _evidence(table: RoutingTable, cluster: int) -> dict[str, Any]:
+def _speeds(table: RoutingTable) -> NDArray[np.float64]:
+    """Tokens/s [k, m] predicted of each cluster's typical prompt."""
+    output = [predict.expected_output(table, k) for k in range(len(table.assignment))]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(output)[:, None] / predict.typical_seconds(table)
+
+
+def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) -> dict[str, Any]:
     tokens = (table.acceptance_tokens + table.live_tokens)[cluster].sum(axis=-1)
     steps = (table.acceptance_steps + table.live_steps)[cluster].sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -61,6 +86,7 @@ def _evidence(table: RoutingTable, cluster: int) -> dict[str, Any]:
         "offline_steps": _by_method(table, table.acceptance_steps[cluster].sum(axis=-1)),
         "live_steps": _by_method(table, table.live_steps[cluster].sum(axis=-1)),
         "speedup": _by_method(table, table.speedup[cluster]),
+        "tokens_per_s": _by_method(table, speeds[cluster]),
     }
 
 

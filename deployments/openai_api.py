@@ -79,9 +79,14 @@ class ChatMessage(Input):
 
 
 class StreamOptions(Input):
-    """`include_usage` adds a last chunk with the usage and no choices."""
+    """`include_usage` adds a last chunk with the usage and no choices.
+
+    `include_drafted`, an addition to OpenAI's, adds `drafted` to the choices of a chunk: the text
+    of its tokens in runs `[text, drafted and accepted]`, the others being the target's own.
+    """
 
     include_usage: bool = False
+    include_drafted: bool = False
     include_obfuscation: bool = False
 
 

@@ -13,7 +13,9 @@ from starlette.types import Send
 
 from deployments.answer import Answer
 from deployments.api_error import ApiError
+from deployments.drafting import DraftedRuns
 from deployments.logprobs import ChatLogprobs, CompletionLogprobs, joined
+from deployments.openai_api import StreamOptions
 from schemas import DecodeChunk, DecodeStats
 from workers.token_text import TokenText
 
@@ -48,6 +50,7 @@ class Reply:
     ) -> None:
         self._kind = kind
         self._answers = answers
+        self._tokens = tokens
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
         self._logprobs = [writer(tokens) for _ in answers]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
@@ -88,8 +91,9 @@ class Reply:
             "usage": self.usage(),
         }
 
-    async def events(self, include_usage: bool) -> AsyncGenerator[str, None]:
+    async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
         """Server-sent events. An answer that breaks off ends with an error event, not [DONE]."""
+        runs = [DraftedRuns(self._tokens) for _ in self._answers]
         try:
             if self._kind == "chat":
                 for index in range(len(self._answers)):
@@ -97,11 +101,14 @@ class Reply:
             async with aclosing(interleaved(self._answers)) as chunks:
                 async for index, chunk in chunks:
                     logprobs = self._logprobs[index].of(chunk)
-                    if chunk.text or logprobs:
-                        yield self._event(index, logprobs=logprobs, **self._piece(chunk.text))
+                    piece = self._piece(chunk.text)
+                    if options.include_drafted and (drafted := runs[index].of(chunk)):
+                        piece["drafted"] = drafted
+                    if chunk.text or logprobs or "drafted" in piece:
+                        yield self._event(index, logprobs=logprobs, **piece)
                     if chunk.finish_reason is not None:
                         yield self._event(index, finish=chunk.finish_reason, **self._end())
-            if include_usage:
+            if options.include_usage:
                 yield _data({**self._chunk_head(), "choices": [], "usage": self.usage()})
             yield _DONE
         except ApiError as error:

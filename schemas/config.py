@@ -27,6 +27,11 @@ class EngineConfig(Schema):
     prefix_cache: bool = Field(
         default=True, description="compute a prefix that prompts share once; benchmarks start cold"
     )
+    replay: Path | None = Field(
+        default=None,
+        description="profile that methods of engine 'replay' give back; tests and capacity "
+        "experiments only",
+    )
 
 
 class MethodDeployment(Schema):

@@ -16,7 +16,7 @@ class MethodSpec(Schema):
     """Engine + selector + drafter + tree + stop + verifier, with each part's settings by role."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    engine: Literal["torch", "vllm"] = "torch"
+    engine: Literal["torch", "vllm", "replay"] = "torch"
     selector: str = "constant"
     drafter: str = "none"
     tree: str = "chain"

@@ -57,10 +57,14 @@ def load_engine(
     if not specs or len(set(names)) != len(names):
         raise ValueError("methods: name at least one method, each of them once")
     engines = {spec.engine for spec in specs}
+    if engines == {"replay"}:
+        from workers.replay_engine.engine import load_replay_engine
+
+        return load_replay_engine(specs, bundle, config, replica)
     if engines != {"torch"}:
         raise ValueError(
             f"methods: no engine here for {', '.join(sorted(engines - {'torch'}))}; "
-            "one engine holds methods of engine 'torch'"
+            "one engine holds methods of engine 'torch', or of 'replay' alone"
         )
     # torch takes seconds to import, and callers that only name methods do not need it
     from workers.torch_engine.engine import TorchEngine
