@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from router import predict
+from router.admission import in_time
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable, temperature_band
 
 POLICY = "predicted_seconds"
@@ -34,14 +35,18 @@ class Constraints:
     """What limits the choice.
 
     `healthy`: methods with a replica that answers. `excluded`: methods that cannot serve a
-    parameter of the request. `conversation_method`: who answered the turn before. `explore`:
-    whether this request may be used to learn.
+    parameter of the request. `resting`: methods whose circuit is open. `conversation_method`: who
+    answered the turn before. `deadline_seconds`: from now; the method is chosen among those
+    predicted to meet it, and nothing is tried out. `explore`: whether this request may be used to
+    learn.
     """
 
     healthy: frozenset[str]
     pinned: str | None = None
     lossless_only: bool = False
     excluded: frozenset[str] = field(default_factory=frozenset)
+    resting: frozenset[str] = field(default_factory=frozenset)
+    deadline_seconds: float | None = None
     conversation_method: str | None = None
     explore: bool = True
 
@@ -58,25 +63,30 @@ def choose(
     """Route one prompt; `cluster` -1 means that it could not be embedded.
 
     Reasons: favourite; load (another, because of queues and batches); exploration; constraint
-    (the favourite may not serve this request); failover (the favourite is not healthy); pinned;
-    conversation (stays with the last turn's method against the favourite); degraded (no cluster).
+    (the favourite may not serve this request or would miss its deadline); failover (the favourite
+    is not healthy or rests); pinned; conversation (stays with the last turn's method against the
+    favourite); degraded (no cluster).
     Raises NoMethodAvailableError.
     """
     obstacles = _obstacles(table, loads, constraints, config)
     names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
     admissible = [n for n in names if n in table.methods and obstacles[n] is None]
     if not admissible:
-        raise NoMethodAvailableError("; ".join(_why_not(table, n, obstacles) for n in names))
+        why = [_why_not(table, n, constraints, obstacles) for n in names]
+        raise NoMethodAvailableError("; ".join(why))
 
     alone = _seconds(table, cluster, features, ())
     loaded = _seconds(table, cluster, features, loads) if loads else alone
+    timely = in_time(admissible, loaded, constraints.deadline_seconds)
+    obstacles |= {n: "constraint" for n in admissible if n not in timely}
     method, reason = _greedy(
-        table, cluster, features, constraints, config, admissible, obstacles, alone, loaded
+        table, cluster, features, constraints, config, timely, obstacles, alone, loaded
     )
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
     propensity = 1.0
     explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
-    if constraints.explore and explorable and config.exploration > 0.0:
+    explore = constraints.explore and constraints.deadline_seconds is None
+    if explore and explorable and config.exploration > 0.0:
         propensity = 1.0 - config.exploration
         if rng.random() < config.exploration:
             others = ranked[1:]
@@ -111,16 +121,23 @@ def _obstacles(
         lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
         if name in constraints.excluded or lossy:
             obstacles[name] = "constraint"
-        elif name not in constraints.healthy or sick:
+        elif name not in constraints.healthy or name in constraints.resting or sick:
             obstacles[name] = "failover"
         else:
             obstacles[name] = None
     return obstacles
 
 
-def _why_not(table: RoutingTable, name: str, obstacles: Mapping[str, Reason | None]) -> str:
+def _why_not(
+    table: RoutingTable,
+    name: str,
+    constraints: Constraints,
+    obstacles: Mapping[str, Reason | None],
+) -> str:
     if name not in table.methods:
         return f"{name} is not served (there are {', '.join(table.methods)})"
+    if name in constraints.resting:
+        return f"{name} rests after failures"
     if obstacles[name] == "failover":
         return f"{name} has no healthy replica"
     return f"{name} may not serve this request"

@@ -2,6 +2,7 @@
 
 from schemas.config import (
     AppConfig,
+    CircuitConfig,
     EngineConfig,
     FeedbackConfig,
     HttpConfig,
@@ -31,6 +32,7 @@ from schemas.routing import (
 __all__ = [
     "TEMPERATURE_BANDS",
     "AppConfig",
+    "CircuitConfig",
     "Decision",
     "DecodeChunk",
     "DecodeRequest",

@@ -55,8 +55,20 @@ class MethodDeployment(Schema):
         return self
 
 
+class CircuitConfig(Schema):
+    """When a method that fails is left alone, and for how long. Each ingress counts for itself."""
+
+    consecutive_failures: int = Field(default=5, ge=1, description="so many in a row open it")
+    failure_share: float = Field(
+        default=0.5, gt=0.0, le=1.0, description="of the window's answers, opens it as well"
+    )
+    window_seconds: float = Field(default=30.0, gt=0.0)
+    window_answers: int = Field(default=20, ge=1, description="fewer say nothing about the share")
+    pause_seconds: float = Field(default=5.0, gt=0.0, description="then one request is tried")
+
+
 class RouterConfig(Schema):
-    """Which table, and how boldly the policy learns."""
+    """Which table, how boldly the policy learns, and when a method is left alone."""
 
     routing: Path | None = Field(default=None, description="default: <bundle>/routing")
     encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
@@ -69,6 +81,12 @@ class RouterConfig(Schema):
         default=0.05, ge=0.0, description="a new favourite must be this better"
     )
     conversation_margin: float = Field(default=0.15, ge=0.0)
+    stale_table_seconds: float = Field(
+        default=30.0,
+        gt=0.0,
+        description="after so long without word from the feedback actor answers say so",
+    )
+    circuit: CircuitConfig = CircuitConfig()
 
 
 class FeedbackConfig(Schema):
