@@ -5,7 +5,7 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from deployments.api_error import ApiError, broken_off, line_full, unavailable
 from deployments.artifacts import Embed
+from deployments.calls import Calls, Chunks, MethodStream
+from deployments.circuits import Circuits
 from deployments.conversation import Conversations
-from deployments.in_flight import InFlight
+from deployments.deadline import DeadlineError, missed
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from router.cluster import assign
@@ -33,22 +35,11 @@ from workers.engine import EngineBusyError, EngineRefusedError
 
 logger = logging.getLogger(__name__)
 
-_WATCH_SECONDS = 0.5
-
-Chunks = AsyncGenerator[DecodeChunk, None]
-# (request, whole) -> the answer; raises EngineRefusedError or EngineBusyError at first, anything
-# else where the replica is gone.
-MethodStream = Callable[[DecodeRequest, bool], Chunks]
-
-
-class MethodLostError(RuntimeError):
-    """The method's replicas went away before the first chunk."""
-
 
 @dataclass(frozen=True)
 class Prompt:
     """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
-    answers."""
+    answers, `deadline_seconds` (None: none) for all of them in that time."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -57,29 +48,53 @@ class Prompt:
     pinned: str | None = None
     whole: bool = False
     choices: int = 1
+    deadline_seconds: float | None = None
 
 
 @dataclass
 class Answer:
     """An answer whose first chunk is there; `method` is the one that really answers.
 
-    `chunks` is to be read, `source` is where they come from.
+    `chunks` is to be read, `source` is where they come from. `degraded`: what was missing when it
+    was routed (`no-encoder`, `no-feedback`, `stale-table`).
     """
 
     request_id: str
     method: str
     reason: str
     decision: Decision
+    degraded: tuple[str, ...]
     routing_seconds: float
     source: Chunks
-    chunks: Chunks
-    stats: DecodeStats | None = field(default=None)
+    chunks: Chunks = field(init=False)
+    stats: DecodeStats | None = None
 
     async def close(self) -> None:
         """End the answer and the work on it, whether or not anything was read."""
         await self.chunks.aclose()
         # a generator that was never started does not close what it reads from
         await self.source.aclose()
+
+
+@dataclass(frozen=True)
+class _Routed:
+    """A decision, what was missing for it, and when it was begun and made."""
+
+    decision: Decision
+    degraded: tuple[str, ...]
+    started: float
+    made: float
+
+    @property
+    def seconds(self) -> float:
+        return self.made - self.started
+
+    def deadline(self, prompt: Prompt) -> float | None:
+        """When the answer has to be whole, on the event loop's clock."""
+        if prompt.deadline_seconds is None:
+            return None
+        spent = time.perf_counter() - self.started
+        return asyncio.get_running_loop().time() + prompt.deadline_seconds - spent
 
 
 class Answerer:
@@ -93,33 +108,36 @@ class Answerer:
         embed: Embed | None,
         metrics: Metrics,
     ) -> None:
-        self._streams = streams
+        self.circuits = Circuits(streams, config.circuit, metrics)
+        self._calls = Calls(streams, link, self.circuits)
+        self._methods = frozenset(streams)
         self._link = link
         self._config = config
         self._embed = embed
         self._metrics = metrics
         self._conversations = Conversations()
-        self._in_flight = InFlight()
         self._rng = np.random.default_rng()
 
     async def route(self, prompt: Prompt, explore: bool = True) -> Decision:
         """Where the prompt would go now. Raises ApiError 503 where no method is admissible."""
         table = self._link.table
+        started = time.perf_counter()
         cluster = await self._cluster(prompt.text)
-        if cluster < 0:
-            self._metrics.degraded.inc()
         features = Features(
             prompt_tokens=len(prompt.token_ids),
             max_tokens=prompt.sampling.max_tokens,
             temperature=prompt.sampling.temperature,
         )
+        allowed = prompt.deadline_seconds
         constraints = Constraints(
             pinned=prompt.pinned,
-            healthy=self.ready() or frozenset(self._streams),
+            healthy=self.ready() or self._methods,
+            resting=self.circuits.resting(),
+            deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.messages),
             explore=explore,
         )
-        loads = self._in_flight.added_to(self._link.loads)
+        loads = self._calls.loads()
         try:
             return choose(table, cluster, features, loads, constraints, self._rng, self._config)
         except NoMethodAvailableError as error:
@@ -127,25 +145,22 @@ class Answerer:
 
     def ready(self) -> frozenset[str]:
         """The methods with a live replica, as far as is known."""
-        live = {m for load in self._link.loads if load.healthy for m in load.methods}
-        return frozenset(live & self._streams.keys())
+        return self._calls.ready()
 
     async def answers(self, prompt: Prompt) -> list[Answer]:
         """The answers (`prompt.choices` of them) of the best method that gives a first chunk, all
         under one decision and each with a seed of its own.
 
         Raises ApiError: 400 where the engine refuses the prompt, 429 where every waiting line
-        is full, 503 where no replica answers; the other answers end then.
+        is full, 503 where no replica answers, 504 where the deadline passes; the other answers
+        end then.
         """
         started = time.perf_counter()
         decision = await self.route(prompt)
-        routed = time.perf_counter()
-        self._metrics.decision.observe(routed - started)
+        routed = _Routed(decision, self._degraded(decision), started, time.perf_counter())
+        self._metrics.decided(decision, routed.seconds, routed.degraded)
         choices = [_choice(prompt, index) for index in range(prompt.choices)]
-        tasks = [
-            asyncio.ensure_future(self._answer(choice, decision, started, routed - started))
-            for choice in choices
-        ]
+        tasks = [asyncio.ensure_future(self._answer(choice, routed)) for choice in choices]
         try:
             return await asyncio.gather(*tasks)
         except BaseException:
@@ -156,67 +171,44 @@ class Answerer:
                     await result.close()
             raise
 
-    async def _answer(
-        self, prompt: Prompt, decision: Decision, started: float, routing_seconds: float
-    ) -> Answer:
+    async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
         request_id = uuid.uuid4().hex
         busy = False
+        deadline = routed.deadline(prompt)
+        decision = routed.decision
         others = [method for method in decision.ranked if method != decision.method]
         for attempt, method in enumerate([decision.method, *others]):
+            if not self.circuits.admits(method):
+                continue
             request = DecodeRequest(
                 request_id=request_id,
                 method=method,
                 prompt_token_ids=prompt.token_ids,
                 sampling=prompt.sampling,
             )
-            stream = self._sent(request, prompt.whole)
+            stream = self._calls.stream(request, prompt.whole, deadline)
             try:
-                first = await self._first(method, stream)
+                first = await anext(stream)
             except EngineRefusedError as error:
                 raise ApiError(400, str(error), code="invalid_request") from error
+            except DeadlineError as error:
+                raise missed(started=False) from error
             except EngineBusyError:
                 busy = True
                 continue
             except Exception as error:  # whatever a replica died of, another may answer
                 logger.warning("%s gave no first chunk: %s", method, error)
                 continue
-            self._metrics.first_chunk.observe(
-                time.perf_counter() - started, tags={"method": method}
-            )
             reason = "failover" if attempt else decision.reason
-            answer = Answer(request_id, method, reason, decision, routing_seconds, stream, stream)
+            answer = Answer(
+                request_id, method, reason, decision, routed.degraded, routed.seconds, stream
+            )
+            self._metrics.first_chunk.observe(
+                time.perf_counter() - routed.started, tags=_tags(answer)
+            )
             answer.chunks = self._observed(answer, prompt, first, stream)
             return answer
         raise line_full() if busy else unavailable("no replica could answer")
-
-    async def _sent(self, request: DecodeRequest, whole: bool) -> Chunks:
-        with self._in_flight.sent(request):
-            async with aclosing(self._streams[request.method](request, whole)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-
-    async def _first(self, method: str, stream: Chunks) -> DecodeChunk:
-        """The first chunk; closes `stream` where there is none.
-
-        A replica that dies is noticed by its silence, since Ray Serve would otherwise hold the
-        request until a new one has started.
-        """
-        pending = asyncio.ensure_future(anext(stream))
-        known_alive = method in self.ready()
-        try:
-            while not pending.done():
-                await asyncio.wait({pending}, timeout=_WATCH_SECONDS)
-                if known_alive and not pending.done() and method not in self.ready():
-                    raise MethodLostError(f"{method} has no live replica")
-            first = pending.result()
-            if first.finish_reason in ("error", "cancelled"):
-                raise MethodLostError(first.error or first.finish_reason)
-            return first
-        except BaseException:
-            pending.cancel()
-            await asyncio.wait({pending})
-            await stream.aclose()
-            raise
 
     async def _observed(
         self, answer: Answer, prompt: Prompt, first: DecodeChunk, rest: Chunks
@@ -228,37 +220,40 @@ class Answerer:
                 chunk: DecodeChunk | None = first
                 while chunk is not None:
                     text.append(chunk.text)
-                    if chunk.finish_reason in ("error", "cancelled"):
-                        raise MethodLostError(chunk.error or chunk.finish_reason)
                     if chunk.finish_reason is not None:
                         outcome = chunk.finish_reason
                         self._learn(answer, chunk.stats)
                     yield chunk
                     chunk = await anext(rest, None)
-            if outcome == "abandoned":
-                raise MethodLostError("the stream ended without a last chunk")
             if prompt.messages:
                 self._conversations.remember(prompt.messages, "".join(text), answer.method)
+        except DeadlineError as error:
+            outcome = "deadline"
+            raise missed(started=True) from error
         except Exception as error:  # part of the answer is out: too late for another method
             outcome = "error"
             logger.warning("%s broke off: %s", answer.method, error)
             raise broken_off(answer.method) from error
         finally:
             self._metrics.requests.inc(
-                tags={
-                    "method": answer.method,
-                    "cluster": str(answer.decision.cluster),
-                    "reason": answer.reason,
-                    "outcome": outcome,
-                }
+                tags=_tags(answer) | {"reason": answer.reason, "outcome": outcome}
             )
+
+    def _degraded(self, decision: Decision) -> tuple[str, ...]:
+        """What was missing for this decision."""
+        missing = {
+            "no-encoder": decision.cluster < 0,
+            "no-feedback": not self._link.connected,
+            "stale-table": self._link.age_seconds > self._config.stale_table_seconds,
+        }
+        return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
     def _learn(self, answer: Answer, stats: DecodeStats | None) -> None:
         answer.stats = stats
         if stats is None or stats.finish_reason not in ("stop", "length"):
             return
         decision = answer.decision
-        self._metrics.output_tokens.inc(stats.output_tokens, tags={"method": stats.method})
+        self._metrics.finished(stats, decision.cluster)
         self._link.observe(
             Observation(
                 stats=stats,
@@ -295,3 +290,7 @@ def _choice(prompt: Prompt, index: int) -> Prompt:
     digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=7).digest()
     sampling = prompt.sampling.model_copy(update={"seed": int.from_bytes(digest)})
     return replace(prompt, sampling=sampling)
+
+
+def _tags(answer: Answer) -> dict[str, str]:
+    return {"method": answer.method, "cluster": str(answer.decision.cluster)}

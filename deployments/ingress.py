@@ -10,8 +10,9 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from deployments.answer import Answerer, MethodStream
+from deployments.answer import Answerer
 from deployments.artifacts import served_embed, served_table
+from deployments.calls import MethodStream
 from deployments.feedback import Exchange, actor_name, feedback_actor
 from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink

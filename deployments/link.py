@@ -50,6 +50,8 @@ class FeedbackLink:
         self.connected = False
         self.epoch = 0
         self.dropped = 0
+        self._born = time.monotonic()
+        self._exchanged: float | None = None
         self._metrics = metrics
         self._connect = connect
         self._actor: Actor | None = None
@@ -61,6 +63,11 @@ class FeedbackLink:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the feedback actor last confirmed the table, or else since the start."""
+        return time.monotonic() - (self._born if self._exchanged is None else self._exchanged)
 
     def observe(self, observation: Observation) -> None:
         """Queue an observation; the oldest is dropped where too many wait."""
@@ -109,7 +116,9 @@ class FeedbackLink:
             for observation_id in batch:
                 self._waiting.pop(observation_id, None)
         if reply.table is not None:
+            self._count_changes(reply.table)
             self.table = reply.table
+        self._metrics.table_version.set(self.table.version)
         # A young actor has not heard from every replica: absence says nothing yet.
         if reply.settled or not self.loads:
             self.loads = reply.loads
@@ -119,3 +128,14 @@ class FeedbackLink:
             self.loads = tuple((known | fresh).values())
         self.epoch = reply.epoch
         self.connected = True
+        self._exchanged = time.monotonic()
+
+    def _count_changes(self, table: RoutingTable) -> None:
+        # The first table replaces the one from disk: what changed before counts elsewhere.
+        if self._exchanged is None or table.fit_id != self.table.fit_id:
+            return
+        pairs = zip(self.table.assignment, table.assignment, strict=True)
+        for cluster, (old, new) in enumerate(pairs):
+            if new != old:
+                tags = {"method": new, "cluster": str(cluster)}
+                self._metrics.favourite_changes.inc(tags=tags)

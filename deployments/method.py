@@ -13,6 +13,7 @@ from ray import serve
 
 from deployments.artifacts import method_specs
 from deployments.feedback import actor_name, feedback_actor
+from deployments.metrics import ReplicaMetrics
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, load_engine
@@ -36,6 +37,7 @@ class MethodReplica:
             method_specs(config, methods), load_bundle(config.bundle), config.engine, self._replica
         )
         self._actor_name = actor_name(context.app_name, config)
+        self._metrics = ReplicaMetrics(self._replica)
         self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
 
     async def generate(
@@ -87,10 +89,12 @@ class MethodReplica:
         actor: Any = None
         while True:
             started = time.monotonic()
+            load = self._engine.load()
+            self._metrics.reported(load)
             try:
                 if actor is None:
                     actor = await asyncio.to_thread(feedback_actor, self._actor_name, self._config)
-                reported = actor.report.remote(self._engine.load())
+                reported = actor.report.remote(load)
                 await asyncio.wait_for(reported, _REPORT_TIMEOUT_SECONDS)
             except (ray.exceptions.RayError, TimeoutError, ValueError) as error:
                 logger.warning("load report not delivered: %r", error)

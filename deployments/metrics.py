@@ -1,39 +1,142 @@
-"""What the ingress counts; exported by Ray on every node's metrics port."""
+"""What is counted; exported by Ray on every node's metrics port. docs/operations.md lists it."""
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
+from schemas import Decision, DecodeStats, LoadReport
+
 _SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]
+_STEP_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0]
+_TOKENS_PER_SECOND = [5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 1000.0]
+_TOKENS_PER_STEP = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0]
+_SEQUENCES = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0]
 
 
 class Metrics:
     """One ingress's metrics; Ray adds the node and the process."""
 
     def __init__(self) -> None:
-        self.requests = Counter(
-            "specadapt_requests",
-            description="prompts by the method that answered, cluster, reason and outcome",
-            tag_keys=("method", "cluster", "reason", "outcome"),
+        self.requests = _counter(
+            "requests",
+            "answers by who gave them, why and how they ended",
+            ("method", "cluster", "reason", "outcome"),
         )
-        self.refused = Counter(
-            "specadapt_refused", description="requests without an answer", tag_keys=("status",)
+        self.refused = _counter("refused", "requests without an answer", ("status",))
+        self.decisions = _counter(
+            "decisions", "choices of the policy", ("method", "cluster", "reason")
         )
-        self.output_tokens = Counter(
-            "specadapt_output_tokens", description="tokens answered", tag_keys=("method",)
+        self.exploration_seconds = _counter(
+            "exploration_seconds", "predicted seconds more than the best choice's", ("method",)
         )
-        self.degraded = Counter(
-            "specadapt_degraded", description="prompts routed without an embedding"
+        self.decision = _histogram("decision_seconds", "embedding and choosing", _SECONDS, ())
+        self.degraded = _counter("degraded", "prompts routed in a degraded mode", ("mode",))
+        self.first_chunk = _histogram("first_chunk_seconds", "request to first chunk", _SECONDS)
+
+        self.output_tokens = _counter("output_tokens", "tokens of finished answers")
+        self.drafted_tokens = _counter("drafted_tokens", "tokens drafted for finished answers")
+        self.accepted_tokens = _counter("accepted_tokens", "drafted tokens that were kept")
+        self.target_steps = _counter("target_steps", "target forwards that emitted")
+        self.ttft = _histogram("ttft_seconds", "engine's request to first token", _SECONDS)
+        self.tpot = _histogram("tpot_seconds", "per token after the first", _STEP_SECONDS)
+        self.queue = _histogram("queue_seconds", "engine's request to admission", _SECONDS)
+        self.step = _histogram("step_seconds", "per step after the first token", _STEP_SECONDS)
+        self.batch = _histogram("batch_sequences", "mean batch over the steps", _SEQUENCES)
+        self.tokens_per_second = _histogram(
+            "tokens_per_second", "output tokens over the engine's seconds", _TOKENS_PER_SECOND
         )
-        self.first_chunk = Histogram(
-            "specadapt_first_chunk_seconds",
-            description="request to first chunk at the ingress",
-            boundaries=_SECONDS,
-            tag_keys=("method",),
+        self.acceptance_length = _histogram(
+            "acceptance_length_tokens", "output tokens per target step", _TOKENS_PER_STEP
         )
-        self.decision = Histogram(
-            "specadapt_decision_seconds",
-            description="embedding and choosing",
-            boundaries=_SECONDS,
+
+        self.circuit_state = _gauge("circuit_state", "0 closed, 1 half-open, 2 open", ("method",))
+        self.circuit_opened = _counter("circuit_opened", "times a circuit opened", ("method",))
+        self.table_version = _gauge("table_version", "of the routing table in force")
+        self.favourite_changes = _counter(
+            "favourite_changes", "new favourites in tables received", ("method", "cluster")
         )
-        self.observations_waiting = Gauge(
-            "specadapt_observations_waiting", description="not yet acknowledged by the store"
+        self.observations_waiting = _gauge(
+            "observations_waiting", "not yet acknowledged by the store"
         )
+
+    def decided(self, decision: Decision, seconds: float, degraded: tuple[str, ...]) -> None:
+        """A prompt was routed in `seconds`, in these degraded modes."""
+        self.decision.observe(seconds)
+        tags = {"method": decision.method, "cluster": str(decision.cluster)}
+        self.decisions.inc(tags=tags | {"reason": decision.reason})
+        for mode in degraded:
+            self.degraded.inc(tags={"mode": mode})
+        if decision.reason == "exploration":
+            predicted = decision.predicted_seconds
+            more = predicted[decision.method] - min(predicted.values())
+            if more > 0.0:
+                self.exploration_seconds.inc(more, tags={"method": decision.method})
+
+    def finished(self, stats: DecodeStats, cluster: int) -> None:
+        """An answer came to its end."""
+        tags = {"method": stats.method, "cluster": str(cluster)}
+        for counter, count in (
+            (self.output_tokens, stats.output_tokens),
+            (self.drafted_tokens, stats.drafted_tokens),
+            (self.accepted_tokens, stats.accepted_tokens),
+            (self.target_steps, stats.target_steps),
+        ):
+            if count:
+                counter.inc(count, tags=tags)
+        self.ttft.observe(stats.first_token_seconds, tags=tags)
+        self.queue.observe(stats.queue_seconds, tags=tags)
+        self.batch.observe(stats.mean_batch, tags=tags)
+        if stats.output_tokens > 1:
+            self.tpot.observe(stats.decode_seconds / (stats.output_tokens - 1), tags=tags)
+        if stats.target_steps > 1:
+            self.step.observe(stats.decode_seconds / (stats.target_steps - 1), tags=tags)
+        if stats.target_steps:
+            length = stats.output_tokens / stats.target_steps
+            self.acceptance_length.observe(length, tags=tags)
+        if stats.total_seconds > 0.0:
+            speed = stats.output_tokens / stats.total_seconds
+            self.tokens_per_second.observe(speed, tags=tags)
+
+
+class ReplicaMetrics:
+    """One replica's load, as it reports it to the ingresses."""
+
+    def __init__(self, replica: str) -> None:
+        self._tags = {"replica": replica}
+        keys = ("replica",)
+        self.running = _gauge("replica_running", "sequences that are decoded", keys)
+        self.waiting = _gauge("replica_waiting", "sequences in the waiting line", keys)
+        self.outstanding_tokens = _gauge(
+            "replica_outstanding_tokens", "admitted but not yet decoded, at most", keys
+        )
+        self.free_slots = _gauge("replica_free_slots", "free tokens of the KV pool", keys)
+        self.batch = _gauge("replica_batch_sequences", "moving mean over the steps", keys)
+        self.step = _gauge(
+            "replica_step_seconds", "moving mean over the method's steps", ("replica", "method")
+        )
+
+    def reported(self, load: LoadReport) -> None:
+        self.running.set(load.running, tags=self._tags)
+        self.waiting.set(load.waiting, tags=self._tags)
+        self.outstanding_tokens.set(load.outstanding_tokens, tags=self._tags)
+        self.free_slots.set(load.free_slots, tags=self._tags)
+        self.batch.set(load.mean_batch, tags=self._tags)
+        for method, seconds in load.recent_step_seconds.items():
+            self.step.set(seconds, tags=self._tags | {"method": method})
+
+
+_ANSWER = ("method", "cluster")
+
+
+def _counter(name: str, description: str, labels: tuple[str, ...] = _ANSWER) -> Counter:
+    return Counter(f"specadapt_{name}", description=description, tag_keys=labels)
+
+
+def _gauge(name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
+    return Gauge(f"specadapt_{name}", description=description, tag_keys=labels)
+
+
+def _histogram(
+    name: str, description: str, boundaries: list[float], labels: tuple[str, ...] = _ANSWER
+) -> Histogram:
+    return Histogram(
+        f"specadapt_{name}", description=description, boundaries=boundaries, tag_keys=labels
+    )

@@ -8,8 +8,9 @@ import httpx
 import pytest
 from served import service_config
 
-from deployments.answer import Answerer, MethodStream
+from deployments.answer import Answerer
 from deployments.artifacts import Embed, served_embed, served_table
+from deployments.calls import MethodStream
 from deployments.feedback import Feedback
 from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink

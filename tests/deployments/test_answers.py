@@ -108,7 +108,7 @@ async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ing
         await asyncio.Event().wait()
         yield DecodeChunk(request_id=request.request_id, text="never")
 
-    monkeypatch.setattr("deployments.answer._WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("deployments.calls._WATCH_SECONDS", 0.02)
     [load] = ingress.link.loads
     ingress.link.loads = tuple(
         load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
