@@ -1,0 +1,1 @@
+"""Recorded answers given back in their recorded time; for tests and capacity experiments only."""

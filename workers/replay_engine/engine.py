@@ -1,0 +1,154 @@
+"""The Engine protocol over recorded answers: for tests and capacity experiments only.
+
+No model runs. An answer's tokens come back step by step, as a profile recorded them, and each
+step takes its recorded time for the batch and context that share the replica: the engine waits
+for it on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Seq
+from typing import Any
+
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
+from workers.bundle import Bundle
+from workers.engine import EngineRefusedError
+from workers.replay_engine.recording import Recording
+from workers.replay_engine.scheduler import Scheduler
+from workers.replay_engine.sequence import Sequence
+from workers.torch_engine.stream import Stream
+
+log = logging.getLogger(__name__)
+
+
+def load_replay_engine(
+    methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
+) -> ReplayEngine:
+    """The engine over the profile that `config.replay` names; raises ValueError without one, and
+    for a profile of another bundle."""
+    if config.replay is None:
+        raise ValueError("engine.replay: methods of engine 'replay' need a profile's folder")
+    recording = Recording.load(config.replay)
+    recorded, given = recording.meta.measured_under.bundle, f"{bundle.name}@{bundle.content_hash}"
+    if recorded != given:
+        raise ValueError(
+            f"engine.replay: {config.replay} was recorded with bundle {recorded}, not {given}: "
+            "profile again"
+        )
+    return ReplayEngine(methods, recording, bundle.tokenizer(), config, replica)
+
+
+class ReplayEngine:
+    """A replica that gives back recorded answers; its sequences share a clock, a batch and a line.
+
+    Seconds are the running event loop's. Requests come from one event loop at a time.
+    """
+
+    def __init__(
+        self,
+        methods: Seq[MethodSpec],
+        recording: Recording,
+        tokenizer: Any,
+        config: EngineConfig,
+        replica: str,
+    ) -> None:
+        """Raises ValueError for a method that the profile does not have."""
+        unknown = [spec.name for spec in methods if spec.name not in recording.meta.methods]
+        if unknown:
+            raise ValueError(
+                f"methods: the profile to replay has no {', '.join(unknown)}, only "
+                f"{', '.join(recording.meta.methods)}"
+            )
+        self._specs = {spec.name: spec for spec in methods}
+        self._recording, self._tokenizer, self._replica = recording, tokenizer, replica
+        self._capacity = min(config.max_context, config.kv_slots)
+        self._scheduler = Scheduler(
+            recording.step_times,
+            _now,
+            rows=min(config.max_batch, config.kv_slots // self._capacity),
+            context=self._capacity,
+            max_waiting=config.max_waiting,
+            chunk=config.prefill_chunk,
+        )
+        self._stepper: asyncio.Task[None] | None = None
+        self._healthy = True
+
+    @property
+    def methods(self) -> Seq[MethodSpec]:
+        """The methods this engine was loaded with."""
+        return list(self._specs.values())
+
+    async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
+        """Stream a recorded answer; see workers.engine.Engine.
+
+        Refuses what was not recorded: a prompt, temperature or sampling parameter of its own.
+        """
+        self._check(request)
+        answer = self._recording.find(request)
+        stream = Stream(request.request_id)
+        self._scheduler.submit(Sequence(request, answer, stream, self._tokenizer, _now()))
+        if self._stepper is None or self._stepper.done():
+            self._stepper = asyncio.get_running_loop().create_task(self._run())
+        try:
+            while True:
+                chunk = await stream.next()
+                yield chunk
+                if chunk.finish_reason is not None:
+                    return
+        finally:
+            stream.cancelled = True
+
+    def load(self) -> LoadReport:
+        """The present load; safe to call from any thread, never blocks on a step."""
+        running, waiting, outstanding, free = self._scheduler.counts()
+        return LoadReport(
+            replica=self._replica,
+            methods=tuple(self._specs),
+            running=running,
+            waiting=waiting,
+            outstanding_tokens=outstanding,
+            mean_batch=self._scheduler.mean_batch,
+            recent_step_seconds=self._scheduler.step_seconds,
+            free_slots=free,
+            healthy=self._healthy,
+            time=time.time(),
+        )
+
+    def close(self) -> None:
+        """Take no more requests; running ones end as cancelled. May be called twice."""
+        self._scheduler.stop("cancelled")
+        self._healthy = False
+
+    async def _run(self) -> None:
+        """Wait for one piece of work after the other.
+
+        Against a clock of its own, so that waking up late makes no step longer than recorded.
+        """
+        clock = _now()
+        try:
+            for seconds in self._scheduler.rounds():
+                clock += seconds
+                await asyncio.sleep(max(0.0, clock - _now()))
+        except Exception:
+            log.exception("the replay has failed")
+            self._healthy = False
+            self._scheduler.stop("error", "the engine has failed")
+
+    def _check(self, request: DecodeRequest) -> None:
+        if request.method not in self._specs:
+            names = ", ".join(self._specs)
+            raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
+        prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
+        if prompt + wanted > self._capacity:
+            raise EngineRefusedError(
+                f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
+                f"{self._capacity}: ask for at most {max(0, self._capacity - prompt)}"
+            )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

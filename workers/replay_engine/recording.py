@@ -1,0 +1,149 @@
+"""A profile's folder as recorded answers, found by method, temperature and prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from schemas import DecodeRequest, FinishReason, SamplingParams
+from schemas.base import Schema
+from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow
+from workers.engine import EngineRefusedError
+from workers.replay_engine.step_times import StepTimes
+
+REPLAYABLE = frozenset({"temperature", "max_tokens", "seed"})
+"""The sampling parameters a recorded answer can follow."""
+
+
+class RecordingError(ValueError):
+    """A profile that cannot be replayed; the message names the file or field and the fix."""
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """One answer of one method.
+
+    steps: the tokens of each target step, the prefill's first. prefill_seconds: request to first
+    token, alone. pace: the recorded seconds of its decode steps over those of the step-time grid
+    at batch 1, so that an answer that has a replica to itself takes what it took.
+    """
+
+    prompt_tokens: int
+    prefill_seconds: float
+    steps: tuple[tuple[int, ...], ...]
+    finish_reason: FinishReason
+    pace: float
+
+
+Key = tuple[str, float, tuple[int, ...]]
+"""Method, temperature, the prompt's token ids."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a profile holds of answers and step times; shared by any number of engines."""
+
+    meta: ProfileMeta
+    answers: dict[Key, RecordedAnswer]
+    step_times: StepTimes
+
+    @classmethod
+    def load(cls, folder: Path) -> Recording:
+        """Raises RecordingError where a file is absent, malformed, or kept no tokens."""
+        meta = _meta(folder)
+        prompts = {p.id: p for p in _lines(folder / "prompts.jsonl", Prompt)}
+        step_times = StepTimes(_lines(folder / "steps.jsonl", StepRow))
+        missing = set(meta.methods) - step_times.methods
+        if missing:
+            raise RecordingError(
+                f"{folder / 'steps.jsonl'}: no step times of {', '.join(sorted(missing))}: "
+                "let `specadapt profile` finish"
+            )
+        answers: dict[Key, RecordedAnswer] = {}
+        for row in _lines(folder / "rows.jsonl", ProfileRow):
+            prompt = prompts.get(row.prompt_id)
+            if prompt is None or not prompt.token_ids or row.recorded is None:
+                raise RecordingError(
+                    f"{folder}: no tokens are kept of {row.prompt_id} under {row.method}: "
+                    "profile again into an empty folder"
+                )
+            # the first of several repeats answers for all of them
+            key = (row.method, row.temperature, prompt.token_ids)
+            answers.setdefault(key, _answer(row, row.recorded, step_times))
+        return cls(meta, answers, step_times)
+
+    def find(self, request: DecodeRequest) -> RecordedAnswer:
+        """The answer to a request; raises EngineRefusedError where none like it was recorded."""
+        _refuse_unrecorded_sampling(request.sampling)
+        temperature = request.sampling.temperature
+        answer = self.answers.get((request.method, temperature, request.prompt_token_ids))
+        if answer is None:
+            raise EngineRefusedError(
+                f"prompt: {request.method} at temperature {temperature} has no recorded answer to "
+                "it: replay knows the prompts of its profile, token for token, and no others"
+            )
+        tokens = sum(map(len, answer.steps))
+        if answer.finish_reason == "length" and request.sampling.max_tokens > tokens:
+            raise EngineRefusedError(
+                f"max_tokens: the recorded answer was cut off after {tokens} tokens: ask for at "
+                f"most {tokens}"
+            )
+        return answer
+
+
+def _refuse_unrecorded_sampling(sampling: SamplingParams) -> None:
+    default = SamplingParams()
+    for name in SamplingParams.model_fields:
+        if name not in REPLAYABLE and getattr(sampling, name) != getattr(default, name):
+            raise EngineRefusedError(
+                f"{name}: replay gives back recorded answers and cannot follow it: leave it out"
+            )
+
+
+def _answer(row: ProfileRow, recorded: RecordedTokens, step_times: StepTimes) -> RecordedAnswer:
+    steps = recorded.by_step()
+    return RecordedAnswer(
+        prompt_tokens=row.prompt_tokens,
+        prefill_seconds=row.prefill_seconds,
+        steps=steps,
+        finish_reason=recorded.finish_reason,
+        pace=_pace(row, steps, step_times),
+    )
+
+
+def _pace(row: ProfileRow, steps: tuple[tuple[int, ...], ...], step_times: StepTimes) -> float:
+    """See RecordedAnswer; 1 for an answer without decode steps."""
+    context, expected = row.prompt_tokens + len(steps[0]), 0.0
+    for tokens in steps[1:]:
+        expected += step_times.seconds(row.method, 1, context)
+        context += len(tokens)
+    return row.decode_seconds / expected if expected else 1.0
+
+
+def _meta(folder: Path) -> ProfileMeta:
+    file = folder / "profile.json"
+    if not file.is_file():
+        raise RecordingError(f"{folder} is not a profile: profile.json is missing")
+    try:
+        return ProfileMeta.model_validate_json(file.read_text())
+    except ValidationError as error:
+        raise RecordingError(f"{file}: {error.errors()[0]['msg']}") from error
+
+
+Line = TypeVar("Line", bound=Schema)
+
+
+def _lines(file: Path, kind: type[Line]) -> Iterable[Line]:
+    if not file.is_file():
+        raise RecordingError(f"{file.parent} is not a profile: {file.name} is missing")
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        try:
+            yield kind.model_validate_json(line)
+        except ValidationError as error:
+            detail = error.errors()[0]
+            where = ".".join(str(part) for part in detail["loc"])
+            raise RecordingError(f"{file}, line {number}: {where}: {detail['msg']}") from error

@@ -1,0 +1,147 @@
+"""Who runs on a replayed replica, and for how long: the rounds of the torch engine's scheduler."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
+
+from schemas import FinishReason
+from workers.engine import EngineBusyError
+from workers.replay_engine.sequence import Sequence
+from workers.replay_engine.step_times import StepTimes
+
+SMOOTHING = 0.1
+"""Weight of the newest step in the moving averages."""
+
+
+class Scheduler:
+    """One waiting line, one batch and one clock.
+
+    rows: sequences that may run at once. context: tokens of a sequence at most. chunk: prompt
+    tokens read between two steps of the running sequences. now: the event loop's seconds.
+    """
+
+    def __init__(
+        self,
+        step_times: StepTimes,
+        now: Callable[[], float],
+        *,
+        rows: int,
+        context: int,
+        max_waiting: int,
+        chunk: int,
+    ) -> None:
+        self._step_times = step_times
+        self._now = now
+        self._rows, self._context = rows, context
+        self._max_waiting, self._chunk = max_waiting, chunk
+        self._lock = threading.Lock()
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+        self._stopped = False
+        self.mean_batch = 0.0
+        self.step_seconds: dict[str, float] = {}
+
+    def submit(self, sequence: Sequence) -> None:
+        """Join the waiting line; raises EngineBusyError when it is full."""
+        with self._lock:
+            if self._stopped:
+                raise EngineBusyError("the engine is shut down: send the request elsewhere")
+            if len(self._waiting) + len(self._running) >= self._rows + self._max_waiting:
+                raise EngineBusyError(
+                    f"{len(self._running)} requests run and {len(self._waiting)} wait "
+                    f"(engine.max_waiting is {self._max_waiting}): try again later"
+                )
+            self._waiting.append(sequence)
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Running and waiting sequences, tokens they may still emit, free token slots."""
+        with self._lock:
+            everyone = [*self._running, *self._waiting]
+            free = (self._rows - len(self._running)) * self._context
+            outstanding = sum(max(0, s.remaining) for s in everyone)
+            return len(self._running), len(self._waiting), outstanding, free
+
+    def rounds(self) -> Iterator[float]:
+        """Seconds of one piece of work after the other until nobody is left; a piece's tokens
+        come out when the next one is asked for."""
+        while True:
+            self._retire()
+            with self._lock:
+                if not self._waiting and not self._running:
+                    return
+            yield from self._read_prompts()
+            self._retire()
+            if decoding := [s for s in self._running if s.output]:
+                yield from self._step(decoding)
+
+    def stop(self, reason: FinishReason, error: str | None = None) -> None:
+        """End everybody and take nobody any more."""
+        with self._lock:
+            self._stopped = True
+            everyone = [*self._running, *self._waiting]
+            self._running.clear()
+            self._waiting.clear()
+        for sequence in everyone:
+            sequence.finished = reason
+            sequence.stream.finish(reason, sequence.stats(reason), error)
+
+    def _read_prompts(self) -> Iterator[float]:
+        """Read up to a chunk of tokens, the oldest prompt first; a prompt's end emits a token."""
+        budget = self._chunk
+        while budget > 0 and (sequence := self._unread_one()) is not None:
+            tokens = min(sequence.unread, budget)
+            budget -= tokens
+            yield sequence.answer.prefill_seconds * tokens / sequence.answer.prompt_tokens
+            sequence.unread -= tokens
+            if sequence.unread == 0 and sequence.finished is None:
+                sequence.emit(1, self._now())
+
+    def _unread_one(self) -> Sequence | None:
+        """The sequence whose prompt is being read, else the next in the line if there is room."""
+        for sequence in self._running:
+            if sequence.unread > 0:
+                return sequence
+        with self._lock:
+            if not self._waiting or len(self._running) == self._rows:
+                return None
+            sequence = self._waiting.popleft()
+            sequence.admit(self._now())
+            self._running.append(sequence)
+            return sequence
+
+    def _step(self, batch: Seq[Sequence]) -> Iterator[float]:
+        methods = sorted({s.request.method for s in batch})
+        seconds = max(self._seconds(method, batch) for method in methods)
+        yield seconds
+        for sequence in batch:
+            if sequence.finished is None:
+                sequence.emit(len(batch), self._now())
+        self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
+        known = self.step_seconds
+        self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
+
+    def _seconds(self, method: str, batch: Seq[Sequence]) -> float:
+        """A step of the whole batch, were all of it this method's: a shared step is as wide and
+        drafts as long as the slowest method in it."""
+        context = sum(s.context for s in batch) / len(batch)
+        paces = [s.answer.pace for s in batch if s.request.method == method]
+        recorded = self._step_times.seconds(method, len(batch), context)
+        return recorded * sum(paces) / len(paces)
+
+    def _retire(self) -> None:
+        """End what has finished or was cancelled."""
+        with self._lock:
+            everyone = [*self._running, *self._waiting]
+            ended = [s for s in everyone if s.finished is not None or s.stream.cancelled]
+            for sequence in ended:
+                (self._running if sequence in self._running else self._waiting).remove(sequence)
+        for sequence in ended:
+            reason = sequence.finished or "cancelled"
+            sequence.stream.finish(reason, sequence.stats(reason))
+
+
+def _blend(old: float, new: float) -> float:
+    return (1.0 - SMOOTHING) * old + SMOOTHING * new

@@ -1,0 +1,96 @@
+"""One request while its recorded answer is given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas import DecodeRequest, DecodeStats, FinishReason
+from workers.looping import is_looping
+from workers.replay_engine.recording import RecordedAnswer
+from workers.torch_engine.stream import Stream
+from workers.torch_engine.text import Detokenizer
+
+
+class Sequence:
+    """A recorded answer, how far it has come, and its statistics. Seconds are the event loop's.
+
+    How many tokens were drafted and not accepted is not recorded; those counts stay 0.
+    """
+
+    def __init__(
+        self,
+        request: DecodeRequest,
+        answer: RecordedAnswer,
+        stream: Stream,
+        tokenizer: Any,
+        now: float,
+    ) -> None:
+        self.request = request
+        self.answer = answer
+        self.stream = stream
+        self.unread = answer.prompt_tokens
+        self.output: list[int] = []
+        self.finished: FinishReason | None = None
+        self._detokenizer = Detokenizer(tokenizer)
+        self._steps = iter(answer.steps)
+        self._target_steps = 0
+        self._batch_sum = 0
+        self._submitted = self._last = now
+        self._admitted: float | None = None
+        self._first: float | None = None
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.request.sampling.max_tokens - len(self.output)
+
+    @property
+    def context(self) -> int:
+        """Prompt and output tokens so far."""
+        return self.answer.prompt_tokens + len(self.output)
+
+    def admit(self, now: float) -> None:
+        """Take a place in the batch; the waiting time ends."""
+        self._admitted = now
+
+    def emit(self, batch: int, now: float) -> None:
+        """Hand over the next recorded step's tokens; `batch` sequences shared the step."""
+        recorded = next(self._steps)
+        tokens = list(recorded[: self.remaining])
+        self.output.extend(tokens)
+        self._target_steps += 1
+        if self._first is None:
+            self._first = now
+        else:
+            self._batch_sum += batch
+        self._last = now
+        if self._target_steps == len(self.answer.steps) and len(tokens) == len(recorded):
+            self.finished = self.answer.finish_reason
+        elif self.remaining == 0:
+            self.finished = "length"
+        drafted = [position + 1 < len(recorded) for position in range(len(tokens))]
+        self.stream.push(self._detokenizer.push(tokens), tokens, drafted)
+
+    def stats(self, reason: FinishReason) -> DecodeStats:
+        """The answer's statistics as they stand."""
+        first = self._submitted if self._first is None else self._first
+        admitted = self._last if self._admitted is None else self._admitted
+        decode = self._last - first if self.output else 0.0
+        steps = self._target_steps - 1
+        return DecodeStats(
+            request_id=self.request.request_id,
+            method=self.request.method,
+            temperature=self.request.sampling.temperature,
+            prompt_tokens=self.answer.prompt_tokens,
+            output_tokens=len(self.output),
+            context_length=self.context,
+            target_steps=self._target_steps,
+            queue_seconds=max(0.0, admitted - self._submitted),
+            first_token_seconds=first - self._submitted,
+            decode_seconds=decode,
+            total_seconds=self._last - self._submitted,
+            other_seconds=decode,
+            mean_batch=self._batch_sum / steps if steps > 0 else 1.0,
+            finish_reason=reason,
+            looping=is_looping(self.output),
+        )

@@ -1,0 +1,41 @@
+"""Seconds of a decoding step, as a profile's steps.jsonl recorded them."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from schemas.profile import StepRow
+
+
+class StepTimes:
+    """By method, batch size and context length; between the recorded points linear."""
+
+    def __init__(self, rows: Iterable[StepRow]) -> None:
+        cells: dict[tuple[str, int, int], list[StepRow]] = {}
+        for row in rows:
+            cells.setdefault((row.method, row.batch, row.context), []).append(row)
+        self._curves: dict[str, dict[int, tuple[list[int], list[float]]]] = {}
+        for (method, batch, context), same in sorted(cells.items()):
+            curve = self._curves.setdefault(method, {}).setdefault(batch, ([], []))
+            curve[0].append(context)
+            curve[1].append(_mean(same))
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The methods that have step times."""
+        return frozenset(self._curves)
+
+    def seconds(self, method: str, batch: float, context: float) -> float:
+        """A step's seconds; contexts outside the recorded ones count as the nearest of them,
+        batches beyond the largest one continue its slope."""
+        curves = self._curves[method]
+        batches = list(curves)
+        column = [float(np.interp(context, *curve)) for curve in curves.values()]
+        if batch > batches[-1] and len(batches) > 1:
+            slope = (column[-1] - column[-2]) / (batches[-1] - batches[-2])
+            return column[-1] + max(0.0, slope) * (batch - batches[-1])
+        return float(np.interp(batch, batches, column))
+
+
+def _mean(rows: Sequence[StepRow]) -> float:
+    return sum(r.seconds * r.count for r in rows) / sum(r.count for r in rows)
