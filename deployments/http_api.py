@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from starlette.exceptions import HTTPException
 
 from deployments.answer import Answerer, Prompt
 from deployments.api_error import ApiError, unavailable
+from deployments.deadline import HEADER as DEADLINE_HEADER
+from deployments.deadline import deadline_seconds
 from deployments.input import parse
 from deployments.introspection import explanation, table_summary
 from deployments.link import FeedbackLink
@@ -86,11 +89,11 @@ class HttpApi:
 
     async def chat(self, request: Request) -> Response:
         asked = parse(ChatRequest, await self._body(request))
-        return await self._reply("chat", asked, await self._reader.chat(asked))
+        return await self._reply("chat", asked, await self._reader.chat(asked), request)
 
     async def completions(self, request: Request) -> Response:
         asked = parse(CompletionRequest, await self._body(request))
-        return await self._reply("completion", asked, await self._reader.completion(asked))
+        return await self._reply("completion", asked, await self._reader.completion(asked), request)
 
     async def models(self) -> Response:
         data = [self._model(name) for name in self._reader.models]
@@ -109,7 +112,9 @@ class HttpApi:
             "observations_dropped": self._link.dropped,
         }
         loads = [load.model_dump() for load in self._link.loads]
-        return JSONResponse({**summary, "feedback": feedback, "loads": loads})
+        circuits = self._answerer.circuits.states()
+        body = {**summary, "feedback": feedback, "circuits": circuits, "loads": loads}
+        return JSONResponse(body)
 
     async def explain(self, request: Request) -> Response:
         asked = parse(ExplainRequest, await self._body(request))
@@ -129,8 +134,11 @@ class HttpApi:
             raise HTTPException(404, "Not Found")
         return FileResponse(WEB[name], headers=FRESH)
 
-    async def _reply(self, kind: Kind, asked: GenerationRequest, prompt: Prompt) -> Response:
-        answers = await self._answerer.answers(prompt)
+    async def _reply(
+        self, kind: Kind, asked: GenerationRequest, prompt: Prompt, request: Request
+    ) -> Response:
+        allowed = deadline_seconds(request.headers.get(DEADLINE_HEADER))
+        answers = await self._answerer.answers(replace(prompt, deadline_seconds=allowed))
         reply = Reply(kind, asked.model, answers, self._reader.token_text)
         if asked.stream:
             events = reply.events(asked.stream_options)

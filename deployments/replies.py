@@ -63,10 +63,12 @@ class Reply:
     def headers(self) -> dict[str, str]:
         """Who answers (the first choice) and why; known only once the first chunk is there."""
         first = self._answers[0]
+        degraded = {"x-specadapt-degraded": ", ".join(first.degraded)} if first.degraded else {}
         return {
             "x-specadapt-method": first.method,
             "x-specadapt-cluster": str(first.decision.cluster),
             "x-specadapt-reason": first.reason,
+            **degraded,
         }
 
     async def whole(self) -> dict[str, Any]:
