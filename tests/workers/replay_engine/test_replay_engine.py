@@ -1,0 +1,294 @@
+"""The replay engine: what was recorded comes back, in the time it takes when it is shared."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, write_profile
+
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, MethodSpec, SamplingParams
+from workers.bundle import Bundle
+from workers.engine import Engine, EngineBusyError, EngineRefusedError, load_engine
+from workers.replay_engine.engine import ReplayEngine
+from workers.replay_engine.recording import Recording, RecordingError
+from workers.replay_engine.simulated_time import run_simulated
+
+SPECS = [MethodSpec(name=name, engine="replay", lossless=True, source="recorded") for name in STEP]
+STEPS = st.lists(st.lists(st.integers(20, 90), min_size=1, max_size=5), min_size=1, max_size=12)
+property_test = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+PLAIN = [[30 + i] for i in range(21)]
+"""One token a step, as plain decoding."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_bundle: Bundle) -> Any:
+    return tiny_bundle.tokenizer()
+
+
+@pytest.fixture
+def load(tmp_path: Path, tokenizer: Any) -> Callable[..., ReplayEngine]:
+    """An engine over answers given by method; `naive/2` is one more prompt of naive's."""
+    count = iter(range(10_000))
+
+    def make(answers: dict, finish_reason: str = "length", **config: int) -> ReplayEngine:
+        folder = tmp_path / str(next(count))
+        write_profile(folder, answers, bundle="tiny@1", finish_reason=finish_reason)
+        limits = EngineConfig(max_context=256, **config)
+        return ReplayEngine(SPECS, Recording.load(folder), tokenizer, limits, "r1")
+
+    return make
+
+
+def request(method: str, i: int = 0, **sampling: object) -> DecodeRequest:
+    return DecodeRequest(
+        request_id=f"{method}-{i}",
+        method=method,
+        prompt_token_ids=prompt_of(i),
+        sampling=SamplingParams(**sampling),
+    )
+
+
+async def answer(engine: Engine, asked: DecodeRequest) -> list[DecodeChunk]:
+    return [chunk async for chunk in engine.generate(asked)]
+
+
+def tokens(chunks: list[DecodeChunk]) -> list[int]:
+    return [t for chunk in chunks for t in chunk.token_ids]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Simulated seconds pass until the condition holds, a hundred of them at most."""
+    async with asyncio.timeout(100):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(steps=STEPS, limit=st.integers(1, 60), method=st.sampled_from(list(STEP)))
+def test_tokens_come_back_exactly_and_by_step(load, steps, limit, method):
+    engine = load({method: steps})
+    recorded = [t for step in steps for t in step]
+    limit = min(limit, len(recorded))
+    chunks = run_simulated(answer(engine, request(method, max_tokens=limit)))
+    assert tokens(chunks) == recorded[:limit]
+    expected = [t[: limit - sum(map(len, steps[:i]))] for i, t in enumerate(steps)]
+    arrived = [list(chunk.token_ids) for chunk in chunks if chunk.token_ids]
+    # alone on a replica nobody is behind, so no two steps come in one chunk
+    assert arrived == [t for i, t in enumerate(expected) if sum(map(len, steps[:i])) < limit]
+    flags = [f for chunk in chunks for f in chunk.drafted]
+    assert flags == [i + 1 < len(s) for s in steps for i in range(len(s))][:limit]
+    stats = chunks[-1].stats
+    assert stats.output_tokens == limit
+    assert stats.target_steps == len(arrived)
+    assert chunks[-1].finish_reason == "length"
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(steps=STEPS)
+def test_alone_an_answer_takes_its_recorded_seconds(load, steps):
+    engine = load({"ngram": steps})
+    limit = sum(map(len, steps))
+    stats = run_simulated(answer(engine, request("ngram", max_tokens=limit)))[-1].stats
+    assert stats.first_token_seconds == pytest.approx(PREFILL)
+    assert stats.decode_seconds == pytest.approx(decode_seconds("ngram", steps))
+    assert stats.total_seconds == pytest.approx(PREFILL + stats.decode_seconds)
+
+
+def test_in_real_time_as_well(tmp_path, tiny_bundle):
+    ours = f"{tiny_bundle.name}@{tiny_bundle.content_hash}"
+    folder = write_profile(tmp_path / "profile", {"naive": PLAIN}, bundle=ours)
+    engine = load_engine(SPECS, tiny_bundle, EngineConfig(replay=folder))
+    started = time.perf_counter()
+    asyncio.run(answer(engine, request("naive", max_tokens=21)))
+    seconds = time.perf_counter() - started
+    assert seconds >= PREFILL + decode_seconds("naive", PLAIN)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(batch=st.integers(1, 6))
+def test_a_batch_slows_its_steps_as_recorded(load, batch):
+    engine = load({f"naive/{i}": PLAIN for i in range(batch)}, max_batch=8)
+
+    async def together() -> list[list[DecodeChunk]]:
+        asked = (answer(engine, request("naive", i, max_tokens=21)) for i in range(batch))
+        return await asyncio.gather(*asked)
+
+    answers = run_simulated(together())
+    assert all(tokens(a) == [t for s in PLAIN for t in s] for a in answers)
+    # all prompts fit into one round's chunk, after which everybody steps together
+    for position, chunks in enumerate(answers):
+        stats = chunks[-1].stats
+        assert stats.mean_batch == pytest.approx(batch)
+        assert stats.first_token_seconds == pytest.approx(PREFILL * (position + 1))
+        others = PREFILL * (batch - position - 1)
+        assert stats.decode_seconds == pytest.approx(others + decode_seconds("naive", PLAIN, batch))
+
+
+def test_a_shared_step_takes_as_long_as_its_slowest_method(load):
+    engine = load({"naive": PLAIN, "ngram": PLAIN})
+
+    async def together() -> list[list[DecodeChunk]]:
+        return await asyncio.gather(
+            answer(engine, request("naive", 0, max_tokens=21)),
+            answer(engine, request("ngram", 1, max_tokens=21)),
+        )
+
+    _, slow = run_simulated(together())
+    assert slow[-1].stats.decode_seconds == pytest.approx(decode_seconds("ngram", PLAIN, 2))
+    assert set(engine.load().recent_step_seconds) == {"naive", "ngram"}
+
+
+def test_long_prompts_are_read_in_chunks_between_steps(load):
+    engine = load({"naive/0": PLAIN, "naive/1": PLAIN}, prefill_chunk=16)
+
+    async def one_after_the_other() -> tuple[list[DecodeChunk], list[DecodeChunk]]:
+        return await asyncio.gather(
+            answer(engine, request("naive", 0, max_tokens=21)),
+            answer(engine, request("naive", 1, max_tokens=21)),
+        )
+
+    _, second = run_simulated(one_after_the_other())
+    # 16 tokens a round: the first prompt of ten and six of the second, then a step of the first
+    expected = 2 * PREFILL + step_seconds("naive", 1, 11)
+    assert second[-1].stats.first_token_seconds == pytest.approx(expected)
+
+
+def test_the_load_is_truthful_and_cancelling_frees_the_place(load):
+    engine = load({f"naive/{i}": PLAIN for i in range(4)}, max_batch=2, max_waiting=1)
+
+    async def busy() -> None:
+        first = engine.generate(request("naive", 0, max_tokens=21))
+        others = [
+            asyncio.create_task(answer(engine, request("naive", i, max_tokens=21))) for i in (1, 2)
+        ]
+        async with aclosing(first):
+            await anext(first)
+            await until(lambda: engine.load().running == 2)
+            load = engine.load()
+            assert (load.running, load.waiting) == (2, 1)
+            assert 2 * 21 < load.outstanding_tokens < 3 * 21
+            assert load.free_slots == 0
+            with pytest.raises(EngineBusyError, match="max_waiting is 1"):
+                await answer(engine, request("naive", 3, max_tokens=21))
+        # the waiting one takes the place before two more steps have passed
+        started = asyncio.get_running_loop().time()
+        await until(lambda: engine.load().waiting == 0)
+        waited = asyncio.get_running_loop().time() - started
+        assert waited < 2 * step_seconds("naive", 2, 40)
+        assert tokens(await answer(engine, request("naive", 3, max_tokens=21)))
+        await asyncio.gather(*others)
+        load = engine.load()
+        assert (load.running, load.waiting, load.outstanding_tokens) == (0, 0, 0)
+        assert load.free_slots == 2 * 256
+
+    run_simulated(busy())
+
+
+def test_closing_ends_everybody_as_cancelled(load):
+    engine = load({"naive": PLAIN})
+
+    async def closed() -> list[DecodeChunk]:
+        running = asyncio.create_task(answer(engine, request("naive", max_tokens=21)))
+        await until(lambda: 0 < engine.load().outstanding_tokens < 10)
+        engine.close()
+        engine.close()
+        chunks = await running
+        with pytest.raises(EngineBusyError, match="shut down"):
+            await answer(engine, request("naive", max_tokens=21))
+        return chunks
+
+    chunks = run_simulated(closed())
+    assert chunks[-1].finish_reason == "cancelled"
+    assert 11 < len(tokens(chunks)) < 21
+    assert not engine.load().healthy
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (request("ngram", max_tokens=5), "ngram at temperature 0.0 has no recorded answer"),
+        (request("naive", 7, max_tokens=5), "no recorded answer"),
+        (request("naive", max_tokens=5, temperature=0.5), "temperature 0.5 has no recorded"),
+        (request("naive", max_tokens=22), "cut off after 21 tokens: ask for at most 21"),
+        (request("naive", max_tokens=5, stop=("x",)), "^stop: replay gives back recorded"),
+        (request("naive", max_tokens=5, logprobs=1), "^logprobs: "),
+        (request("fuzzy", max_tokens=5), "^method: 'fuzzy' is not served here"),
+        (request("naive", max_tokens=250), "^max_tokens: .* ask for at most 246"),
+    ],
+)
+def test_what_was_not_recorded_is_refused(load, asked, said):
+    engine = load({"naive": PLAIN})
+    with pytest.raises(EngineRefusedError, match=said):
+        run_simulated(answer(engine, asked))
+    assert engine.load().waiting == 0
+
+
+def test_an_answer_that_ended_by_itself_may_be_given_more_room(load):
+    engine = load({"naive": PLAIN}, finish_reason="stop")
+    chunks = run_simulated(answer(engine, request("naive", max_tokens=100)))
+    assert chunks[-1].finish_reason == "stop"
+    cut = run_simulated(answer(engine, request("naive", max_tokens=20)))
+    assert cut[-1].finish_reason == "length"
+
+
+def test_profiles_that_cannot_be_replayed(tmp_path, tiny_bundle):
+    def loading(config: EngineConfig, specs: list[MethodSpec] = SPECS) -> Engine:
+        return load_engine(specs, tiny_bundle, config)
+
+    ours = f"{tiny_bundle.name}@{tiny_bundle.content_hash}"
+    with pytest.raises(ValueError, match=r"^engine\.replay: methods of engine 'replay' need"):
+        loading(EngineConfig())
+    with pytest.raises(RecordingError, match=r"profile\.json is missing"):
+        loading(EngineConfig(replay=tmp_path))
+    other = write_profile(tmp_path / "other", {"naive": PLAIN}, bundle="demo@1")
+    with pytest.raises(ValueError, match=f"recorded with bundle demo@1, not {ours}"):
+        loading(EngineConfig(replay=other))
+    folder = write_profile(tmp_path / "mine", {"naive": PLAIN}, bundle=ours)
+    unknown = [SPECS[0].model_copy(update={"name": "medusa"})]
+    with pytest.raises(ValueError, match="profile to replay has no medusa, only naive, ngram"):
+        loading(EngineConfig(replay=folder), unknown)
+    mixed = [SPECS[0], MethodSpec(name="plain", lossless=True, source="test")]
+    with pytest.raises(ValueError, match="or of 'replay' alone"):
+        loading(EngineConfig(replay=folder), mixed)
+    rows = folder / "rows.jsonl"
+    body = rows.read_text()
+    rows.write_text(body.replace('"drafted":[false,', '"drafted":['))
+    with pytest.raises(RecordingError, match=r"rows\.jsonl, line 1: recorded: .*drafted: 20 for"):
+        loading(EngineConfig(replay=folder))
+    prompts = folder / "prompts.jsonl"
+    rows.write_text(body)
+    prompts.write_text(
+        prompts.read_text().replace('"token_ids":[1,2,3,4,5,6,7,8,9,10]', '"domain":"d"')
+    )
+    with pytest.raises(RecordingError, match="no tokens are kept of p0 under naive: profile again"):
+        loading(EngineConfig(replay=folder))
+    (folder / "steps.jsonl").write_text("")
+    with pytest.raises(RecordingError, match="no step times of naive, ngram"):
+        loading(EngineConfig(replay=folder))
+
+
+def test_a_fault_ends_the_answers_with_an_error(load, monkeypatch):
+    engine = load({"naive": PLAIN})
+
+    def broken(*_: object) -> float:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("workers.replay_engine.step_times.StepTimes.seconds", broken)
+    chunks = run_simulated(answer(engine, request("naive", max_tokens=21)))
+    assert chunks[-1].finish_reason == "error"
+    assert chunks[-1].error == "the engine has failed"
+    assert not engine.load().healthy
