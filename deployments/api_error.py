@@ -46,12 +46,12 @@ class ApiError(Exception):
 
 def line_full() -> ApiError:
     """Every admissible method's waiting line is full."""
-    return ApiError(
-        429,
-        "every replica's waiting line is full; try again shortly",
-        code="server_busy",
-        retry_after=RETRY_AFTER_SECONDS,
-    )
+    return overloaded("every replica's waiting line is full; try again shortly")
+
+
+def overloaded(message: str) -> ApiError:
+    """More is asked for than may wait."""
+    return ApiError(429, message, code="server_busy", retry_after=RETRY_AFTER_SECONDS)
 
 
 def unavailable(message: str) -> ApiError:

@@ -37,14 +37,18 @@ def served_table(config: AppConfig) -> RoutingTable:
     return restrict(load_table(folder, _encoder_info(config), hashes), names)
 
 
-def served_embed(config: AppConfig) -> Embed | None:
-    """Text to a vector [1, dimension]; None, and an error in the log, where there is no encoder."""
+def served_encoder(config: AppConfig) -> Encoder | None:
+    """The configured encoder; None, and an error in the log, where there is none."""
     try:
-        encoder = Encoder(_encoder_path(config), config.router.encoder_threads)
+        return Encoder(_encoder_path(config), config.router.encoder_threads)
     except EncoderMissingError as error:
         logger.error("prompts go to the default method: %s", error)
         return None
-    return lambda text: encoder.embed([text])
+
+
+def embedding(encoder: Encoder | None) -> Embed | None:
+    """Text to a vector [1, dimension], as prompts are routed by it."""
+    return None if encoder is None else lambda text: encoder.embed([text])
 
 
 def _encoder_path(config: AppConfig) -> Path:

@@ -17,6 +17,7 @@ from deployments.answer import Answerer, Prompt
 from deployments.api_error import ApiError, unavailable
 from deployments.deadline import HEADER as DEADLINE_HEADER
 from deployments.deadline import deadline_seconds
+from deployments.embeddings import EmbeddingRequest, Embeddings
 from deployments.input import parse
 from deployments.introspection import explanation, table_summary
 from deployments.link import FeedbackLink
@@ -44,12 +45,14 @@ class HttpApi:
         self,
         reader: PromptReader,
         answerer: Answerer,
+        embeddings: Embeddings,
         link: FeedbackLink,
         metrics: Metrics,
         max_body_bytes: int,
     ) -> None:
         self._reader = reader
         self._answerer = answerer
+        self._embeddings = embeddings
         self._link = link
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
@@ -69,6 +72,7 @@ class HttpApi:
         app.add_exception_handler(Exception, self._unexpected)
         app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
         app.add_api_route("/v1/completions", self.completions, methods=["POST"])
+        app.add_api_route("/v1/embeddings", self.embed, methods=["POST"])
         app.add_api_route("/v1/models", self.models, methods=["GET"])
         app.add_api_route("/v1/models/{name}", self.model, methods=["GET"])
         app.add_api_route("/v1/routing", self.routing, methods=["GET"])
@@ -95,12 +99,17 @@ class HttpApi:
         asked = parse(CompletionRequest, await self._body(request))
         return await self._reply("completion", asked, await self._reader.completion(asked), request)
 
+    async def embed(self, request: Request) -> Response:
+        asked = parse(EmbeddingRequest, await self._body(request))
+        return JSONResponse(await self._embeddings.answer(asked))
+
     async def models(self) -> Response:
-        data = [self._model(name) for name in self._reader.models]
-        return JSONResponse({"object": "list", "data": data})
+        names = [*self._reader.models, *self._embeddings.models]
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, name: str) -> Response:
-        self._reader.pinned(name)
+        if name not in self._embeddings.models:
+            self._reader.pinned(name)
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:

@@ -11,8 +11,9 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.answer import Answerer
-from deployments.artifacts import served_embed, served_table
+from deployments.artifacts import embedding, served_encoder, served_table
 from deployments.calls import MethodStream
+from deployments.embeddings import Embeddings
 from deployments.feedback import Exchange, actor_name, feedback_actor
 from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink
@@ -30,6 +31,7 @@ class Ingress:
     def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
         name = actor_name(serve.get_replica_context().app_name, config)
         metrics = Metrics()
+        encoder = served_encoder(config)
         self._link = FeedbackLink(
             served_table(config),
             partial(asyncio.to_thread, RayActor, name, config),
@@ -41,11 +43,13 @@ class Ingress:
             {method: method_stream(handle) for method, handle in handles.items()},
             self._link,
             config.router,
-            served_embed(config),
+            embedding(encoder),
             metrics,
         )
         reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)
-        self._http = HttpApi(reader, answerer, self._link, metrics, config.http.max_body_bytes)
+        embeddings = Embeddings(encoder)
+        limit = config.http.max_body_bytes
+        self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, limit)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._http.app()

@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from deployments.api_error import ApiError
 
@@ -35,14 +36,16 @@ def parse(kind: type[Request], body: bytes) -> Request:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise _named(error) from error
+        raise _named(error, value) from error
 
 
-def _named(error: ValidationError) -> ApiError:
-    # A union reports every branch; the branch that got furthest says most.
-    first = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
-    loc = [part for part in first["loc"] if not _is_branch(part)]
-    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+def _named(error: ValidationError, body: Any) -> ApiError:
+    errors = error.errors(include_url=False)
+    # A union reports every branch; the branch that got furthest says most, and among those one
+    # that takes the value's type.
+    first = max(errors, key=lambda e: (len(_path(e, body)), not e["type"].endswith("_type")))
+    path = _path(first, body)
+    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
     if first["type"] == "extra_forbidden":
         return ApiError(
             400,
@@ -60,5 +63,14 @@ def _named(error: ValidationError) -> ApiError:
     return ApiError(400, f"{param}: {first['msg']}", param=param, code="invalid_value")
 
 
-def _is_branch(part: int | str) -> bool:
-    return isinstance(part, str) and (part in ("str", "[key]") or part.startswith("list["))
+def _path(error: ErrorDetails, body: Any) -> list[int | str]:
+    """Where in the body the error is: pydantic's location without the names of union branches."""
+    path: list[int | str] = []
+    for part in error["loc"]:
+        is_index = isinstance(body, list) and isinstance(part, int)
+        if is_index or (isinstance(body, dict) and part in body):
+            body = body[part]
+        elif not (error["type"] == "missing" and part == error["loc"][-1]):
+            continue
+        path.append(part)
+    return path

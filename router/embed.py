@@ -58,6 +58,11 @@ class Encoder:
         folder = path if path is not None else encoder_dir()
         self.info = read_info(folder)
         self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        self._counter = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        truncation = self._counter.truncation
+        assert truncation is not None  # the export cuts texts at the encoder's length
+        self.max_tokens = int(truncation["max_length"])
+        self._counter.no_truncation()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -66,8 +71,12 @@ class Encoder:
             str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
         )
 
+    def token_count(self, text: str) -> int:
+        """All of the text's tokens and the two special ones, also beyond `max_tokens`."""
+        return len(self._counter.encode(text).ids)
+
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors [n, dimension] float32; a text is cut at the encoder's 256 tokens.
+        """Unit vectors [n, dimension] float32; a text is cut at `max_tokens`.
 
         One text per run, not a batch: int8 activations are scaled by the largest value of the
         whole tensor, so a batch mate would change a prompt's vector, and with it its cluster.

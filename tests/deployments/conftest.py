@@ -9,14 +9,16 @@ import pytest
 from served import service_config
 
 from deployments.answer import Answerer
-from deployments.artifacts import Embed, served_embed, served_table
+from deployments.artifacts import embedding, served_encoder, served_table
 from deployments.calls import MethodStream
+from deployments.embeddings import Embeddings
 from deployments.feedback import Feedback
 from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink
 from deployments.method import merged
 from deployments.metrics import Metrics
 from deployments.prompts import PromptReader
+from router.embed import Encoder
 from schemas import AppConfig, DecodeRequest
 from workers.bundle import Bundle
 from workers.engine import Engine, load_engine
@@ -59,8 +61,8 @@ def engine(base_config: AppConfig, tiny_bundle: Bundle) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def embed(base_config: AppConfig) -> Embed:
-    made = served_embed(base_config)
+def encoder(base_config: AppConfig) -> Encoder:
+    made = served_encoder(base_config)
     assert made is not None
     return made
 
@@ -72,7 +74,7 @@ def reader(base_config: AppConfig, tiny_bundle: Bundle) -> PromptReader:
 
 @pytest.fixture
 async def ingress(
-    config: AppConfig, engine: Engine, embed: Embed, reader: PromptReader
+    config: AppConfig, engine: Engine, encoder: Encoder, reader: PromptReader
 ) -> AsyncIterator[Ingress]:
     feedback, metrics = Feedback(config), Metrics()
     await feedback.report(engine.load())
@@ -87,8 +89,9 @@ async def ingress(
     link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, metrics)
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
-    answerer = Answerer(streams, link, config.router, embed, metrics)
-    app = HttpApi(reader, answerer, link, metrics, config.http.max_body_bytes).app()
+    answerer = Answerer(streams, link, config.router, embedding(encoder), metrics)
+    embeddings, limit = Embeddings(encoder), config.http.max_body_bytes
+    app = HttpApi(reader, answerer, embeddings, link, metrics, limit).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         yield Ingress(config, engine, feedback, link, streams, answerer, reader, http)

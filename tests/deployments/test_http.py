@@ -85,7 +85,7 @@ async def test_a_model_name_may_pin_a_method(ingress):
 async def test_models_are_listed(ingress):
     listed = (await ingress.http.get("/v1/models")).json()
     names = [model["id"] for model in listed["data"]]
-    assert names == ["tiny", "tiny:naive", "tiny:draft_verify", "tiny:ngram"]
+    assert names == ["tiny", "tiny:naive", "tiny:draft_verify", "tiny:ngram", "all-MiniLM-L6-v2"]
     assert (await ingress.http.get("/v1/models/tiny:ngram")).json()["id"] == "tiny:ngram"
     assert (await ingress.http.get("/v1/models/gpt-4")).status_code == 404
 

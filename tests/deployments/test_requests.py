@@ -187,6 +187,8 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
         ({"temperature": "0.5"}, "temperature", "invalid_value"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),
         ({"stop": [""]}, "stop[0]", "invalid_value"),
+        ({"stop": ""}, "stop", "invalid_value"),
+        ({"stop": {"a": 1}}, "stop", "invalid_value"),
         ({"stream": 1}, "stream", "invalid_value"),
         ({"messages": []}, "messages", "invalid_value"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),

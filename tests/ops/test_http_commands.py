@@ -12,7 +12,8 @@ from served import service_config
 from typer.testing import CliRunner
 
 from deployments.answer import Answerer
-from deployments.artifacts import served_embed, served_table
+from deployments.artifacts import embedding, served_encoder, served_table
+from deployments.embeddings import Embeddings
 from deployments.feedback import Feedback
 from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink
@@ -44,9 +45,11 @@ def url(config, tiny_bundle):
         link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, Metrics())
         await link.exchange()
         streams = dict.fromkeys(METHODS, lambda r, _whole: merged(engine.generate(r), 0.0))
-        answerer = Answerer(streams, link, config.router, served_embed(config), Metrics())
+        encoder = served_encoder(config)
+        answerer = Answerer(streams, link, config.router, embedding(encoder), Metrics())
         reader = PromptReader(tiny_bundle, METHODS, config.engine)
-        api = HttpApi(reader, answerer, link, Metrics(), config.http.max_body_bytes).app()
+        embeddings, limit = Embeddings(encoder), config.http.max_body_bytes
+        api = HttpApi(reader, answerer, embeddings, link, Metrics(), limit).app()
         server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="warning"))
         servers.append(server)
         ready.set()

@@ -54,6 +54,13 @@ def test_text_beyond_the_encoders_tokens_does_not_count(exported: Path) -> None:
     np.testing.assert_array_equal(encoder.embed([long]), encoder.embed([long + "banana " * 50]))
 
 
+def test_tokens_are_counted_beyond_what_the_encoder_reads(exported: Path) -> None:
+    encoder = Encoder(exported)
+    assert encoder.max_tokens == 256
+    assert encoder.token_count("apple " * 300) == 302
+    assert encoder.token_count("") == 2
+
+
 def test_an_export_that_is_there_is_kept(exported: Path) -> None:
     before = (exported / "model.onnx").stat().st_mtime_ns
     info = export_encoder(exported)
