@@ -1,0 +1,152 @@
+"""The metrics of the code and those of docs/operations.md are the same, and they are counted."""
+
+import re
+from pathlib import Path
+
+import pytest
+from observations import observation
+from ray.util.metrics import Counter, Histogram, Metric
+from test_answers import answered, prompt, spoken
+
+from deployments.feedback import Feedback
+from deployments.metrics import Metrics, ReplicaMetrics
+from schemas import DecodeStats
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+ROW = re.compile(r"^\| `(ray_specadapt_\w+)` \| (\w+) \| ([\w/]+) \|([^|]*)\| [^|]+ \|$", re.M)
+UNITS = {"seconds": "seconds", "tokens": "tokens", "sequences": "sequences", "steps": "steps"}
+
+
+def in_code():
+    """Name as Ray exports it -> (kind, labels)."""
+    parts = [*vars(Metrics()).values(), *vars(ReplicaMetrics("a")).values()]
+    found = {}
+    for metric in (part for part in parts if isinstance(part, Metric)):
+        suffix = "_total" if isinstance(metric, Counter) else ""
+        info = metric.info
+        kind = type(metric).__name__.lower()
+        found[f"ray_{info['name']}{suffix}"] = (kind, frozenset(info["tag_keys"]))
+    return found
+
+
+def test_the_page_lists_every_metric_with_its_kind_and_labels():
+    rows = ROW.findall(PAGE.read_text())
+    listed = {
+        name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, _, labels in rows
+    }
+    assert listed == in_code()
+    assert len(rows) == len(listed)
+
+
+def test_the_page_gives_the_units_that_the_names_say():
+    for name, _, unit, _ in ROW.findall(PAGE.read_text()):
+        last = name.removesuffix("_total").rsplit("_", 1)[-1]
+        if "per_second" in name:
+            assert unit == "tokens/s"
+        elif last in UNITS:
+            assert unit == UNITS[last], name
+
+
+def test_the_page_asks_only_for_metrics_that_are_there():
+    code = in_code()
+    for asked in re.findall(r"ray_specadapt_\w+", PAGE.read_text()):
+        assert asked.removesuffix("_bucket") in code, asked
+
+
+class Record:
+    """In the place of all metrics: what they were told, by name."""
+
+    def __init__(self, monkeypatch):
+        self.told = {}
+        for kind, call in ((Counter, "inc"), (Histogram, "observe")):
+            monkeypatch.setattr(kind, call, self._noting(call == "inc"))
+
+    def _noting(self, counter):
+        def note(metric, value=1.0, tags=None):
+            key = (metric.info["name"].removeprefix("specadapt_"), *sorted((tags or {}).values()))
+            self.told[key] = self.told.get(key, 0.0) + value if counter else value
+
+        return note
+
+
+@pytest.fixture
+def record(monkeypatch):
+    return Record(monkeypatch)
+
+
+def test_a_finished_answer_by_method_and_cluster(record):
+    stats = DecodeStats(
+        request_id="a",
+        method="ngram",
+        temperature=0.0,
+        prompt_tokens=5,
+        output_tokens=41,
+        context_length=46,
+        target_steps=21,
+        drafted_tokens=80,
+        accepted_tokens=20,
+        queue_seconds=0.1,
+        first_token_seconds=0.3,
+        decode_seconds=2.0,
+        total_seconds=2.5,
+        mean_batch=3.0,
+        finish_reason="stop",
+    )
+    Metrics().finished(stats, 4)
+    assert {name for name, *tags in record.told if tags == ["4", "ngram"]} == {
+        name for name, *_ in record.told
+    }
+    assert {name: value for (name, *_), value in record.told.items()} == pytest.approx(
+        {
+            "output_tokens": 41.0,
+            "drafted_tokens": 80.0,
+            "accepted_tokens": 20.0,
+            "target_steps": 21.0,
+            "ttft_seconds": 0.3,
+            "queue_seconds": 0.1,
+            "batch_sequences": 3.0,
+            "tpot_seconds": 2.0 / 40,
+            "step_seconds": 2.0 / 20,
+            "acceptance_length_tokens": 41 / 21,
+            "tokens_per_second": 41 / 2.5,
+        }
+    )
+
+
+async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record):
+    answer = await answered(ingress, prompt())
+    await spoken(answer)
+    cluster = str(answer.decision.cluster)
+    assert record.told["decisions", cluster, "draft_verify", "favourite"] == 1.0
+    assert record.told["requests", cluster, "draft_verify", "favourite", "length"] == 1.0
+    assert 0.0 < record.told["decision_seconds",] == answer.routing_seconds
+    assert record.told["first_chunk_seconds", cluster, "draft_verify"] > answer.routing_seconds
+    assert record.told["output_tokens", cluster, "draft_verify"] == 12.0
+    assert "degraded" not in {name for name, *_ in record.told}
+
+
+async def test_exploring_costs_what_the_best_would_have_saved(ingress, record):
+    ingress.answerer._config = ingress.config.router.model_copy(update={"exploration": 0.5})
+    decisions = []
+    while not any(decision.reason == "exploration" for decision in decisions):
+        answer = await answered(ingress, prompt())
+        await spoken(answer)
+        decisions.append(answer.decision)
+    explored = decisions[-1]
+    seconds = explored.predicted_seconds
+    cost = record.told["exploration_seconds", explored.method]
+    assert cost == pytest.approx(seconds[explored.method] - min(seconds.values()))
+
+
+async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypatch, config):
+    versions = []
+    monkeypatch.setattr(ingress.link._metrics.table_version, "set", versions.append)
+    actor = Feedback(config)
+    ingress.link._actor = actor
+    await actor.exchange([observation("a", cluster=1)], ("", -1))
+    table = actor._learner.table
+    changed = table.model_copy(update={"assignment": (table.assignment[0], "naive")})
+    actor._learner._table = changed
+    await ingress.link.exchange()
+    assert record.told == {("favourite_changes", "1", "naive"): 1.0}
+    assert versions == [changed.version]
