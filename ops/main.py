@@ -8,6 +8,7 @@ from ops.assign import assign
 from ops.bench_decode import bench_decode
 from ops.bench_geometry import bench_geometry
 from ops.bench_http import bench_http
+from ops.bench_load import bench_load
 from ops.bench_router import bench_router
 from ops.bench_step import bench_step
 from ops.boundary import CommandGroup, show_help
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, its steps, routing, the served system, and model geometries.",
+    help="Measure decoding, its steps, routing, load, the served system, and model geometries.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -43,6 +44,7 @@ app.command("export-encoder")(export_encoder)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("http")(bench_http)
+bench.command("load")(bench_load)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")

@@ -12,12 +12,13 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
+from pathlib import Path
 from typing import Any
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle
 from workers.engine import EngineRefusedError
-from workers.replay_engine.recording import Recording
+from workers.replay_engine.recording import Recording, RecordingError
 from workers.replay_engine.scheduler import Scheduler
 from workers.replay_engine.sequence import Sequence
 from workers.torch_engine.stream import Stream
@@ -32,14 +33,24 @@ def load_replay_engine(
     for a profile of another bundle."""
     if config.replay is None:
         raise ValueError("engine.replay: methods of engine 'replay' need a profile's folder")
-    recording = Recording.load(config.replay)
+    recording = load_recording(config.replay, bundle)
+    return ReplayEngine(methods, recording, bundle.tokenizer(), config, replica)
+
+
+def load_recording(folder: Path, bundle: Bundle) -> Recording:
+    """The recorded answers of a bundle; raises RecordingError, also for another bundle's."""
+    recording = Recording.load(folder)
     recorded, given = recording.meta.measured_under.bundle, f"{bundle.name}@{bundle.content_hash}"
     if recorded != given:
-        raise ValueError(
-            f"engine.replay: {config.replay} was recorded with bundle {recorded}, not {given}: "
-            "profile again"
+        raise RecordingError(
+            f"{folder} was recorded with bundle {recorded}, not {given}: profile again"
         )
-    return ReplayEngine(methods, recording, bundle.tokenizer(), config, replica)
+    return recording
+
+
+def rows_of(config: EngineConfig) -> int:
+    """Sequences that may run at once on a replica."""
+    return min(config.max_batch, config.kv_slots // min(config.max_context, config.kv_slots))
 
 
 class ReplayEngine:
@@ -69,7 +80,7 @@ class ReplayEngine:
         self._scheduler = Scheduler(
             recording.step_times,
             _now,
-            rows=min(config.max_batch, config.kv_slots // self._capacity),
+            rows=rows_of(config),
             context=self._capacity,
             max_waiting=config.max_waiting,
             chunk=config.prefill_chunk,

@@ -106,22 +106,14 @@ def _refuse_unrecorded_sampling(sampling: SamplingParams) -> None:
 
 def _answer(row: ProfileRow, recorded: RecordedTokens, step_times: StepTimes) -> RecordedAnswer:
     steps = recorded.by_step()
+    on_grid = step_times.decode_seconds(row.method, 1, row.prompt_tokens, steps)
     return RecordedAnswer(
         prompt_tokens=row.prompt_tokens,
         prefill_seconds=row.prefill_seconds,
         steps=steps,
         finish_reason=recorded.finish_reason,
-        pace=_pace(row, steps, step_times),
+        pace=row.decode_seconds / on_grid if on_grid else 1.0,
     )
-
-
-def _pace(row: ProfileRow, steps: tuple[tuple[int, ...], ...], step_times: StepTimes) -> float:
-    """See RecordedAnswer; 1 for an answer without decode steps."""
-    context, expected = row.prompt_tokens + len(steps[0]), 0.0
-    for tokens in steps[1:]:
-        expected += step_times.seconds(row.method, 1, context)
-        context += len(tokens)
-    return row.decode_seconds / expected if expected else 1.0
 
 
 def _meta(folder: Path) -> ProfileMeta:

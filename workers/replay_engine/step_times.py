@@ -36,6 +36,17 @@ class StepTimes:
             return column[-1] + max(0.0, slope) * (batch - batches[-1])
         return float(np.interp(batch, batches, column))
 
+    def decode_seconds(
+        self, method: str, batch: float, prompt_tokens: int, steps: Sequence[Sequence[int]]
+    ) -> float:
+        """Seconds of an answer's decode steps (tokens by step, the prefill's first), each shared
+        by `batch` sequences of its length."""
+        context, seconds = prompt_tokens + len(steps[0]), 0.0
+        for tokens in steps[1:]:
+            seconds += self.seconds(method, batch, context)
+            context += len(tokens)
+        return seconds
+
 
 def _mean(rows: Sequence[StepRow]) -> float:
     return sum(r.seconds * r.count for r in rows) / sum(r.count for r in rows)

@@ -255,7 +255,7 @@ def test_profiles_that_cannot_be_replayed(tmp_path, tiny_bundle):
     with pytest.raises(RecordingError, match=r"profile\.json is missing"):
         loading(EngineConfig(replay=tmp_path))
     other = write_profile(tmp_path / "other", {"naive": PLAIN}, bundle="demo@1")
-    with pytest.raises(ValueError, match=f"recorded with bundle demo@1, not {ours}"):
+    with pytest.raises(RecordingError, match=f"recorded with bundle demo@1, not {ours}"):
         loading(EngineConfig(replay=other))
     folder = write_profile(tmp_path / "mine", {"naive": PLAIN}, bundle=ours)
     unknown = [SPECS[0].model_copy(update={"name": "medusa"})]

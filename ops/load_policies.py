@@ -1,0 +1,60 @@
+"""The policies that `bench load` compares: who is asked first, second and so on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from router.policy import Constraints, Features, choose
+from schemas import LoadReport, RouterConfig, RoutingTable
+
+ROUTED = "routed"
+STATIC = "static_table"
+RANDOM = "random"
+ONLY = "only_"
+"""Prefix of the policies that put one method on all replicas."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A recorded prompt as the router sees it."""
+
+    token_ids: tuple[int, ...]
+    cluster: int
+    features: Features
+
+
+Policy = Callable[[Question, Sequence[LoadReport]], Sequence[str]]
+"""The methods to try for a question under the present loads, the first choice first."""
+
+
+def routed(table: RoutingTable, config: RouterConfig, seed: int) -> Policy:
+    """The policy that serves, exploration included."""
+    rng = np.random.default_rng((seed, 2))
+    constraints = Constraints(healthy=frozenset(table.methods))
+
+    def ranked(question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
+        decision = choose(
+            table, question.cluster, question.features, loads, constraints, rng, config
+        )
+        return [decision.method, *(m for m in decision.ranked if m != decision.method)]
+
+    return ranked
+
+
+def static_table(table: RoutingTable, config: RouterConfig) -> Policy:
+    """Each cluster's methods as they rank on an unloaded system, whatever the load."""
+    calm = config.model_copy(update={"exploration": 0.0})
+    unloaded = routed(table, calm, seed=0)
+    return lambda question, _: unloaded(question, ())
+
+
+def at_random(methods: Sequence[str], seed: int) -> Policy:
+    """All methods alike, in an order drawn for each question."""
+    rng = np.random.default_rng((seed, 3))
+    return lambda _question, _loads: [methods[i] for i in rng.permutation(len(methods))]
+
+
+def only(method: str) -> Policy:
+    """One method for everybody."""
+    return lambda _question, _loads: [method]
