@@ -162,3 +162,14 @@ class ChatPage:
         return int(
             self.run("const e = document.documentElement; return e.scrollWidth - e.clientWidth")
         )
+
+    def imported(self, module: str, script: str) -> Any:
+        """What `script` returns, in which `it` is the page's module of that name."""
+        return self.driver.execute_async_script(
+            f"const done = arguments[0];"
+            f"import('/web/{module}').then((it) => {{ {script} }}).then(done, (e) => done(String(e)));"
+        )
+
+    def view(self, name: str) -> None:
+        """Go to another view by its link."""
+        next(link for link in self.all("nav a") if link.text == name).click()

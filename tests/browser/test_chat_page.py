@@ -1,5 +1,6 @@
 """What a visitor does first: look at the page, ask, read, ask again; with mouse, keys, phone."""
 
+import re
 from typing import TYPE_CHECKING
 
 import httpx
@@ -12,6 +13,11 @@ pytestmark = pytest.mark.browser
 
 METHODS = {"naive", "draft_verify", "ngram"}
 LIST = "Make a list of who has what.\nPaula bought 67 peaches. Anna bought 24 sandwiches."
+
+
+def words(text: str) -> list[str]:
+    """Without markup, which the page shows as what it means."""
+    return re.findall(r"\w+", text)
 
 
 def test_the_page_says_what_it_is_without_errors(page: "ChatPage") -> None:
@@ -44,8 +50,9 @@ def test_an_answer_streams_and_says_who_gave_it_and_how_fast(page: "ChatPage") -
     assert int(facts["cluster"]) >= 0
     assert float(facts["tokens/s"]) > 0
     assert float(facts["tokens/step"]) >= 1
+    assert "accepted" in facts or facts["drafted"] == "nothing"
     assert facts["why"]
-    assert page.one("#status").get_attribute("textContent") == f"Answer: {answer}"
+    assert words(page.one("#status").get_attribute("textContent")) == ["Answer", *words(answer)]
     assert page.console_errors() == []
 
 
@@ -66,7 +73,7 @@ def test_a_second_turn_goes_on_with_the_conversation(page: "ChatPage") -> None:
     [said] = page.run("return [document.querySelector('.assistant .text').textContent]")
     assert [m["role"] for m in second] == ["user", "assistant", "user"]
     assert second[0] == first[0]
-    assert second[1]["content"] == said
+    assert words(second[1]["content"]) == words(said)
     assert len(page.answers()) == 2
 
     page.one("#fresh").click()
@@ -156,7 +163,7 @@ def test_an_answer_can_be_stopped(page: "ChatPage", address: str, how: str) -> N
     page.until(idle)
 
 
-@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("width", [320, 360])
 def test_on_a_phone_nothing_is_wider_than_the_window(
     browser: "Browser", page: "ChatPage", address: str, width: int
 ) -> None:
@@ -193,7 +200,7 @@ def test_text_stands_out_from_what_is_behind_it(
           const color = parsed(getComputedStyle(e).backgroundColor);
           return color[3] === 0 ? behind(e.parentElement) : color;
         };
-        const shown = ['h1', 'label', '#fresh', '.user .text', '.assistant .text', '.facts span',
+        const shown = ['h1', 'nav a', 'label', '#fresh', '.facts .drafted', '#again', '.user .text', '.assistant .text', '.facts span',
           '.facts b', '.method', '#send'];
         return shown.map((selector) => {
           const e = document.querySelector(selector);
@@ -205,20 +212,20 @@ def test_text_stands_out_from_what_is_behind_it(
 
 
 def test_everything_has_a_name_and_can_be_reached_by_keys(page: "ChatPage") -> None:
-    for control in page.all("select, input, textarea, button, main"):
+    for control in page.all("select, input, textarea, button, a, .scroll"):
         if control.is_displayed():
             assert control.accessible_name, control.get_attribute("outerHTML")
     assert page.one("html").get_attribute("lang") == "en"
     assert len(page.all("h1")) == 1
 
-    page.run("document.getElementById('fresh').focus()")
+    page.run("document.querySelector('nav a').focus()")
     order = [page.focused()]
-    for _ in range(10):
+    for _ in range(12):
         page.press("TAB")
         order.append(page.focused())
-    assert order[:4] == ["fresh", "model", "temperature", "log"]
-    assert order[4:8] == ["button"] * 4
-    assert order[8:] == ["a", "prompt", "send"]
+    assert order[:7] == ["a", "a", "a", "fresh", "model", "temperature", "log"]
+    assert order[7:11] == ["button"] * 4
+    assert order[11:] == ["prompt", "send"]
 
 
 def test_a_line_break_does_not_send(page: "ChatPage") -> None:

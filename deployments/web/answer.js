@@ -1,0 +1,91 @@
+// One answer on the page: its text, tinted, and what is known of how it came about.
+
+import { answers } from "./api.js";
+import { element, following } from "./dom.js";
+import { markdown } from "./markdown.js";
+import { tinted } from "./tint.js";
+
+const REASONS = {
+  favourite: "fastest for prompts like this",
+  load: "the favourite is busy",
+  exploration: "trying it out",
+  constraint: "the only one allowed",
+  pinned: "your choice",
+  conversation: "as before in this chat",
+  failover: "another one failed",
+  degraded: "the prompt could not be read",
+};
+
+export class Answer {
+  constructor(area) {
+    this.area = area;
+    this.text = "";
+    this.runs = [];
+    this.usage = null;
+    this.body = element("div", "text");
+    this.facts = element("div", "facts");
+    this.turn = element("article", "turn assistant");
+    this.turn.setAttribute("aria-label", "Answer");
+    this.turn.append(this.body, this.facts);
+  }
+
+  // Streams the answer to `request`; rejects where it breaks off, with what came before kept.
+  async read(request, signal) {
+    this.turn.classList.add("busy");
+    try {
+      for await (const event of answers(request, signal)) {
+        following(this.area, () => this.add(event));
+      }
+    } finally {
+      this.turn.classList.remove("busy");
+      this.body.hidden = !this.text;
+    }
+  }
+
+  add(event) {
+    if (event.method) return this.show([["method", event.method, "method"], ...choice(event)]);
+    const said = event.choices[0];
+    this.text += said?.delta.content ?? "";
+    this.runs.push(...(said?.drafted ?? []));
+    this.body.replaceChildren(markdown(this.text, tinted(this.text, this.runs)));
+    if (event.usage) {
+      this.usage = event.usage;
+      this.show(measured(event.usage));
+    }
+  }
+
+  note(message, className = "") {
+    this.turn.append(element("div", `facts ${className}`, message));
+  }
+
+  show(facts) {
+    this.facts.replaceChildren(...facts.map(([name, value, className]) => {
+      const fact = element("span", "", `${name} `);
+      fact.append(element("b", className, value));
+      return fact;
+    }));
+  }
+}
+
+function choice({ cluster, reason }) {
+  return [
+    ["cluster", Number(cluster) < 0 ? "none" : String(cluster)],
+    ["why", REASONS[reason] ?? reason],
+  ];
+}
+
+function measured(usage) {
+  const s = usage.speculative;
+  // tinted as the text is, so that it says what the tint means
+  const drafts = s.drafted_tokens
+    ? ["accepted", `${Math.round(100 * s.accepted_tokens / s.drafted_tokens)}% of ${s.drafted_tokens} drafted`, "drafted"]
+    : ["drafted", "nothing"];
+  return [
+    ["method", s.method, "method"],
+    ["tokens/s", s.tokens_per_s.toFixed(0)],
+    ["tokens/step", s.mean_acceptance_length.toFixed(2)],
+    drafts,
+    ["tokens", String(usage.completion_tokens)],
+    ...choice(s),
+  ];
+}

@@ -1,0 +1,72 @@
+// The service's endpoints, as the page calls them. Everything rejects with a message for people.
+
+async function asked(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server cannot be reached. Is it running?");
+  }
+  if (response.ok) return response;
+  let message;
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    message = `the server answered ${response.status}`;
+  }
+  throw new Error(message);
+}
+
+function posted(path, body, signal) {
+  const headers = { "content-type": "application/json" };
+  return asked(path, { method: "POST", headers, signal, body: JSON.stringify(body) });
+}
+
+export async function models() {
+  return (await (await asked("v1/models")).json()).data.map(({ id }) => id);
+}
+
+export async function routing() {
+  return (await asked("v1/routing")).json();
+}
+
+export async function explain(messages) {
+  return (await posted("v1/routing/explain", { messages })).json();
+}
+
+// An answer: first { method, cluster, reason }, then the stream's events.
+export async function* answers(request, signal) {
+  const options = { include_usage: true, include_drafted: true };
+  const body = { ...request, stream: true, stream_options: options };
+  const response = await posted("v1/chat/completions", body, signal);
+  const [method, cluster, reason] = ["method", "cluster", "reason"]
+    .map((name) => response.headers.get(`x-specadapt-${name}`));
+  yield { method, cluster, reason };
+  for await (const event of events(response)) {
+    if (event.error) throw new Error(event.error.message);
+    yield event;
+  }
+}
+
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    let read;
+    try {
+      read = await reader.read();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Error("The connection broke off.");
+    }
+    if (read.done) throw new Error("The answer broke off.");
+    buffer += read.value;
+    const parts = buffer.split("\n\n");
+    buffer = parts.pop();
+    for (const part of parts) {
+      if (part === "data: [DONE]") return;
+      if (part.startsWith("data: ")) yield JSON.parse(part.slice(6));
+    }
+  }
+}

@@ -1,0 +1,180 @@
+"""The views beside the chat: every method side by side, and the routing table as a picture."""
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+if TYPE_CHECKING:
+    from chat_page import Browser, ChatPage
+
+pytestmark = pytest.mark.browser
+
+METHODS = ["naive", "draft_verify", "ngram"]
+LIST = "Make a list of who has what.\nPaula bought 67 peaches. Anna bought 24 sandwiches."
+
+
+def compared(page: "ChatPage") -> None:
+    page.until(lambda: page.one("#run").is_displayed() and page.all("#lanes .turn"))
+
+
+def test_the_views_are_links_and_the_back_button_knows_them(page: "ChatPage") -> None:
+    for name in ("Compare", "Routing", "Chat"):
+        page.view(name)
+        page.until(lambda name=name: page.one(f"#{name.lower()}").is_displayed())
+        [current] = page.all("nav a[aria-current=page]")
+        assert current.text == name
+        assert len([s for s in page.all("main > section") if s.is_displayed()]) == 1
+    page.driver.back()
+    page.until(lambda: page.one("#routing").is_displayed())
+    assert page.console_errors() == []
+
+
+def test_one_prompt_goes_through_every_method(page: "ChatPage") -> None:
+    page.view("Compare")
+    page.until(lambda: page.focused() == "question")
+    page.one("#question").send_keys("Write an advertisement for soap from a tailor in Madrid.")
+    page.press("TAB")
+    page.press("ENTER")
+    compared(page)
+    assert [lane.accessible_name for lane in page.all("#lanes > section")] == METHODS
+    assert [m.text for m in page.all("#lanes .facts .method")] == METHODS
+    texts = [e.text for e in page.all("#lanes .text")]
+    assert texts[0]
+    assert texts == [texts[0]] * 3, "lossless methods at temperature 0"
+    tops = {lane.rect["y"] for lane in page.all("#lanes > section")}
+    assert len(tops) == 1, "not side by side"
+
+    speeds = page.run(
+        "return [...document.querySelectorAll('#lanes progress')].map((p) => p.value)"
+    )
+    assert max(speeds) == 1
+    assert all(0 < speed <= 1 for speed in speeds)
+    verdict = page.one("#verdict").text
+    assert verdict.startswith(f"{METHODS[speeds.index(1)]} was fastest")
+    assert page.one("#status").get_attribute("textContent") == verdict
+    assert page.console_errors() == []
+
+
+def test_a_comparison_can_be_stopped(page: "ChatPage") -> None:
+    page.view("Compare")
+    page.run(
+        """new MutationObserver((_, seen) => {
+          if (!document.querySelector('#lanes .text')?.textContent) return;
+          seen.disconnect();
+          document.getElementById('halt').click();
+        }).observe(document.getElementById('lanes'), {subtree: true, childList: true});"""
+    )
+    page.one("#question").send_keys("Tell me a long story about a sailor and a lighthouse.")
+    page.one("#run").click()
+    compared(page)
+    assert page.one("#lanes").text.count("You stopped this answer.") == 1
+    assert not page.one("#verdict").is_displayed()
+    assert len([e for e in page.all("#lanes .text") if e.is_displayed()]) == 1
+
+
+def test_a_refusal_is_said_in_every_lane(page: "ChatPage") -> None:
+    page.view("Compare")
+    page.run(f"document.getElementById('question').value = {'word ' * 900!r}")
+    page.one("#run").click()
+    compared(page)
+    assert len(page.errors()) == 3
+    assert all("token" in error for error in page.errors())
+
+
+def test_the_clusters_are_drawn_and_listed(page: "ChatPage", address: str) -> None:
+    table = httpx.get(f"{address}/v1/routing").json()
+    page.view("Routing")
+    page.until(lambda: page.all("#map svg"))
+    numbers = [e.text for e in page.all("#map text")]
+    assert numbers == [str(k) for k in range(table["clusters"])]
+    assert len(page.all("#map path")) == table["clusters"]
+    assert page.all("#map .prompt") == []
+    assert "Ask something" in page.one("#fell").text
+
+    rows = [row.text.split() for row in page.all("#clusters tbody tr")]
+    assert [row[:2] for row in rows] == [[str(k), m] for k, m in enumerate(table["assignment"])]
+    assert all(float(row[2]) > 0 for row in rows), "expected tokens/s"
+    assert [row.text.split()[0] for row in page.all("#methods tbody tr")] == table["methods"]
+
+
+def test_distances_on_the_picture_are_those_of_the_plane(page: "ChatPage", address: str) -> None:
+    points = httpx.get(f"{address}/v1/routing").json()["projection"]["points"]
+    page.view("Routing")
+    page.until(lambda: page.all("#map svg"))
+    drawn = page.run(
+        """return [...document.querySelectorAll('#map text')]
+        .map((e) => [Number(e.getAttribute('x')), -Number(e.getAttribute('y'))]);"""
+    )
+
+    def step(where: list[list[float]], k: int) -> complex:
+        return complex(*where[k]) - complex(*where[0])
+
+    scale = step(drawn, 1) / step(points, 1)
+    assert scale.real > 0
+    assert scale.imag == pytest.approx(0.0, abs=1e-6 * scale.real)
+    for k in range(2, len(points)):
+        assert step(drawn, k) == pytest.approx(scale * step(points, k), rel=1e-6)
+
+
+def test_the_last_prompt_is_on_the_picture(page: "ChatPage") -> None:
+    page.ask(LIST)
+    page.finished()
+    facts = page.facts()
+    page.view("Routing")
+    page.until(lambda: page.all("#map .prompt"))
+    told = f"Your last prompt fell into cluster {facts['cluster']} and was answered by"
+    page.until(lambda: page.one("#fell").text == f"{told} {facts['method']}.")
+    [row] = page.all("#clusters tr[aria-current=true]")
+    assert row.text.split()[0] == facts["cluster"]
+    label = page.one("#map svg").get_attribute("aria-label")
+    assert f"the last prompt fell into cluster {facts['cluster']}" in label
+
+
+def test_the_picture_keeps_up_with_the_table(page: "ChatPage") -> None:
+    page.view("Routing")
+    page.until(lambda: page.all("#map svg"))
+    before = page.one("#map svg")
+    page.until(lambda: page.one("#map svg") != before)
+
+    page.view("Chat")
+    page.run(
+        """window.asked = 0;
+        const real = window.fetch;
+        window.fetch = (...all) => { window.asked += all[0] === 'v1/routing'; return real(...all); };
+        """
+    )
+    page.ask("Hello!")
+    page.finished()
+    assert page.run("return window.asked") <= 1, "asked for while out of sight"
+
+
+def test_a_table_out_of_reach_is_said(page: "ChatPage", browser: "Browser") -> None:
+    browser.offline(True)
+    page.view("Routing")
+    page.until(lambda: page.errors() == ["The server cannot be reached. Is it running?"])
+    browser.offline(False)
+    page.until(lambda: page.all("#map svg") and not page.errors())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["Compare", "Routing"])
+def test_on_a_phone_the_views_fit(
+    browser: "Browser", page: "ChatPage", address: str, view: str, scheme: str
+) -> None:
+    browser.prefer(scheme)
+    page = browser.open(address, 360, 740)
+    page.view(view)
+    if view == "Compare":
+        page.one("#question").send_keys("Hello!")
+        page.one("#run").click()
+        compared(page)
+        assert page.one("#verdict").is_displayed()
+    else:
+        page.until(lambda: page.all("#map svg"))
+    assert page.sideways() == 0
+    for shown in page.all("#map svg, #lanes > section, nav a"):
+        assert shown.rect["x"] >= 0
+        assert shown.rect["x"] + shown.rect["width"] <= 360
+    tops = {link.rect["y"] for link in [page.one("h1"), *page.all("nav a")]}
+    assert max(tops) - min(tops) < 20, "the header takes more than a line"
