@@ -15,14 +15,12 @@ class ApiError(Exception):
         *,
         param: str | None = None,
         code: str | None = None,
-        retry_after: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
-        self.retry_after = retry_after
 
     @property
     def kind(self) -> str:
@@ -41,7 +39,9 @@ class ApiError(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        """Retry-After where the same request may be answered later."""
+        later = self.status in (429, 503)
+        return {"retry-after": str(RETRY_AFTER_SECONDS)} if later else {}
 
 
 def line_full() -> ApiError:
@@ -51,12 +51,12 @@ def line_full() -> ApiError:
 
 def overloaded(message: str) -> ApiError:
     """More is asked for than may wait."""
-    return ApiError(429, message, code="server_busy", retry_after=RETRY_AFTER_SECONDS)
+    return ApiError(429, message, code="server_busy")
 
 
 def unavailable(message: str) -> ApiError:
     """No method can answer now."""
-    return ApiError(503, message, code="unavailable", retry_after=RETRY_AFTER_SECONDS)
+    return ApiError(503, message, code="unavailable")
 
 
 def broken_off(method: str) -> ApiError:

@@ -28,6 +28,7 @@ from deployments.openai_api import (
     ExplainRequest,
     GenerationRequest,
 )
+from deployments.openapi import document
 from deployments.prompts import PromptReader
 from deployments.replies import EventStream, Kind, Reply
 
@@ -77,6 +78,7 @@ class HttpApi:
         app.add_api_route("/v1/models/{name}", self.model, methods=["GET"])
         app.add_api_route("/v1/routing", self.routing, methods=["GET"])
         app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
+        app.add_api_route("/openapi.json", self.openapi, methods=["GET"])
         app.add_api_route("/health", self.health, methods=["GET"])
         app.add_api_route("/", self.page, methods=["GET"])
         app.add_api_route("/web/{name}", self.page, methods=["GET"])
@@ -138,6 +140,9 @@ class HttpApi:
             raise unavailable("starting: no replica is ready yet")
         return JSONResponse({"status": "ok", "methods": sorted(ready)})
 
+    async def openapi(self) -> Response:
+        return JSONResponse(document())
+
     async def page(self, name: str = "index.html") -> Response:
         if name not in WEB:
             raise HTTPException(404, "Not Found")
@@ -180,7 +185,9 @@ class HttpApi:
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path}: {error.detail}"
-        return await self._api_error(request, ApiError(error.status_code, message))
+        response = await self._api_error(request, ApiError(error.status_code, message))
+        response.headers.update(error.headers or {})
+        return response
 
     async def _unexpected(self, request: Request, error: Exception) -> Response:
         logger.error("unexpected failure on %s", request.url.path, exc_info=error)

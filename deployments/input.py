@@ -3,10 +3,20 @@
 from typing import Any, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails
 
 from deployments.api_error import ApiError
+
+# The type of an error about a field that is understood and asks for what is not offered.
+UNSUPPORTED = "unsupported"
 
 
 class Input(BaseModel):
@@ -20,6 +30,16 @@ class Input(BaseModel):
         if isinstance(value, dict):
             return {k: v for k, v in value.items() if v is not None}
         return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in schema["properties"].items():
+            if name not in schema.get("required", ()):
+                schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
+        return schema
 
 
 Request = TypeVar("Request", bound=Input)
@@ -60,7 +80,8 @@ def _named(error: ValidationError, body: Any) -> ApiError:
             param=param,
             code="missing_required_parameter",
         )
-    return ApiError(400, f"{param}: {first['msg']}", param=param, code="invalid_value")
+    code = "unsupported_parameter" if first["type"] == UNSUPPORTED else "invalid_value"
+    return ApiError(400, f"{param}: {first['msg']}", param=param, code=code)
 
 
 def _path(error: ErrorDetails, body: Any) -> list[int | str]:

@@ -7,13 +7,16 @@ that names it. Defaults are OpenAI's: temperature 1, top_p 1.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import pydantic_core
-from pydantic import Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from deployments.api_error import ApiError
 from deployments.input import Input
+from deployments.messages import ChatMessage
 from deployments.structured import GrammarField, ResponseFormat, grammar
 from schemas import SamplingParams
 
@@ -26,6 +29,8 @@ _WITHOUT_EFFECT = frozenset(
         "metadata",
         "parallel_tool_calls",
         "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
         "safety_identifier",
         "service_tier",
         "user",
@@ -39,6 +44,7 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "functions": ([],),
     "modalities": (["text"],),
+    "moderation": (),
     "prediction": (),
     "reasoning_effort": (),
     "store": (False,),
@@ -53,29 +59,6 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
 _TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 _Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
 _StopText = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-class TextPart(Input):
-    """One part of a message; only text is understood."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(Input):
-    """One message; `developer` is another name for `system`, empty lists ask for nothing."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] = ""
-    name: str | None = None
-    annotations: list[Any] = Field(default=[], max_length=0)
-
-    def plain(self) -> dict[str, str]:
-        """`{role, content}` with the parts joined and `developer` read as `system`."""
-        role = "system" if self.role == "developer" else self.role
-        if isinstance(self.content, str):
-            return {"role": role, "content": self.content}
-        return {"role": role, "content": "".join(part.text for part in self.content)}
 
 
 class StreamOptions(Input):
@@ -135,6 +118,15 @@ class GenerationRequest(Input, ABC):
                     code="unsupported_parameter",
                 )
         return {k: v for k, v in value.items() if k not in _WITHOUT_EFFECT and k not in _ONLY}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        schema["properties"] |= {name: {} for name in sorted(_WITHOUT_EFFECT)}
+        schema["properties"] |= {name: {"enum": [*only, None]} for name, only in _ONLY.items()}
+        return schema
 
     @property
     def wanted_tokens(self) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from served import service_config
 
 from deployments.answer import Answerer
@@ -35,6 +36,7 @@ class Ingress:
     streams: dict[str, MethodStream]
     answerer: Answerer
     reader: PromptReader
+    app: FastAPI
     http: httpx.AsyncClient
 
 
@@ -94,4 +96,4 @@ async def ingress(
     app = HttpApi(reader, answerer, embeddings, link, metrics, limit).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        yield Ingress(config, engine, feedback, link, streams, answerer, reader, http)
+        yield Ingress(config, engine, feedback, link, streams, answerer, reader, app, http)

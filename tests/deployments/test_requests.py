@@ -128,7 +128,9 @@ def test_what_clients_send_back_is_accepted():
         "role": "assistant",
         "content": "hi",
         "refusal": None,
-        "tool_calls": None,
+        "tool_calls": [],
+        "function_call": None,
+        "audio": None,
         "annotations": [],
     }
     messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
@@ -192,6 +194,18 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
         ({"stream": 1}, "stream", "invalid_value"),
         ({"messages": []}, "messages", "invalid_value"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}]},
+            "messages[0].tool_calls",
+            "unsupported_parameter",
+        ),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+            "messages[0].function_call",
+            "unsupported_parameter",
+        ),
+        ({"tool_choice": "required"}, "tool_choice", "unsupported_parameter"),
+        ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages[0].content[0].type",

@@ -1,0 +1,229 @@
+"""What the endpoints send back, as schemas: the source of the OpenAPI document."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Body(BaseModel):
+    """Exactly these fields."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Error(Body):
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None = Field(description="the field that is wrong")
+    code: str | None
+
+
+class ErrorBody(Body):
+    """Every answer that is not 2xx; the last event of a stream that breaks off."""
+
+    error: Error
+
+
+class Speculative(Body):
+    """What speculation did, over all choices; times are the engine's."""
+
+    method: str
+    cluster: int = Field(ge=-1, description="-1 where the prompt could not be embedded")
+    reason: str
+    target_steps: int
+    drafted_tokens: int
+    accepted_tokens: int
+    mean_acceptance_length: float = Field(description="tokens per target step, bonus included")
+    tokens_per_s: float
+    queue_seconds: float
+    decode_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+    sample_seconds: float
+    other_seconds: float
+    total_seconds: float
+    mean_batch: float
+    looping: bool
+    routing_ms: float
+    engine_first_token_ms: float
+
+
+class PromptTokens(Body):
+    cached_tokens: int
+
+
+class Usage(Body):
+    prompt_tokens: int
+    prompt_tokens_details: PromptTokens
+    completion_tokens: int
+    total_tokens: int
+    speculative: Speculative
+
+
+class Message(Body):
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class TopLogprob(Body):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobsBody(Body):
+    content: list[ChatLogprob]
+    refusal: None
+
+
+class CompletionLogprobsBody(Body):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+Finish = Literal["stop", "length"]
+
+
+class ChatChoice(Body):
+    index: int
+    message: Message
+    logprobs: ChatLogprobsBody | None
+    finish_reason: Finish
+
+
+class ChatCompletion(Body):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class Delta(Body):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+Drafted = list[tuple[str, bool]]
+
+
+class ChatChunkChoice(Body):
+    index: int
+    delta: Delta
+    drafted: Drafted | None = Field(default=None, description="only with include_drafted")
+    logprobs: ChatLogprobsBody | None
+    finish_reason: Finish | None
+
+
+class ChatCompletionChunk(Body):
+    """One event of a streamed chat answer."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | None = Field(default=None, description="only in the last, with include_usage")
+
+
+class CompletionChoice(Body):
+    index: int
+    text: str
+    logprobs: CompletionLogprobsBody | None
+    finish_reason: Finish
+
+
+class Completion(Body):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class CompletionChunkChoice(Body):
+    index: int
+    text: str
+    drafted: Drafted | None = Field(default=None, description="only with include_drafted")
+    logprobs: CompletionLogprobsBody | None
+    finish_reason: Finish | None
+
+
+class CompletionChunk(Body):
+    """One event of a streamed completion."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChunkChoice]
+    usage: Usage | None = Field(default=None, description="only in the last, with include_usage")
+
+
+class EmbeddingEntry(Body):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="numbers, or float32 in base64")
+
+
+class TextUsage(Body):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(Body):
+    object: Literal["list"]
+    data: list[EmbeddingEntry]
+    model: str
+    usage: TextUsage
+
+
+class Model(Body):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Body):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Health(Body):
+    status: Literal["ok"]
+    methods: list[str]
+
+
+class Routing(BaseModel):
+    """The table in force with its evidence per cluster and method; more fields than these."""
+
+    fit_id: str
+    version: int
+    methods: list[str]
+    clusters: int
+    assignment: list[str] = Field(description="each cluster's favourite method")
+    evidence: list[dict[str, Any]]
+    feedback: dict[str, Any]
+    loads: list[dict[str, Any]]
+
+
+class Explanation(BaseModel):
+    """One decision, what it saw and the evidence of its cluster; more fields than these."""
+
+    method: str
+    ranked: list[str]
+    reason: str
+    cluster: int
+    predicted_seconds: dict[str, float]
+    prompt_tokens: int
+    max_tokens: int
