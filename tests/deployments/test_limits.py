@@ -1,4 +1,4 @@
-"""Deadlines, circuit breakers, degraded modes and clients that leave, over a real engine."""
+"""Deadlines, circuit breakers and clients that leave, over a real engine."""
 
 import asyncio
 import json
@@ -9,7 +9,6 @@ from test_http import HELLO, events
 
 from deployments.api_error import ApiError
 from deployments.deadline import HEADER
-from deployments.link import FeedbackLink
 from schemas import CircuitConfig, DecodeChunk, SamplingParams
 from workers.engine import EngineBusyError
 
@@ -155,6 +154,19 @@ class TestCircuit:
         await spoken(meanwhile)
         assert ingress.answerer.circuits.states()["draft_verify"] == "closed"
 
+    async def test_of_several_choices_one_is_the_trial(self, ingress, clock):
+        real = ingress.streams["draft_verify"]
+        ingress.streams["draft_verify"] = broken(RuntimeError("gone"))
+        for _ in range(LIMITS.consecutive_failures):
+            await spoken(await answered(ingress, prompt()))
+        ingress.streams["draft_verify"] = real
+        clock.now += LIMITS.pause_seconds
+        answers = await ingress.answerer.answers(prompt(choices=3))
+        methods = [answer.method for answer in answers]
+        for answer in answers:
+            await answer.close()
+        assert methods == ["draft_verify", "ngram", "ngram"]
+
     @pytest.mark.usefixtures("clock")
     async def test_answers_that_break_off_count(self, ingress):
         ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=1)
@@ -193,51 +205,6 @@ class TestCircuit:
         assert response.status_code == 503
         assert "naive rests after failures" in response.json()["error"]["message"]
         assert response.headers["retry-after"] == "1"
-
-
-class TestDegraded:
-    @pytest.fixture
-    def counted(self, ingress):
-        ingress.answerer._metrics.degraded = made = Counted()
-        return made
-
-    async def said(self, ingress, **fields):
-        response = await ingress.http.post("/v1/chat/completions", json=HELLO | fields)
-        assert response.status_code == 200
-        return response.headers.get("x-specadapt-degraded")
-
-    async def test_nothing_is_said_where_nothing_is_missing(self, ingress, counted):
-        assert await self.said(ingress) is None
-        assert counted.tags == []
-
-    @pytest.mark.parametrize("stream", [True, False])
-    async def test_no_encoder(self, ingress, counted, stream):
-        ingress.answerer._embed = None
-        assert await self.said(ingress, stream=stream) == "no-encoder"
-        assert counted.tags == [{"mode": "no-encoder"}]
-
-    async def test_no_feedback_actor(self, ingress, counted):
-        async def away():
-            raise ValueError("no such actor")
-
-        ingress.link._actor, ingress.link._connect = None, away
-        await ingress.link.exchange()
-        assert await self.said(ingress) == "no-feedback"
-        assert counted.tags == [{"mode": "no-feedback"}]
-
-    async def test_a_stale_table(self, ingress, counted, monkeypatch):
-        monkeypatch.setattr(FeedbackLink, "age_seconds", 29.0)
-        assert await self.said(ingress) is None
-        monkeypatch.setattr(FeedbackLink, "age_seconds", 31.0)
-        ingress.answerer._embed = None
-        assert await self.said(ingress) == "no-encoder, stale-table"
-        assert counted.tags == [{"mode": "no-encoder"}, {"mode": "stale-table"}]
-
-    async def test_the_tables_age_starts_anew_with_every_exchange(self, ingress):
-        ingress.link._exchanged -= 60.0
-        assert ingress.link.age_seconds > 59.0
-        await ingress.link.exchange()
-        assert ingress.link.age_seconds < 59.0
 
 
 class Client:
