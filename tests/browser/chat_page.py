@@ -166,8 +166,9 @@ class ChatPage:
     def imported(self, module: str, script: str) -> Any:
         """What `script` returns, in which `it` is the page's module of that name."""
         return self.driver.execute_async_script(
-            f"const done = arguments[0];"
-            f"import('/web/{module}').then((it) => {{ {script} }}).then(done, (e) => done(String(e)));"
+            f"""const done = arguments[0];
+            import('/web/{module}').then((it) => {{ {script} }})
+              .then(done, (error) => done(`${{error}}`));"""
         )
 
     def view(self, name: str) -> None:

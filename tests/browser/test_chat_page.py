@@ -200,8 +200,8 @@ def test_text_stands_out_from_what_is_behind_it(
           const color = parsed(getComputedStyle(e).backgroundColor);
           return color[3] === 0 ? behind(e.parentElement) : color;
         };
-        const shown = ['h1', 'nav a', 'label', '#fresh', '.facts .drafted', '#again', '.user .text', '.assistant .text', '.facts span',
-          '.facts b', '.method', '#send'];
+        const shown = ['h1', 'nav a', 'label', '#fresh', '.user .text', '.assistant .text',
+          '.facts span', '.facts b', '.hint .drafted', '.method', '#again', '#send'];
         return shown.map((selector) => {
           const e = document.querySelector(selector);
           const [a, b] = [light(parsed(getComputedStyle(e).color)), light(behind(e))];

@@ -141,8 +141,10 @@ def test_the_picture_keeps_up_with_the_table(page: "ChatPage") -> None:
     page.run(
         """window.asked = 0;
         const real = window.fetch;
-        window.fetch = (...all) => { window.asked += all[0] === 'v1/routing'; return real(...all); };
-        """
+        window.fetch = (url, options) => {
+          window.asked += url === 'v1/routing';
+          return real(url, options);
+        };"""
     )
     page.ask("Hello!")
     page.finished()
