@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, write_profile
 
@@ -71,9 +71,8 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
+@property_test
+@example(steps=[[30], [31, 32, 33, 34]], limit=3, method="ngram")
 @given(steps=STEPS, limit=st.integers(1, 60), method=st.sampled_from(list(STEP)))
 def test_tokens_come_back_exactly_and_by_step(load, steps, limit, method):
     engine = load({method: steps})
@@ -93,9 +92,7 @@ def test_tokens_come_back_exactly_and_by_step(load, steps, limit, method):
     assert chunks[-1].finish_reason == "length"
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
+@property_test
 @given(steps=STEPS)
 def test_alone_an_answer_takes_its_recorded_seconds(load, steps):
     engine = load({"ngram": steps})
@@ -116,9 +113,7 @@ def test_in_real_time_as_well(tmp_path, tiny_bundle):
     assert seconds >= PREFILL + decode_seconds("naive", PLAIN)
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
+@property_test
 @given(batch=st.integers(1, 6))
 def test_a_batch_slows_its_steps_as_recorded(load, batch):
     engine = load({f"naive/{i}": PLAIN for i in range(batch)}, max_batch=8)

@@ -1,0 +1,62 @@
+"""The simulated replicas of `bench load`, on the tiny profile that these tests measure."""
+
+import numpy as np
+import pytest
+
+from ops.load_policies import Question, only
+from ops.load_runs import Site, capacity, layout_of, simulate
+from router.policy import Features
+from schemas import EngineConfig
+from workers.replay_engine.recording import Recording
+
+pytestmark = pytest.mark.usefixtures("fitted")
+
+
+@pytest.fixture(scope="module")
+def site(world):
+    """Two replicas of naive, with room for two sequences each."""
+    folder, _, bundle = world
+    engine = EngineConfig(max_batch=2, max_context=256)
+    recording = Recording.load(folder / "held")
+    return Site(recording, bundle.tokenizer(), engine, (("naive",), ("naive",)))
+
+
+@pytest.fixture(scope="module")
+def questions(site):
+    return [
+        Question(ids, 0, Features(len(ids), 10, temperature))
+        for method, temperature, ids in site.recording.answers
+        if method == "naive"
+    ]
+
+
+def test_the_replica_with_the_fewest_outstanding_tokens_is_asked(site, questions):
+    pair = questions[:2]
+    [alone] = simulate(site, only("naive"), pair[1:], np.zeros(1))
+    _, second = simulate(site, only("naive"), pair, np.array([0.0, 1e-6]))
+    assert second.seconds == pytest.approx(alone.seconds)
+    crowded = site.with_layout([("naive",)])
+    _, second = simulate(crowded, only("naive"), pair, np.array([0.0, 1e-6]))
+    assert second.seconds > 1.01 * alone.seconds
+
+
+def test_a_full_replica_gives_way_and_full_ones_refuse(site, questions):
+    engine = site.engine.model_copy(update={"max_batch": 1, "max_waiting": 0})
+    small = Site(site.recording, site.tokenizer, engine, site.layout)
+    outcomes = simulate(small, only("naive"), questions[:3], np.zeros(3))
+    assert [outcome is None for outcome in outcomes] == [False, False, True]
+
+
+def test_capacity_is_what_full_replicas_finish(site, questions):
+    many = questions * 10
+    outcomes = simulate(site, only("naive"), many, np.zeros(len(many)))
+    lasted = max(outcome.finished_at for outcome in outcomes)
+    assert len(many) / lasted == pytest.approx(capacity(site, questions), rel=0.15)
+    doubled = site.with_layout(site.layout * 2)
+    assert capacity(doubled, questions) == pytest.approx(2 * capacity(site, questions))
+
+
+def test_layouts():
+    per_method = [("a",), ("a",), ("b",), ("b",)]
+    assert layout_of("per_method", ["a", "b"], 2) == per_method
+    assert layout_of("shared", ["a", "b"], 2) == [("a", "b")] * 4
