@@ -64,9 +64,10 @@ class MethodReplica:
             raise RuntimeError("the engine's stepper has stopped")
 
     async def placement(self) -> dict[str, Any]:
-        """Where this replica runs: its name, accelerators and thread settings."""
+        """Where this replica runs: its name, process, accelerators and thread settings."""
         return {
             "replica": self._replica,
+            "pid": os.getpid(),
             "methods": [spec.name for spec in self._engine.methods],
             "gpu_ids": ray.get_gpu_ids(),
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
