@@ -48,12 +48,11 @@ def test_a_full_replica_gives_way_and_full_ones_refuse(site, questions):
 
 
 def test_capacity_is_what_full_replicas_finish(site, questions):
-    many = questions * 10
-    outcomes = simulate(site, only("naive"), many, np.zeros(len(many)))
+    one, many = site.with_layout([("naive",)]), questions * 10
+    outcomes = simulate(one, only("naive"), many, np.zeros(len(many)))
     lasted = max(outcome.finished_at for outcome in outcomes)
-    assert len(many) / lasted == pytest.approx(capacity(site, questions), rel=0.15)
-    doubled = site.with_layout(site.layout * 2)
-    assert capacity(doubled, questions) == pytest.approx(2 * capacity(site, questions))
+    assert len(many) / lasted == pytest.approx(capacity(one, questions), rel=0.1)
+    assert capacity(site, questions) == pytest.approx(2 * capacity(one, questions))
 
 
 def test_layouts():
