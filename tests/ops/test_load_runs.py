@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from ops.load_policies import Question, only
+from ops.load_policies import Question, at_random, only, routed, static_table
 from ops.load_runs import Site, capacity, layout_of, simulate
 from router.policy import Features
-from schemas import EngineConfig
+from router.table import load_table
+from schemas import EngineConfig, LoadReport, RouterConfig
 from workers.replay_engine.recording import Recording
 
 pytestmark = pytest.mark.usefixtures("fitted")
@@ -59,3 +60,27 @@ def test_layouts():
     per_method = [("a",), ("a",), ("b",), ("b",)]
     assert layout_of("per_method", ["a", "b"], 2) == per_method
     assert layout_of("shared", ["a", "b"], 2) == [("a", "b")] * 4
+
+
+def test_only_the_routed_policy_sees_the_load(world, questions):
+    folder, _, _ = world
+    table, config = load_table(folder / "routing"), RouterConfig(exploration=0.0)
+    favourite = static_table(table, config)(questions[0], [])[0]
+    loads = [
+        LoadReport(
+            replica=method,
+            methods=(method,),
+            running=2 * (method == favourite),
+            waiting=60 * (method == favourite),
+            outstanding_tokens=6000 * (method == favourite),
+            free_slots=512,
+            time=0.0,
+        )
+        for method in table.methods
+    ]
+    assert static_table(table, config)(questions[0], loads)[0] == favourite
+    ranked = routed(table, config, seed=0)(questions[0], loads)
+    assert ranked[0] != favourite
+    assert sorted(ranked) == sorted(table.methods)
+    drawn = [at_random(table.methods, seed)(questions[0], loads)[0] for seed in range(20)]
+    assert set(drawn) == set(table.methods)
