@@ -37,7 +37,7 @@ function verdict(lanes) {
   const plain = done.find(({ name }) => name === "naive");
   const times = plain && plain !== first
     ? `, ${(rate(first) / rate(plain)).toFixed(1)} times plain decoding` : "";
-  return `${first.name} was fastest: ${rate(first).toFixed(0)} tokens/s${times}.`;
+  return `Fastest this time: ${first.name}, ${rate(first).toFixed(0)} tokens/s${times}.`;
 }
 
 function working(on) {
