@@ -83,12 +83,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 @cache
 def document() -> Schema:
-    """OpenAPI 3.1. Every operation and status that the service answers with is in it."""
+    """OpenAPI 3.2, which describes a stream by its items. Every operation and status that the service answers with is in it."""
     paths: dict[str, Schema] = {}
     for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method] = _operation(operation)
     return {
-        "openapi": "3.1.0",
+        "openapi": "3.2.0",
         "info": {"title": "SpecAdapt", "version": version("specadapt")},
         "paths": paths,
         "components": {"schemas": _schemas()},
@@ -128,10 +128,16 @@ def _responses(operation: Operation) -> Schema:
     success: Schema = {"description": (operation.body.__doc__ or operation.summary).strip()}
     if operation.chunk is not None:
         events = (
-            f"server-sent events where stream is true: each a {operation.chunk.__name__}, the "
-            "last [DONE], or an ErrorBody where the answer breaks off"
+            f"where stream is true: JSON of a {operation.chunk.__name__}; the last is [DONE], or an "
+            "ErrorBody where the answer breaks off"
         )
-        content["text/event-stream"] = {"schema": {"type": "string", "description": events}}
+        content["text/event-stream"] = {
+            "itemSchema": {
+                "type": "object",
+                "required": ["data"],
+                "properties": {"data": {"type": "string", "description": events}},
+            }
+        }
         names = ("method", "cluster", "reason")
         success["headers"] = {
             f"x-specadapt-{name}": {"schema": {"type": "string"}, "required": True}
