@@ -1,0 +1,200 @@
+"""The packages people use, against the running service with nothing changed but its address."""
+
+import numpy as np
+import openai
+import pytest
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+from llama_index.llms.openai_like import OpenAILike
+from pydantic import BaseModel
+
+HELLO = [{"role": "user", "content": "Write a Python function"}]
+GREEDY = {"model": "tiny", "messages": HELLO, "max_tokens": 10, "temperature": 0}
+ENCODER = "all-MiniLM-L6-v2"
+TEXTS = ["Write a Python function.", "Tell me about the sea."]
+
+
+class Verdict(BaseModel):
+    ok: bool
+
+
+@pytest.fixture(scope="module")
+def base(service):
+    return f"{service.url}/v1"
+
+
+@pytest.fixture(scope="module")
+def client(base):
+    with openai.OpenAI(base_url=base, api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def vectors(client):
+    answer = client.embeddings.create(model=ENCODER, input=TEXTS, encoding_format="float")
+    return np.asarray([entry.embedding for entry in answer.data])
+
+
+def test_openai_models(client):
+    names = [model.id for model in client.models.list()]
+    assert names == ["tiny", "tiny:naive", "tiny:draft_verify", "tiny:ngram", ENCODER]
+    assert [client.models.retrieve(name).id for name in names] == names
+
+
+def test_openai_chat_streams_what_it_answers(client):
+    answer = client.chat.completions.create(**GREEDY)
+    stream = client.chat.completions.create(
+        **GREEDY, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = stream
+    assert last.choices == []
+    assert last.usage.completion_tokens == answer.usage.completion_tokens
+    assert all(chunk.usage is None for chunk in chunks)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == answer.choices[0].message.content
+    assert chunks[-1].choices[0].finish_reason == answer.choices[0].finish_reason
+
+
+def test_openai_conversation_goes_on_with_its_own_messages(client):
+    first = client.chat.completions.create(**GREEDY).choices[0].message
+    messages = [*HELLO, first, {"role": "user", "content": [{"type": "text", "text": "And now?"}]}]
+    answer = client.chat.completions.create(**GREEDY | {"messages": messages})
+    assert answer.usage.prompt_tokens > 0
+
+
+def test_openai_choices_repeat_under_a_seed(client):
+    asked = GREEDY | {"model": "tiny:naive", "temperature": 1, "n": 3, "seed": 7}
+
+    def texts():
+        return [c.message.content for c in client.chat.completions.create(**asked).choices]
+
+    first = texts()
+    assert len(first) == len(set(first)) == 3
+    assert first == texts()
+
+
+def test_openai_stop(client):
+    whole = client.chat.completions.create(**GREEDY).choices[0].message.content
+    stop = whole[len(whole) // 2 :][:3]
+    cut = client.chat.completions.create(**GREEDY, stop=stop).choices[0]
+    assert cut.message.content == whole[: whole.index(stop)]
+    assert cut.finish_reason == "stop"
+
+
+def test_openai_logprobs(client):
+    answer = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
+    for token in answer.choices[0].logprobs.content:
+        assert len(token.top_logprobs) == 3
+        assert token.logprob == token.top_logprobs[0].logprob
+
+
+def test_openai_structured_output(client):
+    asked = GREEDY | {"max_tokens": 60}
+    parsed = client.chat.completions.parse(**asked, response_format=Verdict)
+    assert isinstance(parsed.choices[0].message.parsed, Verdict)
+    answer = client.chat.completions.create(
+        **GREEDY | {"max_tokens": 400}, response_format={"type": "json_object"}, stop="}"
+    )
+    assert answer.choices[0].message.content.startswith("{")
+
+
+def test_openai_completions(client):
+    asked = {"model": "tiny", "prompt": "a b c", "max_tokens": 6, "temperature": 0}
+    whole = client.completions.create(**asked, logprobs=1)
+    assert len(whole.choices[0].logprobs.tokens) == whole.usage.completion_tokens
+    pieces = [chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True)]
+    assert "".join(pieces) == whole.choices[0].text
+
+
+def test_openai_embeddings_in_both_encodings(client, vectors):
+    answer = client.embeddings.create(model=ENCODER, input=TEXTS)
+    np.testing.assert_allclose([entry.embedding for entry in answer.data], vectors)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-4)
+
+
+async def test_openai_asynchronously(base):
+    async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as client:
+        stream = await client.chat.completions.create(**GREEDY, stream=True)
+        assert [chunk async for chunk in stream][-1].choices[0].finish_reason
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
+        {"functions": [{"name": "f", "parameters": {}}]},
+        {"tool_choice": "required"},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        {"extra_body": {"not_a_parameter": 1}},
+    ],
+)
+def test_openai_refusals_name_the_field(client, fields):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**GREEDY | fields)
+    name = next(iter(fields.get("extra_body", fields)))
+    assert caught.value.param.startswith(name)
+
+
+@pytest.fixture(scope="module")
+def langchain(base):
+    return ChatOpenAI(
+        model="tiny", base_url=base, api_key="none", max_tokens=10, temperature=0, max_retries=0
+    )
+
+
+def test_langchain_chat(langchain):
+    answer = langchain.invoke([("system", "Be brief."), ("human", "Write a Python function")])
+    assert answer.usage_metadata["output_tokens"] <= 10
+    pieces = list(langchain.stream("Write a Python function", stream_usage=True))
+    assert "".join(p.content for p in pieces) == langchain.invoke("Write a Python function").content
+    assert sum(p.usage_metadata["output_tokens"] for p in pieces if p.usage_metadata) > 0
+    assert len(langchain.batch(["a", "b", "c"])) == 3
+
+
+def test_langchain_conversation_and_options(langchain):
+    answer = langchain.invoke("Write a Python function", logprobs=True, top_logprobs=2, stop=["zz"])
+    assert answer.response_metadata["logprobs"]["content"]
+    parts = {"role": "user", "content": [{"type": "text", "text": "And now?"}]}
+    assert langchain.invoke([HELLO[0], answer, parts]).usage_metadata["input_tokens"] > 0
+
+
+def test_langchain_structured_output(langchain):
+    longer = langchain.model_copy(update={"max_tokens": 60})
+    structured = longer.with_structured_output(Verdict, method="json_schema")
+    assert isinstance(structured.invoke("Is it so?"), Verdict)
+
+
+def test_langchain_tools_are_refused(langchain):
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        langchain.bind_tools([Verdict]).invoke("Is it so?")
+
+
+def test_langchain_completions(base):
+    model = OpenAI(model="tiny", base_url=base, api_key="none", max_tokens=6, temperature=0)
+    assert model.invoke("a b c") == "".join(model.stream("a b c"))
+
+
+def test_langchain_embeddings(base, vectors):
+    embeddings = OpenAIEmbeddings(
+        model=ENCODER, base_url=base, api_key="none", check_embedding_ctx_length=False
+    )
+    np.testing.assert_allclose(embeddings.embed_documents(TEXTS), vectors)
+    np.testing.assert_allclose(embeddings.embed_query(TEXTS[1]), vectors[1])
+
+
+@pytest.fixture(scope="module")
+def llama_index(base):
+    return OpenAILike(
+        model="tiny",
+        api_base=base,
+        api_key="none",
+        is_chat_model=True,
+        context_window=512,
+        max_tokens=10,
+        temperature=0,
+        max_retries=0,
+    )
+
+
+async def test_llama_index_asynchronously(llama_index):
+    whole = await llama_index.acomplete("Write a Python function")
+    assert whole.text == llama_index.complete("Write a Python function").text
