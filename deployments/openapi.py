@@ -83,7 +83,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 @cache
 def document() -> Schema:
-    """OpenAPI 3.2, which describes a stream by its items. Every operation and status that the service answers with is in it."""
+    """OpenAPI 3.2, which describes a stream by its items; every operation and status is in it."""
     paths: dict[str, Schema] = {}
     for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method] = _operation(operation)
@@ -128,8 +128,8 @@ def _responses(operation: Operation) -> Schema:
     success: Schema = {"description": (operation.body.__doc__ or operation.summary).strip()}
     if operation.chunk is not None:
         events = (
-            f"where stream is true: JSON of a {operation.chunk.__name__}; the last is [DONE], or an "
-            "ErrorBody where the answer breaks off"
+            f"where stream is true: JSON of a {operation.chunk.__name__}; the last is [DONE], "
+            "or an ErrorBody where the answer breaks off"
         )
         content["text/event-stream"] = {
             "itemSchema": {
