@@ -82,7 +82,7 @@ async def test_no_replica_at_all_is_503(ingress):
     ingress.streams |= dict.fromkeys(ORDER, broken(RuntimeError("gone")))
     with pytest.raises(ApiError) as caught:
         await answered(ingress, prompt())
-    assert (caught.value.status, caught.value.retry_after) == (503, 1)
+    assert (caught.value.status, caught.value.headers()) == (503, {"retry-after": "1"})
 
 
 async def test_after_the_first_chunk_a_failure_is_an_error_not_another_method(ingress):
