@@ -44,10 +44,9 @@ def rms_norm(weight: Tensor, eps: float) -> Operator:
 def _packs(weight: Tensor) -> bool:
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return False
-    # oneDNN refuses to pack a single row
-    if len(weight) < 2 or not torch.backends.mkldnn.is_available():
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    # absent where torch was built without oneDNN, which refuses to pack a single row
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return len(weight) > 1 and supported is not None and bool(supported())
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
