@@ -1,6 +1,7 @@
 """What every engine offers, whichever library decodes."""
 
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
@@ -39,6 +40,36 @@ class Engine(Protocol):
     def close(self) -> None:
         """Stop the stepper thread and free the models; running requests end as cancelled."""
         ...
+
+
+class Figures(Protocol):
+    """What a scheduler publishes of its load."""
+
+    mean_batch: float
+    step_seconds: dict[str, float]
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Running and waiting sequences, tokens they may still emit, free token slots."""
+        ...
+
+
+def load_report(
+    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
+) -> LoadReport:
+    """A replica's load at this moment."""
+    running, waiting, outstanding, free = scheduler.counts()
+    return LoadReport(
+        replica=replica,
+        methods=tuple(methods),
+        running=running,
+        waiting=waiting,
+        outstanding_tokens=outstanding,
+        mean_batch=scheduler.mean_batch,
+        recent_step_seconds=scheduler.step_seconds,
+        free_slots=free,
+        healthy=healthy,
+        time=time.time(),
+    )
 
 
 def load_engine(

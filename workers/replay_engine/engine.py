@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle
-from workers.engine import EngineRefusedError
+from workers.engine import EngineRefusedError, load_report
 from workers.replay_engine.recording import Recording, RecordingError
 from workers.replay_engine.scheduler import Scheduler
 from workers.replay_engine.sequence import Sequence
@@ -115,19 +114,7 @@ class ReplayEngine:
 
     def load(self) -> LoadReport:
         """The present load; safe to call from any thread, never blocks on a step."""
-        running, waiting, outstanding, free = self._scheduler.counts()
-        return LoadReport(
-            replica=self._replica,
-            methods=tuple(self._specs),
-            running=running,
-            waiting=waiting,
-            outstanding_tokens=outstanding,
-            mean_batch=self._scheduler.mean_batch,
-            recent_step_seconds=self._scheduler.step_seconds,
-            free_slots=free,
-            healthy=self._healthy,
-            time=time.time(),
-        )
+        return load_report(self._replica, self._specs, self._scheduler, healthy=self._healthy)
 
     def close(self) -> None:
         """Take no more requests; running ones end as cancelled. May be called twice."""

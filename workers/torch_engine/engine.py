@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future
@@ -14,7 +13,7 @@ import torch
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle
-from workers.engine import EngineRefusedError
+from workers.engine import EngineRefusedError, load_report
 from workers.grammar import GrammarError
 from workers.torch_engine.constraint import Constraint, GrammarCompiler
 from workers.torch_engine.model import load_model
@@ -73,19 +72,8 @@ class TorchEngine:
 
     def load(self) -> LoadReport:
         """The present load; safe to call from any thread, never blocks on a step."""
-        running, waiting, outstanding, free = self._scheduler.counts()
-        return LoadReport(
-            replica=self._replica,
-            methods=tuple(self._methods),
-            running=running,
-            waiting=waiting,
-            outstanding_tokens=outstanding,
-            mean_batch=self._scheduler.mean_batch,
-            recent_step_seconds=self._scheduler.step_seconds,
-            free_slots=free,
-            healthy=self._scheduler.healthy and self._thread.is_alive(),
-            time=time.time(),
-        )
+        healthy = self._scheduler.healthy and self._thread.is_alive()
+        return load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
 
     def set_extra_target_forwards(self, method: str, forwards: int) -> None:
         """Make a method slower while the engine runs, by so many extra target forwards a step.
