@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from deployments.artifacts import served_table
+from deployments.artifacts import method_specs, served_table
 from deployments.ingress import Ingress
 from deployments.method import MethodReplica
 from schemas import AppConfig, MethodDeployment
 from workers.bundle import load_bundle
+from workers.engine import load_engine
 
 INGRESS = "ingress"
 SHARED = "shared"
@@ -29,15 +30,17 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     """The ingress bound to one deployment per method, or to a shared one.
 
     Raises ConfigError naming the field for args that do not validate, a bundle that is not
-    there, or a routing table that does not fit.
+    there, and a routing table or a recording that does not fit.
     """
     config = resolved(validated(args))
+    names = [method.name for method in config.methods]
     try:
-        load_bundle(config.bundle)
+        bundle = load_bundle(config.bundle)
         served_table(config)
+        if config.engine.replay is not None:  # what does not fit is refused before a replica starts
+            load_engine(method_specs(config, names), bundle, config.engine)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    names = [method.name for method in config.methods]
     if config.layout == "shared":
         shared = _method_deployment(SHARED, config.shared, config).bind(config, tuple(names))
         hosts = dict.fromkeys(names, shared)
@@ -76,9 +79,11 @@ def resolved(config: AppConfig) -> AppConfig:
             "encoder": config.router.encoder and config.router.encoder.absolute(),
         }
     )
+    replay = config.engine.replay and config.engine.replay.absolute()
     return config.model_copy(
         update={
             "bundle": config.bundle.absolute(),
+            "engine": config.engine.model_copy(update={"replay": replay}),
             "router": router,
             "feedback": config.feedback.model_copy(update={"state_uri": state}),
         }

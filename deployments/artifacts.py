@@ -18,23 +18,42 @@ Embed = Callable[[str], NDArray[np.float32]]
 
 
 def method_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
-    """The specs of `names`: from the configuration where it defines one, else by name.
+    """The specs that replicas load: the configured methods, or recordings of them where
+    `engine.replay` is set.
 
     Raises ValueError for an unknown name.
     """
+    specs = _configured_specs(config, names)
+    if config.engine.replay is None:
+        return specs
+    return tuple(spec.model_copy(update={"engine": "replay"}) for spec in specs)
+
+
+def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
+    """From the configuration where it defines one, else by name."""
     own = {m.name: m.spec for m in config.methods if m.spec is not None}
     return tuple(own.get(name) or get_method(name) for name in names)
 
 
 def served_table(config: AppConfig) -> RoutingTable:
-    """The configured routing table, restricted to the methods served.
+    """The configured routing table, restricted to the methods served; its seconds are those of
+    a slowed-down replay where that is what is served.
 
     Raises ValueError where it is absent or does not fit the encoder or the methods' settings.
     """
     names = [method.name for method in config.methods]
-    hashes = {spec.name: spec.settings_hash() for spec in method_specs(config, names)}
+    hashes = {spec.name: spec.settings_hash() for spec in _configured_specs(config, names)}
     folder = config.router.routing or config.bundle / "routing"
-    return restrict(load_table(folder, _encoder_info(config), hashes), names)
+    table = restrict(load_table(folder, _encoder_info(config), hashes), names)
+    if config.engine.replay is None:
+        return table
+    slowdown = config.engine.replay_slowdown
+    return table.model_copy(
+        update={
+            "step_seconds": table.step_seconds * slowdown,
+            "prefill_seconds": table.prefill_seconds * slowdown,
+        }
+    )
 
 
 def served_encoder(config: AppConfig) -> Encoder | None:

@@ -19,6 +19,7 @@ from deployments.http_api import HttpApi
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.prompts import PromptReader
+from deployments.replay_notice import ReplayNotice, notice_of
 from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -50,9 +51,13 @@ class Ingress:
         embeddings = Embeddings(encoder)
         limit = config.http.max_body_bytes
         self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, limit)
+        self._replay = notice_of(config.engine)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return self._http.app()
+        app = self._http.app()
+        if self._replay is not None:
+            app.add_middleware(ReplayNotice, notice=self._replay)
+        return app
 
 
 class RayActor:

@@ -17,6 +17,7 @@ from deployments.metrics import ReplicaMetrics
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, load_engine
+from workers.replay_engine.engine import ReplayEngine
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,15 @@ class MethodReplica:
         if not isinstance(self._engine, TorchEngine):
             raise ValueError("only the torch engine can be slowed down on purpose")
         self._engine.set_extra_target_forwards(method, extra)
+
+    async def set_replay_factor(self, method: str, factor: float) -> None:
+        """Make a replayed method slower, every recorded second times `factor`; no HTTP path here.
+
+        A handle's `broadcast` reaches all replicas.
+        """
+        if not isinstance(self._engine, ReplayEngine):
+            raise ValueError("only the replay engine takes a factor: its seconds are recorded ones")
+        self._engine.set_factor(method, factor)
 
     async def __del__(self) -> None:
         self._reporter.cancel()

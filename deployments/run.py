@@ -17,6 +17,7 @@ from ray import serve
 
 from deployments.app import build, resolved
 from deployments.feedback import NAMESPACE, actor_name
+from deployments.replay_notice import notice_of
 from schemas import AppConfig
 from workers.bundle import load_bundle
 
@@ -155,6 +156,8 @@ def _announce(config: AppConfig, say: Say) -> None:
     say(f"chat page   {address}/")
     say(f"API base    {address}/v1   (model: {model})")
     say(f"routing     {address}/v1/routing")
+    if (replay := notice_of(config.engine)) is not None:
+        say(f"REPLAY      recorded answers of {replay}; no model runs")
     for metrics in _metrics_addresses():
         say(f"metrics     {metrics}")
     say(

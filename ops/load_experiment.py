@@ -70,7 +70,7 @@ class Experiment:
         table = restrict(fitted, _admitted(fitted, measured, methods, config.router.lossy))
         site = Site(
             recording,
-            family.tokenizer(),
+            family.backend_tokenizer(),
             setup.engine,
             tuple(layout_of(config.layout, table.methods, replicas)),
         )

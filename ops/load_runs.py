@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+
+from tokenizers import Tokenizer
 
 from ops.load_arrivals import Floats
 from ops.load_policies import Policy, Question
@@ -35,7 +36,7 @@ class Site:
     """What replicas are made of. `layout`: the methods of each replica, one entry a replica."""
 
     recording: Recording
-    tokenizer: Any
+    tokenizer: Tokenizer
     engine: EngineConfig
     layout: tuple[tuple[str, ...], ...]
 

@@ -29,8 +29,11 @@ class EngineConfig(Schema):
     )
     replay: Path | None = Field(
         default=None,
-        description="profile that methods of engine 'replay' give back; tests and capacity "
-        "experiments only",
+        description="a profile whose answers are given back instead of decoding; tests and "
+        "capacity experiments only",
+    )
+    replay_slowdown: float = Field(
+        default=1.0, ge=1.0, description="what every recorded second is multiplied by"
     )
 
 

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 MANIFEST = "bundle.json"
 
 
@@ -44,6 +46,10 @@ class Bundle:
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(self.part("tokenizer"), local_files_only=True)
+
+    def backend_tokenizer(self) -> Tokenizer:
+        """The same without transformers, whose import brings torch along: to decode with."""
+        return Tokenizer.from_file(str(self.part("tokenizer") / "tokenizer.json"))
 
     @cached_property
     def content_hash(self) -> str:

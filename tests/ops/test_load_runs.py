@@ -19,7 +19,7 @@ def site(world):
     folder, _, bundle = world
     engine = EngineConfig(max_batch=2, max_context=256)
     recording = Recording.load(folder / "held")
-    return Site(recording, bundle.tokenizer(), engine, (("naive",), ("naive",)))
+    return Site(recording, bundle.backend_tokenizer(), engine, (("naive",), ("naive",)))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import logging
 from collections.abc import AsyncIterator
 from collections.abc import Sequence as Seq
 from pathlib import Path
-from typing import Any
+
+from tokenizers import Tokenizer
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle
@@ -29,16 +30,21 @@ def load_replay_engine(
     methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
 ) -> ReplayEngine:
     """The engine over the profile that `config.replay` names; raises ValueError without one, and
-    for a profile of another bundle."""
+    for a profile of another bundle or of other settings of a method."""
     if config.replay is None:
         raise ValueError("engine.replay: methods of engine 'replay' need a profile's folder")
-    recording = load_recording(config.replay, bundle)
-    return ReplayEngine(methods, recording, bundle.tokenizer(), config, replica)
+    recording = load_recording(config.replay, bundle, config.replay_slowdown)
+    for spec in methods:
+        _check_settings(spec, recording)
+    return ReplayEngine(methods, recording, bundle.backend_tokenizer(), config, replica)
 
 
-def load_recording(folder: Path, bundle: Bundle) -> Recording:
-    """The recorded answers of a bundle; raises RecordingError, also for another bundle's."""
-    recording = Recording.load(folder)
+def load_recording(folder: Path, bundle: Bundle, slowdown: float = 1.0) -> Recording:
+    """The recorded answers of a bundle, every second times `slowdown`.
+
+    Raises RecordingError, also for another bundle's.
+    """
+    recording = Recording.load(folder, slowdown)
     recorded, given = recording.meta.measured_under.bundle, f"{bundle.name}@{bundle.content_hash}"
     if recorded != given:
         raise RecordingError(
@@ -62,7 +68,7 @@ class ReplayEngine:
         self,
         methods: Seq[MethodSpec],
         recording: Recording,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         config: EngineConfig,
         replica: str,
     ) -> None:
@@ -116,6 +122,17 @@ class ReplayEngine:
         """The present load; safe to call from any thread, never blocks on a step."""
         return load_report(self._replica, self._specs, self._scheduler, healthy=self._healthy)
 
+    def set_factor(self, method: str, factor: float) -> None:
+        """From its next step on, every recorded second of `method` times `factor`; 1 undoes it.
+
+        For scenarios in which a method becomes slower. Raises ValueError for a method that is not
+        served here and for a factor that is not above 0.
+        """
+        if method not in self._specs or not factor > 0.0:
+            names = ", ".join(self._specs)
+            raise ValueError(f"a factor above 0 for one of {names}, not {factor} for {method!r}")
+        self._scheduler.factors[method] = factor
+
     def close(self) -> None:
         """Take no more requests; running ones end as cancelled. May be called twice."""
         self._scheduler.stop("cancelled")
@@ -146,6 +163,20 @@ class ReplayEngine:
                 f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
                 f"{self._capacity}: ask for at most {max(0, self._capacity - prompt)}"
             )
+
+
+def _check_settings(spec: MethodSpec, recording: Recording) -> None:
+    """Raise RecordingError where the method was recorded under other settings."""
+    recorded = recording.meta.settings_hashes.get(spec.name)
+    # the recording does not say which engine decoded; the hash has it in it
+    given = {
+        spec.model_copy(update={"engine": engine}).settings_hash() for engine in ("torch", "vllm")
+    }
+    if recorded is not None and recorded not in given:
+        raise RecordingError(
+            f"method {spec.name}: the profile to replay was measured with other settings "
+            f"({recorded}): profile again, or restore the settings"
+        )
 
 
 def _now() -> float:

@@ -52,11 +52,17 @@ class Recording:
     step_times: StepTimes
 
     @classmethod
-    def load(cls, folder: Path) -> Recording:
-        """Raises RecordingError where a file is absent, malformed, or kept no tokens."""
+    def load(cls, folder: Path, slowdown: float = 1.0) -> Recording:
+        """Every recorded second times `slowdown`.
+
+        Raises RecordingError where a file is absent, malformed, or kept no tokens.
+        """
         meta = _meta(folder)
         prompts = {p.id: p for p in _lines(folder / "prompts.jsonl", Prompt)}
-        step_times = StepTimes(_lines(folder / "steps.jsonl", StepRow))
+        step_times = StepTimes(
+            row.model_copy(update={"seconds": row.seconds * slowdown})
+            for row in _lines(folder / "steps.jsonl", StepRow)
+        )
         missing = set(meta.methods) - step_times.methods
         if missing:
             raise RecordingError(
@@ -73,7 +79,7 @@ class Recording:
                 )
             # the first of several repeats answers for all of them
             key = (row.method, row.temperature, prompt.token_ids)
-            answers.setdefault(key, _answer(row, row.recorded, step_times))
+            answers.setdefault(key, _answer(row, row.recorded, step_times, slowdown))
         return cls(meta, answers, step_times)
 
     def find(self, request: DecodeRequest) -> RecordedAnswer:
@@ -104,15 +110,17 @@ def _refuse_unrecorded_sampling(sampling: SamplingParams) -> None:
             )
 
 
-def _answer(row: ProfileRow, recorded: RecordedTokens, step_times: StepTimes) -> RecordedAnswer:
+def _answer(
+    row: ProfileRow, recorded: RecordedTokens, step_times: StepTimes, slowdown: float
+) -> RecordedAnswer:
     steps = recorded.by_step()
     on_grid = step_times.decode_seconds(row.method, 1, row.prompt_tokens, steps)
     return RecordedAnswer(
         prompt_tokens=row.prompt_tokens,
-        prefill_seconds=row.prefill_seconds,
+        prefill_seconds=row.prefill_seconds * slowdown,
         steps=steps,
         finish_reason=recorded.finish_reason,
-        pace=row.decode_seconds / on_grid if on_grid else 1.0,
+        pace=row.decode_seconds * slowdown / on_grid if on_grid else 1.0,
     )
 
 

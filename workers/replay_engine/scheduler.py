@@ -41,6 +41,8 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._stopped = False
+        self.factors: dict[str, float] = {}
+        """By method: what its recorded seconds are multiplied by; absent is 1."""
         self.mean_batch = 0.0
         self.step_seconds: dict[str, float] = {}
 
@@ -94,7 +96,8 @@ class Scheduler:
         while budget > 0 and (sequence := self._unread_one()) is not None:
             tokens = min(sequence.unread, budget)
             budget -= tokens
-            yield sequence.answer.prefill_seconds * tokens / sequence.answer.prompt_tokens
+            whole = sequence.answer.prefill_seconds * self._factor(sequence.request.method)
+            yield whole * tokens / sequence.answer.prompt_tokens
             sequence.unread -= tokens
             if sequence.unread == 0 and sequence.finished is None:
                 sequence.emit(1, self._now())
@@ -129,7 +132,10 @@ class Scheduler:
         context = sum(s.context for s in batch) / len(batch)
         paces = [s.answer.pace for s in batch if s.request.method == method]
         recorded = self._step_times.seconds(method, len(batch), context)
-        return recorded * sum(paces) / len(paces)
+        return self._factor(method) * recorded * sum(paces) / len(paces)
+
+    def _factor(self, method: str) -> float:
+        return self.factors.get(method, 1.0)
 
     def _retire(self) -> None:
         """End what has finished or was cancelled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tokenizers import Tokenizer
 
 from schemas import DecodeRequest, DecodeStats, FinishReason
 from workers.looping import is_looping
@@ -22,7 +22,7 @@ class Sequence:
         request: DecodeRequest,
         answer: RecordedAnswer,
         stream: Stream,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         now: float,
     ) -> None:
         self.request = request

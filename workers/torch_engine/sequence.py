@@ -72,7 +72,7 @@ class Sequence:
         self.finished: FinishReason | None = None
         self.processor = make_processor(request, constraint)
         self._eos = frozenset[int]() if request.sampling.ignore_eos else eos
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer.backend_tokenizer)
         self._stops = StopStrings(request.sampling.stop)
         self._submitted = time.perf_counter()
         self._cached = 0

@@ -1,7 +1,8 @@
 """Text from tokens as they come: whole characters only, and nothing of a stop string."""
 
 from collections.abc import Sequence
-from typing import Any
+
+from tokenizers import Tokenizer
 
 BROKEN = "\ufffd"
 """What decoders put for bytes that are not (yet) a character."""
@@ -18,8 +19,8 @@ class Detokenizer:
     treat the first token of a text differently.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._backend = tokenizer.backend_tokenizer
+    def __init__(self, backend: Tokenizer) -> None:
+        self._backend = backend
         self._context: list[int] = []
         self._before = 0
         self._pending: list[int] = []

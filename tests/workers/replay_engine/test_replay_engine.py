@@ -15,11 +15,12 @@ from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, w
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.engine import Engine, EngineBusyError, EngineRefusedError, load_engine
+from workers.methods import get_method
 from workers.replay_engine.engine import ReplayEngine
 from workers.replay_engine.recording import Recording, RecordingError
 from workers.replay_engine.simulated_time import run_simulated
 
-SPECS = [MethodSpec(name=name, engine="replay", lossless=True, source="recorded") for name in STEP]
+SPECS = [get_method(name).model_copy(update={"engine": "replay"}) for name in STEP]
 STEPS = st.lists(st.lists(st.integers(20, 90), min_size=1, max_size=5), min_size=1, max_size=12)
 property_test = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
@@ -30,7 +31,7 @@ PLAIN = [[30 + i] for i in range(21)]
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_bundle: Bundle) -> Any:
-    return tiny_bundle.tokenizer()
+    return tiny_bundle.backend_tokenizer()
 
 
 @pytest.fixture
@@ -101,6 +102,35 @@ def test_alone_an_answer_takes_its_recorded_seconds(load, steps):
     assert stats.first_token_seconds == pytest.approx(PREFILL)
     assert stats.decode_seconds == pytest.approx(decode_seconds("ngram", steps))
     assert stats.total_seconds == pytest.approx(PREFILL + stats.decode_seconds)
+
+
+def test_a_slowdown_multiplies_every_recorded_second(tmp_path, tiny_bundle):
+    ours = f"{tiny_bundle.name}@{tiny_bundle.content_hash}"
+    folder = write_profile(tmp_path / "profile", {"ngram": [[30], [31, 32], [33]]}, bundle=ours)
+    engine = load_engine(SPECS, tiny_bundle, EngineConfig(replay=folder, replay_slowdown=7.0))
+    stats = run_simulated(answer(engine, request("ngram", max_tokens=4)))[-1].stats
+    assert stats.first_token_seconds == pytest.approx(7 * PREFILL)
+    recorded = decode_seconds("ngram", [[30], [31, 32], [33]])
+    assert stats.decode_seconds == pytest.approx(7 * recorded)
+
+
+def test_one_method_is_made_slower_and_recovers(load):
+    engine = load({"naive": PLAIN, "ngram": PLAIN})
+
+    def seconds(method: str, i: int) -> float:
+        chunks = run_simulated(answer(engine, request(method, i, max_tokens=21)))
+        return chunks[-1].stats.total_seconds
+
+    before = seconds("naive", 0), seconds("ngram", 1)
+    engine.set_factor("naive", 2.0)
+    assert seconds("naive", 0) == pytest.approx(2 * before[0])
+    assert seconds("ngram", 1) == pytest.approx(before[1])
+    engine.set_factor("naive", 1.0)
+    assert seconds("naive", 0) == pytest.approx(before[0])
+    with pytest.raises(ValueError, match="a factor above 0 for one of naive, ngram, not 2 for 'x'"):
+        engine.set_factor("x", 2)
+    with pytest.raises(ValueError, match="not 0 for 'naive'"):
+        engine.set_factor("naive", 0)
 
 
 def test_in_real_time_as_well(tmp_path, tiny_bundle):
@@ -256,6 +286,11 @@ def test_profiles_that_cannot_be_replayed(tmp_path, tiny_bundle):
     unknown = [SPECS[0].model_copy(update={"name": "medusa"})]
     with pytest.raises(ValueError, match="profile to replay has no medusa, only naive, ngram"):
         loading(EngineConfig(replay=folder), unknown)
+    other_settings = SPECS[1].model_copy(update={"settings": {"stop": {"gamma": 3}}})
+    with pytest.raises(
+        RecordingError, match="ngram: profile to replay was measured with other"
+    ):
+        loading(EngineConfig(replay=folder), [other_settings])
     mixed = [SPECS[0], MethodSpec(name="plain", lossless=True, source="test")]
     with pytest.raises(ValueError, match="or of 'replay' alone"):
         loading(EngineConfig(replay=folder), mixed)

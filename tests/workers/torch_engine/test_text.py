@@ -18,7 +18,7 @@ REAL = real_or_byte_tokenizer()
 def test_characters_are_never_split(text: str, sizes: list[int]) -> None:
     for tokenizer in (BYTES, REAL):
         tokens = tokenizer.encode(text, add_special_tokens=False)
-        decoder, pieces, at = Detokenizer(tokenizer), [], 0
+        decoder, pieces, at = Detokenizer(tokenizer.backend_tokenizer), [], 0
         while at < len(tokens):
             size = sizes[at % len(sizes)]
             pieces.append(decoder.push(tokens[at : at + size]))
@@ -30,7 +30,7 @@ def test_characters_are_never_split(text: str, sizes: list[int]) -> None:
 
 
 def test_an_emoji_comes_whole() -> None:
-    decoder = Detokenizer(BYTES)
+    decoder = Detokenizer(BYTES.backend_tokenizer)
     pieces = [decoder.push([t]) for t in BYTES.encode("a😀é", add_special_tokens=False)]
     assert pieces == ["a", "", "", "", "😀", "", "é"]
 
@@ -64,7 +64,7 @@ def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: li
 @given(st.text("aé😀 ", max_size=12), st.sampled_from(["é", "😀", "a ", " é", "zz"]))
 def test_stop_strings_of_several_bytes(text: str, stop: str) -> None:
     """Tokens that end within a character, through the detokenizer: the text alone decides."""
-    decoder, watcher, said = Detokenizer(BYTES), StopStrings([stop]), ""
+    decoder, watcher, said = Detokenizer(BYTES.backend_tokenizer), StopStrings([stop]), ""
     for token in BYTES.encode(text, add_special_tokens=False):
         said += watcher.push(decoder.push([token]))
         if watcher.hit:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from schemas import MeasuredUnder
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow
+from workers.methods import get_method
 
 STEP = {"naive": 0.010, "ngram": 0.012}
 PREFILL = 0.02
@@ -43,7 +44,7 @@ def write_profile(
             machine="made up", device="cpu", dtype="float32", threads=1, bundle=bundle
         ),
         methods=methods,
-        settings_hashes=dict.fromkeys(methods, "h"),
+        settings_hashes={name: get_method(name).settings_hash() for name in methods},
         lossless=dict.fromkeys(methods, True),
         max_tokens=128,
     )
