@@ -23,6 +23,7 @@ from deployments.metrics import Metrics
 from router.cluster import assign
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
 from schemas import (
+from router.explore import Purse
     Decision,
     DecodeChunk,
     DecodeRequest,
@@ -122,6 +123,7 @@ class Answerer:
         """Where the prompt would go now. Raises ApiError 503 where no method is admissible."""
         table = self._link.table
         started = time.perf_counter()
+        self._purse = Purse()
         cluster = await self._cluster(prompt.text)
         features = Features(
             prompt_tokens=len(prompt.token_ids),
@@ -139,7 +141,9 @@ class Answerer:
         )
         loads = self._calls.loads()
         try:
-            return choose(table, cluster, features, loads, constraints, self._rng, self._config)
+            return choose(
+                table, cluster, features, loads, constraints, self._rng, self._config, self._purse
+            )
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
 

@@ -25,7 +25,10 @@ class Metrics:
             "decisions", "choices of the policy", ("method", "cluster", "reason")
         )
         self.exploration_seconds = _counter(
-            "exploration_seconds", "predicted seconds more than the best choice's", ("method",)
+            "exploration_seconds", "predicted, more than without exploring", ("method",)
+        )
+        self.predicted_seconds = _counter(
+            "predicted_seconds", "of the methods that were chosen", ("method",)
         )
         self.decision = _histogram("decision_seconds", "embedding and choosing", _SECONDS, ())
         self.degraded = _counter("degraded", "prompts routed in a degraded mode", ("mode",))
@@ -64,11 +67,12 @@ class Metrics:
         self.decisions.inc(tags=tags | {"reason": decision.reason})
         for mode in degraded:
             self.degraded.inc(tags={"mode": mode})
-        if decision.reason == "exploration":
-            predicted = decision.predicted_seconds
-            more = predicted[decision.method] - min(predicted.values())
-            if more > 0.0:
-                self.exploration_seconds.inc(more, tags={"method": decision.method})
+        for counter, predicted in (
+            (self.predicted_seconds, decision.predicted_seconds[decision.method]),
+            (self.exploration_seconds, decision.exploration_seconds),
+        ):
+            if predicted > 0.0:
+                counter.inc(predicted, tags={"method": decision.method})
 
     def finished(self, stats: DecodeStats, cluster: int) -> None:
         """An answer came to its end."""

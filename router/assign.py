@@ -17,8 +17,6 @@ from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_ba
 Floats = NDArray[np.float64]
 
 DEFAULT_CONTEXTS = (64, 256, 1024)
-COUNTED_TOKENS = 32.0
-"""Tokens that an answer counts for at most in its cluster's acceptance."""
 
 
 class AssignError(ValueError):
@@ -146,6 +144,7 @@ def build_table(
         step_seconds=step_grid,
         step_count=step_count,
         live_step_ratio=np.ones(m),
+        live_step_weight=np.zeros(m),
         prefill_seconds=_prefill(profile, names),
         output_tokens=output,
         output_count=output_count,
@@ -166,12 +165,12 @@ def build_table(
 def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[float, float]:
     """Tokens and steps that one answer adds to its cell; the prefill's token and step are left out.
 
-    A longer answer counts as one of COUNTED_TOKENS: what is judged is the mean over prompts, and a
+    A longer answer counts as one of ANSWER_TOKENS: what is judged is the mean over prompts, and a
     few answers that run to their limit (in loops, where copying is at its best) would otherwise
     outvote all others of their cluster.
     """
     tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
-    scale = min(1.0, COUNTED_TOKENS / tokens) if tokens else 0.0
+    scale = min(1.0, predict.ANSWER_TOKENS / tokens) if tokens else 0.0
     return scale * tokens, scale * steps
 
 

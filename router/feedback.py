@@ -2,15 +2,17 @@
 
 Three things are learned, each with the memory that suits it:
 
-acceptance    per cluster x method x temperature band; every observation of a cell first weakens
-              what the cell remembers, by half in `half_life` observations. Offline counts are
-              the prior and stay.
+acceptance    per cluster x method x temperature band. An observation weakens what was learned of
+              all methods in its cluster and band, by half in `half_life` of them, so that a
+              method not tried for long becomes uncertain (`predict.log_error`) and is tried.
+              Offline counts are the prior: they stay, as at most OFFLINE_ANSWERS answers.
 step ratio    per method: how much slower its steps are than the measured grid. Observations weigh
-              half after STEP_HALF_LIFE more of the same method, and also half after `half_life`
-              more of any method: a method that nobody is sent to any more drifts back to its
-              measured speed and is tried again.
+              half after STEP_HALF_LIFE more of the same method, and half after UNTRIED_HALF_LIVES
+              x `half_life` more of any: a method that nobody is sent to any more drifts back to
+              its measured speed and is tried again.
 favourites    a cluster's favourite changes when another is predicted to be faster by more than
-              `hysteresis` and both have 100 target steps behind their acceptance.
+              `hysteresis`, with a probability of at least `confidence`, and both have
+              MIN_EVIDENCE_ANSWERS behind their acceptance.
 """
 
 from collections import OrderedDict
@@ -27,8 +29,9 @@ from schemas import Observation, RouterConfig, RoutingTable, temperature_band
 STEP_HALF_LIFE = 8.0
 """Observations of one method; an answer averages tens of steps, so a few of them say enough."""
 
-STEP_PRIOR = 1.0
-"""Observations' worth of belief that a method is as fast as measured."""
+UNTRIED_HALF_LIVES = 4.0
+"""A method's steps are seen in every cluster, so what is known of them outlives a cluster's half
+life by so much."""
 
 REMEMBERED_IDS = 4096
 """So many observation ids are kept to count each observation once."""
@@ -87,21 +90,24 @@ class Learner:
         tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
         if tokens < 1 or steps < 1:
             return
-        forget = 0.5 ** (1.0 / self._config.half_life)
         lossless = self._table.lossless.get(stats.method, False)
         if observation.cluster >= 0 and learns_acceptance(stats.looping, lossless):
-            cell = (observation.cluster, m, temperature_band(stats.temperature))
+            k, band = observation.cluster, temperature_band(stats.temperature)
+            forget = 0.5 ** (1.0 / self._config.half_life)
             added = acceptance_evidence(stats.output_tokens, stats.target_steps)
-            self._tokens[cell] = forget * self._tokens[cell] + added[0]
-            self._steps[cell] = forget * self._steps[cell] + added[1]
+            self._tokens[k, :, band] *= forget
+            self._steps[k, :, band] *= forget
+            self._tokens[k, m, band] += added[0]
+            self._steps[k, m, band] += added[1]
         if stats.decode_seconds > 0.0:
-            self._learn_ratio(observation, m, stats.decode_seconds / steps, forget)
+            self._learn_ratio(observation, m, stats.decode_seconds / steps)
 
-    def _learn_ratio(self, observation: Observation, m: int, seconds: float, forget: float) -> None:
+    def _learn_ratio(self, observation: Observation, m: int, seconds: float) -> None:
         stats = observation.stats
         context = stats.context_length - stats.output_tokens / 2.0
         grid = predict.step_seconds(self._table, m, max(1.0, stats.mean_batch), context)
         measured = grid / self._table.live_step_ratio[m]
+        forget = 0.5 ** (1.0 / (UNTRIED_HALF_LIVES * self._config.half_life))
         self._log_ratio *= forget
         self._ratio_weight *= forget
         own = 0.5 ** (1.0 / STEP_HALF_LIFE)
@@ -109,12 +115,13 @@ class Learner:
         self._ratio_weight[m] = own * self._ratio_weight[m] + 1.0
 
     def _publish(self) -> None:
-        ratio = np.exp(self._log_ratio / (self._ratio_weight + STEP_PRIOR))
+        ratio = np.exp(self._log_ratio / (self._ratio_weight + predict.STEP_PRIOR))
         table = self._table.model_copy(
             update={
                 "live_tokens": self._tokens.copy(),
                 "live_steps": self._steps.copy(),
                 "live_step_ratio": ratio,
+                "live_step_weight": self._ratio_weight.copy(),
                 "version": self._table.version + 1,
             }
         )
@@ -122,14 +129,16 @@ class Learner:
 
     def _favourites(self, table: RoutingTable) -> tuple[str, ...]:
         seconds = predict.typical_seconds(table)
-        _, steps = predict.evidence(table)
+        answers, errors = predict.answers(table), predict.log_error(table)
         return tuple(
             table.methods[
                 predict.favourite(
                     seconds[k],
-                    steps[k, :, 0],
+                    answers[k, :, 0],
+                    errors[k, :, 0],
                     table.methods.index(name),
                     self._config.hysteresis,
+                    self._config.confidence,
                     range(len(table.methods)),
                 )
             ]

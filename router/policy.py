@@ -2,7 +2,8 @@
 
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
 size the sequence will join. The unloaded favourite keeps its place until another is better by
-`hysteresis`; a small share of requests goes elsewhere, with a known probability, to learn from.
+`hysteresis`; what may be learned from goes elsewhere with the probability that elsewhere is sooner,
+while there is something in the purse (`router.explore`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from router import predict
+from router import explore, predict
 from router.admission import in_time
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable, temperature_band
 
@@ -59,8 +60,10 @@ def choose(
     constraints: Constraints,
     rng: np.random.Generator,
     config: RouterConfig,
+    purse: explore.Purse | None = None,
 ) -> Decision:
-    """Route one prompt; `cluster` -1 means that it could not be embedded.
+    """Route one prompt; `cluster` -1 means that it could not be embedded. Nothing is tried out
+    without a `purse` to pay for it.
 
     Reasons: favourite; load (another, because of queues and batches); exploration; constraint
     (the favourite may not serve this request or would miss its deadline); failover (the favourite
@@ -83,15 +86,20 @@ def choose(
         table, cluster, features, constraints, config, timely, obstacles, alone, loaded
     )
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
-    propensity = 1.0
+    propensity, extra = 1.0, 0.0
     explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
-    explore = constraints.explore and constraints.deadline_seconds is None
-    if explore and explorable and config.exploration > 0.0:
-        propensity = 1.0 - config.exploration
-        if rng.random() < config.exploration:
-            others = ranked[1:]
-            method, reason = others[int(rng.integers(len(others)))], "exploration"
-            propensity = config.exploration / len(others)
+    explorable &= constraints.explore and constraints.deadline_seconds is None
+    if explorable and purse is not None and config.exploration > 0.0:
+        errors = predict.log_error(table)[cluster, :, temperature_band(features.temperature)]
+        made = explore.choice(
+            [loaded[n] for n in ranked],
+            [errors[table.methods.index(n)] for n in ranked],
+            config.exploration,
+            purse,
+            rng,
+        )
+        method, propensity, extra = ranked[made.index], made.propensity, made.seconds
+        reason = reason if made.index == 0 else "exploration"
     return Decision(
         method=method,
         ranked=tuple(ranked),
@@ -102,6 +110,7 @@ def choose(
         fit_id=table.fit_id,
         table_version=table.version,
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
+        exploration_seconds=extra,
     )
 
 
@@ -192,12 +201,14 @@ def _favourite(
         i for i, n in enumerate(table.methods) if config.lossy or table.lossless.get(n, False)
     ]
     current = table.methods.index(table.assignment[cluster])
-    _, steps = predict.evidence(table)
+    band = temperature_band(features.temperature)
     winner = predict.favourite(
         [alone[n] for n in table.methods],
-        steps[cluster, :, temperature_band(features.temperature)],
+        predict.answers(table)[cluster, :, band],
+        predict.log_error(table)[cluster, :, band],
         current,
         config.hysteresis,
+        config.confidence,
         allowed or [current],
     )
     return table.methods[winner]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from schemas import TEMPERATURE_BANDS, RoutingTable
 
@@ -19,22 +20,42 @@ PRIOR_STEPS = 50.0
 """Steps of a method's acceptance over all clusters that every cell starts with, so that a cell
 with three answers in it does not decide anything."""
 
-OFFLINE_STEPS = 1000.0
-"""Offline evidence counts as at most so many steps, so that live traffic can overturn it."""
+ANSWER_TOKENS = 32.0
+"""Tokens of evidence that are worth one answer, and the most that one answer is counted for."""
 
-MIN_EVIDENCE_STEPS = 100.0
-"""Two methods are compared for a cluster's favourite only with so many steps behind each."""
+OFFLINE_ANSWERS = 16.0
+"""Offline evidence counts as at most so many answers beside live ones: however much was measured,
+live traffic may differ from it by a tenth (ANSWER_SPREAD / sqrt(16))."""
+
+MIN_EVIDENCE_ANSWERS = 8.0
+"""Two methods are compared for a cluster's favourite only with so many answers behind each."""
+
+ANSWER_SPREAD = 0.4
+"""Standard deviation of an answer's log acceptance around its cluster's: 0.17 to 0.43 for the
+methods that speculate, measured on the demo family. Answers differ by far more than the steps of
+one answer do, so evidence is counted in answers."""
+
+STEP_SPREAD = 0.15
+"""Standard deviation of an answer's log step time around its method's: 0.16 to 0.18 there, of
+which contexts of different lengths are a part."""
+
+STEP_PRIOR = 0.5
+"""Answers' worth of belief that a method's steps are as fast as measured: within a fifth of it
+(STEP_SPREAD / sqrt(0.5))."""
+
+LEAST_ERROR = 0.05
+"""No prediction's standard error is below this, however many answers are behind it: the traffic of
+tomorrow is not the one that was counted."""
 
 TYPICAL_PROMPT_TOKENS = 64.0
 
 
 def evidence(table: RoutingTable) -> tuple[Floats, Floats]:
     """Tokens and steps [k, m, t] behind every cell's acceptance: offline, capped, plus live."""
-    steps = table.acceptance_steps
-    weight = np.minimum(1.0, OFFLINE_STEPS / np.maximum(steps, 1.0))
+    weight = _offline_weight(table)
     return (
         weight * table.acceptance_tokens + table.live_tokens,
-        weight * steps + table.live_steps,
+        weight * table.acceptance_steps + table.live_steps,
     )
 
 
@@ -54,8 +75,28 @@ def acceptance(table: RoutingTable) -> Floats:
             if seen:
                 near = min(seen, key=lambda s: abs(s - b))
                 prior[m, b] = band_tokens[m, near] / band_steps[m, near]
-    smoothed: Floats = np.maximum(1.0, (tokens + PRIOR_STEPS * prior) / (steps + PRIOR_STEPS))
+    # Capped together with the cell's offline evidence: without live answers nothing changes.
+    lean = PRIOR_STEPS * _offline_weight(table)
+    smoothed: Floats = np.maximum(1.0, (tokens + lean * prior) / (steps + lean))
     return smoothed
+
+
+def answers(table: RoutingTable) -> Floats:
+    """Answers' worth of evidence [k, m, t] behind every cell's acceptance."""
+    return np.asarray(evidence(table)[0] / ANSWER_TOKENS)
+
+
+def log_error(table: RoutingTable) -> Floats:
+    """Standard error [k, m, t] of the logarithm of predicted seconds: of acceptance and step time
+    together, as independent, and never below LEAST_ERROR."""
+    accepted = ANSWER_SPREAD**2 / (answers(table) + 1.0)
+    step = STEP_SPREAD**2 / (table.live_step_weight + STEP_PRIOR)
+    return np.sqrt(accepted + step[None, :, None] + LEAST_ERROR**2)
+
+
+def _offline_weight(table: RoutingTable) -> Floats:
+    most = OFFLINE_ANSWERS * ANSWER_TOKENS
+    return np.minimum(1.0, most / np.maximum(table.acceptance_tokens, 1.0))
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:
@@ -118,21 +159,28 @@ def typical_seconds(table: RoutingTable) -> Floats:
 
 def favourite(
     seconds: Sequence[float] | Floats,
-    steps: Sequence[float] | Floats,
+    answers: Sequence[float] | Floats,
+    errors: Sequence[float] | Floats,
     current: int,
     margin: float,
+    confidence: float,
     admissible: Sequence[int],
 ) -> int:
-    """Which method stays or becomes the favourite, from `seconds` and `steps` [m] of evidence.
+    """Which method stays or becomes the favourite, from `seconds`, `answers` of evidence and the
+    standard errors of log seconds, [m] each.
 
-    The current one keeps its place unless another is predicted to be more than `margin` faster
-    and both have MIN_EVIDENCE_STEPS behind their acceptance.
+    The current one keeps its place unless another is predicted to be more than `margin` faster,
+    is faster with a probability of at least `confidence`, and both have MIN_EVIDENCE_ANSWERS
+    behind their acceptance.
     """
     best = min(admissible, key=lambda m: (seconds[m], m))
     if current not in admissible:
         return best
-    solid = [m for m in admissible if steps[m] >= MIN_EVIDENCE_STEPS]
+    solid = [m for m in admissible if answers[m] >= MIN_EVIDENCE_ANSWERS]
     if current not in solid:
         return current
     best = min(solid, key=lambda m: (seconds[m], m))
-    return best if seconds[best] * (1.0 + margin) < seconds[current] else current
+    if seconds[best] * (1.0 + margin) >= seconds[current]:
+        return current
+    lead = np.log(seconds[current] / seconds[best]) / np.hypot(errors[current], errors[best])
+    return best if ndtr(lead) >= confidence else current

@@ -29,6 +29,7 @@ BY_METHOD_AXIS = {
     "step_seconds": 0,
     "step_count": 0,
     "live_step_ratio": 0,
+    "live_step_weight": 0,
     "prefill_seconds": 0,
     "speedup": 1,
     "speedup_count": 1,

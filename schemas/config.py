@@ -78,8 +78,17 @@ class RouterConfig(Schema):
     encoder_threads: int = Field(default=1, ge=1)
     default_method: str | None = None
     lossy: bool = Field(default=False, description="admit methods that are not lossless")
-    exploration: float = Field(default=0.03, ge=0.0, le=0.5, description="share of requests")
-    half_life: float = Field(default=200.0, gt=0.0, description="observations per cell")
+    exploration: float = Field(
+        default=0.03,
+        ge=0.0,
+        le=0.5,
+        description="share of latency that trying methods out may cost; 0 tries nothing out",
+    )
+    half_life: float = Field(
+        default=50.0,
+        gt=0.0,
+        description="observations of a cluster after which what it learned before weighs half",
+    )
     hysteresis: float = Field(
         default=0.05, ge=0.0, description="a new favourite must be this better"
     )
@@ -88,6 +97,9 @@ class RouterConfig(Schema):
         default=30.0,
         gt=0.0,
         description="after so long without word from the feedback actor answers say so",
+    confidence: float = Field(
+        default=0.8, ge=0.5, lt=1.0, description="and better with this probability"
+    )
     )
     circuit: CircuitConfig = CircuitConfig()
 

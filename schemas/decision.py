@@ -30,3 +30,6 @@ class Decision(Schema):
     fit_id: str
     table_version: int = Field(ge=0)
     predicted_seconds: dict[str, float] = Field(default_factory=dict)
+    exploration_seconds: float = Field(
+        default=0.0, ge=0.0, description="predicted, over the choice made without exploring"
+    )

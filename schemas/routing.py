@@ -55,9 +55,10 @@ class RoutingTable(Schema):
     Arrays: centroids [k, d]; acceptance_tokens and acceptance_steps [k, m, t] (their ratio is the
     acceptance, their size the evidence); live_tokens and live_steps likewise, added online;
     step_seconds and step_count [m, B, C] on the grids; live_step_ratio [m], the factor by which
-    live steps differ from the measured grid; prefill_seconds [m, 2]: a constant and seconds per
-    prompt token; output_tokens and output_count [k]; speedup and speedup_count [k, m]: harmonic
-    mean of paired speedups over `naive`, for reports.
+    live steps differ from the measured grid, and live_step_weight [m], the answers behind it
+    (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
+    token; output_tokens and output_count [k]; speedup and speedup_count [k, m]: harmonic mean of
+    paired speedups over `naive`, for reports.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -81,12 +82,20 @@ class RoutingTable(Schema):
     step_seconds: Array
     step_count: Array
     live_step_ratio: Array
+    live_step_weight: Array
     prefill_seconds: Array
     output_tokens: Array
     output_count: Array
     speedup: Array
     speedup_count: Array
     provenance: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_live_steps_yet(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "live_step_weight" not in values:
+            return {**values, "live_step_weight": np.zeros(len(values.get("methods", ())))}
+        return values
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -101,6 +110,7 @@ class RoutingTable(Schema):
             "step_seconds": grid,
             "step_count": grid,
             "live_step_ratio": (m,),
+            "live_step_weight": (m,),
             "prefill_seconds": (m, 2),
             "output_tokens": (k,),
             "output_count": (k,),

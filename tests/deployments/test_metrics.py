@@ -125,17 +125,21 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
     assert "degraded" not in {name for name, *_ in record.told}
 
 
-async def test_exploring_costs_what_the_best_would_have_saved(ingress, record):
+async def test_exploring_costs_what_the_choice_without_it_would_have_saved(ingress, record):
     ingress.answerer._config = ingress.config.router.model_copy(update={"exploration": 0.5})
     decisions = []
-    while not any(decision.reason == "exploration" for decision in decisions):
+    while not any(decision.exploration_seconds for decision in decisions):
         answer = await answered(ingress, prompt())
         await spoken(answer)
         decisions.append(answer.decision)
     explored = decisions[-1]
+    assert explored.reason == "exploration"
     seconds = explored.predicted_seconds
     cost = record.told["exploration_seconds", explored.method]
-    assert cost == pytest.approx(seconds[explored.method] - min(seconds.values()))
+    assert cost == pytest.approx(seconds[explored.method] - seconds[explored.ranked[0]], abs=2e-6)
+    predicted = sum(d.predicted_seconds[d.method] for d in decisions)
+    counted = sum(v for (name, *_), v in record.told.items() if name == "predicted_seconds")
+    assert counted == pytest.approx(predicted)
 
 
 async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypatch, config):

