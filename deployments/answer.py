@@ -18,6 +18,8 @@ from deployments.calls import Calls, Chunks, MethodStream
 from deployments.circuits import Circuits
 from deployments.conversation import Conversations
 from deployments.deadline import DeadlineError, missed
+from deployments.gathering import all_or_none
+from deployments.in_flight import InFlight
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from router.cluster import assign
@@ -110,7 +112,8 @@ class Answerer:
         metrics: Metrics,
     ) -> None:
         self.circuits = Circuits(streams, config.circuit, metrics)
-        self._calls = Calls(streams, link, self.circuits)
+        self.in_flight = InFlight(lambda: link.loads)
+        self._calls = Calls(streams, link, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
         self._link = link
         self._config = config

@@ -20,6 +20,7 @@ from workers.engine import load_engine
 
 INGRESS = "ingress"
 SHARED = "shared"
+REPLICA_CHOICE = "deployments.replica_choice.FewestOutstandingTokens"
 
 
 class ConfigError(ValueError):
@@ -95,9 +96,12 @@ def _method_deployment(
 ) -> serve.Deployment:
     return cast(serve.Deployment, serve.deployment(MethodReplica)).options(
         name=name,
-        max_ongoing_requests=resources.max_ongoing_requests,
-        # What waits in front of a replica counts as its line: beyond it requests go elsewhere.
+        # What waits does so in the replica's line, where its load reports count it.
+        max_ongoing_requests=resources.max_ongoing_requests
+        or config.engine.max_batch + config.engine.max_waiting,
+        # Where all replicas are full an ingress holds so many more: beyond it they go elsewhere.
         max_queued_requests=max(1, config.engine.max_waiting),
+        request_router_config={"request_router_class": REPLICA_CHOICE},
         ray_actor_options={
             "num_cpus": resources.num_cpus,
             "num_gpus": resources.num_gpus,

@@ -27,12 +27,16 @@ class Calls:
     """The methods' streams, and what is under way on them."""
 
     def __init__(
-        self, streams: Mapping[str, MethodStream], link: FeedbackLink, circuits: Circuits
+        self,
+        streams: Mapping[str, MethodStream],
+        link: FeedbackLink,
+        circuits: Circuits,
+        in_flight: InFlight,
     ) -> None:
         self._streams = streams
         self._link = link
         self._circuits = circuits
-        self._in_flight = InFlight()
+        self._in_flight = in_flight
 
     def ready(self) -> frozenset[str]:
         """The methods with a live replica, as far as is known."""
@@ -41,7 +45,7 @@ class Calls:
 
     def loads(self) -> list[LoadReport]:
         """The replicas' last reports, with what they cannot know of yet."""
-        return self._in_flight.added_to(self._link.loads)
+        return self._in_flight.loads()
 
     async def stream(self, request: DecodeRequest, whole: bool, deadline: float | None) -> Chunks:
         """The answer, to its last chunk; closing the stream cancels the work.

@@ -16,6 +16,7 @@ from deployments.calls import MethodStream
 from deployments.embeddings import Embeddings
 from deployments.feedback import Exchange, actor_name, feedback_actor
 from deployments.http_api import HttpApi
+from deployments.in_flight import publish
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.prompts import PromptReader
@@ -30,7 +31,8 @@ class Ingress:
     """Answers HTTP; `handles` maps each method to the deployment that hosts it."""
 
     def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
-        name = actor_name(serve.get_replica_context().app_name, config)
+        application = serve.get_replica_context().app_name
+        name = actor_name(application, config)
         metrics = Metrics()
         encoder = served_encoder(config)
         self._link = FeedbackLink(
@@ -47,6 +49,7 @@ class Ingress:
             embedding(encoder),
             metrics,
         )
+        publish(application, answerer.in_flight)
         reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)
         embeddings = Embeddings(encoder)
         limit = config.http.max_body_bytes

@@ -46,7 +46,12 @@ class MethodDeployment(Schema):
     max_replicas: int = Field(default=1, ge=1)
     num_cpus: float = Field(default=0.5, ge=0.0)
     num_gpus: float = Field(default=0.0, ge=0.0)
-    max_ongoing_requests: int = Field(default=16, ge=1)
+    max_ongoing_requests: int | None = Field(
+        default=None,
+        ge=1,
+        description="requests a replica takes at a time  [default: engine.max_batch + "
+        "engine.max_waiting, so that what waits is in the replica's own line]",
+    )
     target_ongoing_requests: float = Field(default=4.0, gt=0.0)
 
     @model_validator(mode="after")

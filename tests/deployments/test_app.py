@@ -47,6 +47,10 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
         "OMP_WAIT_POLICY": "PASSIVE",
         "GOMP_SPINCOUNT": "0",
     }
+    assert ngram.max_ongoing_requests == config.engine.max_batch + 7
+    for method in (naive, ngram):
+        router = method._deployment_config.request_router_config.get_request_router_class()
+        assert router.__name__ == "FewestOutstandingTokens"
     scaling = ngram._deployment_config.autoscaling_config
     assert (scaling.min_replicas, scaling.max_replicas) == (1, 3)
     assert scaling.target_ongoing_requests == 2

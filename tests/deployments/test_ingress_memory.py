@@ -65,18 +65,45 @@ def request(identity, method="a"):
 
 
 def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
-    sent = InFlight()
     reports = [report("1", ("a",)), report("2", ("a",)), report("3", ("b",))]
-    with sent.sent(request("x")), sent.sent(request("y")), sent.sent(request("z")):
-        added = sent.added_to(reports)
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")), flying.sent(request("y")), flying.sent(request("z")):
+        added = flying.loads()
         assert sorted(r.running for r in added) == [0, 1, 2]
         assert added[2].running == 0
         assert sum(r.outstanding_tokens for r in added) == 150
-    assert sent.added_to(reports) == reports
+    assert flying.loads() == reports
 
 
 def test_a_report_made_after_sending_knows_already():
-    sent = InFlight()
-    with sent.sent(request("x")):
-        fresh = [report("1", ("a",), age=-1.0)]
-        assert sent.added_to(fresh) == fresh
+    fresh = [report("1", ("a",), age=-1.0)]
+    flying = InFlight(lambda: fresh)
+    with flying.sent(request("x")):
+        assert flying.loads() == fresh
+
+
+def test_what_has_a_replica_counts_there_even_if_another_is_idler():
+    reports = [report("1", ("a",), outstanding=500), report("2", ("a",))]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1", accepted=True)
+        assert [r.outstanding_tokens for r in flying.loads()] == [550, 0]
+        assert flying.sent_tokens({"1", "2"}) == {"1": 50}
+
+
+def test_what_no_replica_has_accepted_is_in_no_report():
+    reports = [report("1", ("a",), age=-1.0)]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1", accepted=False)
+        assert flying.loads()[0].outstanding_tokens == 50
+        flying.placed("x", "1", accepted=True)
+        assert flying.loads() == reports
+
+
+def test_where_some_wait_the_next_one_waits_too():
+    reports = [report("1", ("a",)).model_copy(update={"running": 8, "waiting": 2})]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        [load] = flying.loads()
+        assert (load.running, load.waiting) == (8, 3)
