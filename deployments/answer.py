@@ -23,9 +23,9 @@ from deployments.in_flight import InFlight
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from router.cluster import assign
+from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
 from schemas import (
-from router.explore import Purse
     Decision,
     DecodeChunk,
     DecodeRequest,
@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Prompt:
     """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
-    answers, `deadline_seconds` (None: none) for all of them in that time."""
+    answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
+    with `echoed`."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -52,6 +53,7 @@ class Prompt:
     whole: bool = False
     choices: int = 1
     deadline_seconds: float | None = None
+    echoed: str = ""
 
 
 @dataclass
@@ -121,12 +123,12 @@ class Answerer:
         self._metrics = metrics
         self._conversations = Conversations()
         self._rng = np.random.default_rng()
+        self._purse = Purse()
 
     async def route(self, prompt: Prompt, explore: bool = True) -> Decision:
         """Where the prompt would go now. Raises ApiError 503 where no method is admissible."""
         table = self._link.table
         started = time.perf_counter()
-        self._purse = Purse()
         cluster = await self._cluster(prompt.text)
         features = Features(
             prompt_tokens=len(prompt.token_ids),
@@ -167,16 +169,8 @@ class Answerer:
         routed = _Routed(decision, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
         choices = [_choice(prompt, index) for index in range(prompt.choices)]
-        tasks = [asyncio.ensure_future(self._answer(choice, routed)) for choice in choices]
-        try:
-            return await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(result, Answer):
-                    await result.close()
-            raise
+        answering = [self._answer(choice, routed) for choice in choices]
+        return await all_or_none(answering, Answer.close)
 
     async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
         request_id = uuid.uuid4().hex

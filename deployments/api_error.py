@@ -39,7 +39,10 @@ class ApiError(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
-        """Retry-After where the same request may be answered later."""
+        """Retry-After where the same request may be answered later; what OpenAI's clients read
+        where it may not: they repeat every 5xx by themselves, a missed deadline too."""
+        if self.status == 504:
+            return {"x-should-retry": "false"}
         later = self.status in (429, 503)
         return {"retry-after": str(RETRY_AFTER_SECONDS)} if later else {}
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,22 +13,19 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from deployments.answer import Answerer, Prompt
+from deployments.answer import Answer, Answerer, Prompt
 from deployments.api_error import ApiError, unavailable
 from deployments.deadline import HEADER as DEADLINE_HEADER
 from deployments.deadline import deadline_seconds
 from deployments.embeddings import EmbeddingRequest, Embeddings
+from deployments.gathering import all_or_none
+from deployments.generation import GenerationRequest
 from deployments.input import parse
 from deployments.introspection import explanation, table_summary
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
-from deployments.openai_api import (
-    ChatRequest,
-    CompletionRequest,
-    ExplainRequest,
-    GenerationRequest,
-)
-from deployments.openapi import document
+from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.openapi import OPERATIONS, document
 from deployments.prompts import PromptReader
 from deployments.replies import EventStream, Kind, Reply
 
@@ -95,7 +92,7 @@ class HttpApi:
 
     async def chat(self, request: Request) -> Response:
         asked = parse(ChatRequest, await self._body(request))
-        return await self._reply("chat", asked, await self._reader.chat(asked), request)
+        return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
 
     async def completions(self, request: Request) -> Response:
         asked = parse(CompletionRequest, await self._body(request))
@@ -149,11 +146,12 @@ class HttpApi:
         return FileResponse(WEB[name], headers=FRESH)
 
     async def _reply(
-        self, kind: Kind, asked: GenerationRequest, prompt: Prompt, request: Request
+        self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
         allowed = deadline_seconds(request.headers.get(DEADLINE_HEADER))
-        answers = await self._answerer.answers(replace(prompt, deadline_seconds=allowed))
-        reply = Reply(kind, asked.model, answers, self._reader.token_text)
+        answering = [self._answerer.answers(replace(p, deadline_seconds=allowed)) for p in prompts]
+        answers = await all_or_none(answering, _close)
+        reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
         if asked.stream:
             events = reply.events(asked.stream_options)
             return EventStream(events, reply.headers())
@@ -185,6 +183,8 @@ class HttpApi:
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path}: {error.detail}"
+        if error.status_code == 404:
+            message += f"; there are {', '.join(sorted({path for _, path in OPERATIONS}))}"
         response = await self._api_error(request, ApiError(error.status_code, message))
         response.headers.update(error.headers or {})
         return response
@@ -192,3 +192,8 @@ class HttpApi:
     async def _unexpected(self, request: Request, error: Exception) -> Response:
         logger.error("unexpected failure on %s", request.url.path, exc_info=error)
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
+
+
+async def _close(answers: Sequence[Answer]) -> None:
+    for answer in answers:
+        await answer.close()

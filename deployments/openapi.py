@@ -150,6 +150,9 @@ def _responses(operation: Operation) -> Schema:
         if status in (429, 503):
             seconds = {"schema": {"type": "string", "pattern": r"^\d+$"}, "required": True}
             responses[str(status)]["headers"] = {"retry-after": seconds}
+        if status == 504:
+            never = {"schema": {"type": "string", "const": "false"}, "required": True}
+            responses[str(status)]["headers"] = {"x-should-retry": never}
     return responses
 
 

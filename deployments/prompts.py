@@ -8,14 +8,10 @@ from typing import TypeVar
 
 from deployments.answer import Prompt
 from deployments.api_error import ApiError
-from deployments.openai_api import (
-    ChatRequest,
-    CompletionRequest,
-    ExplainRequest,
-    GenerationRequest,
-)
+from deployments.generation import GenerationRequest
+from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.structured import check_grammar
-from schemas import EngineConfig, SamplingParams
+from schemas import EngineConfig
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat, encode_text
 from workers.token_text import TokenText
@@ -48,45 +44,28 @@ class PromptReader:
     async def chat(self, request: ChatRequest) -> Prompt:
         """Raises ApiError for an unknown model or a prompt that does not fit."""
         pinned = self.pinned(request.model)
+        await self._check_fields(request)
         messages = request.plain_messages()
         ids = await self._chat_ids(messages, request)
         return Prompt(
             token_ids=tuple(ids),
             text=_last_user_turn(messages),
-            sampling=await self._sampling(request, len(ids)),
+            sampling=request.sampling(len(ids), self.context),
             choices=request.n,
             messages=tuple(messages),
             pinned=pinned,
             whole=not request.stream,
         )
 
-    async def completion(self, request: CompletionRequest) -> Prompt:
-        """Raises ApiError for an unknown model, unknown token ids or a prompt that does not fit."""
+    async def completion(self, request: CompletionRequest) -> list[Prompt]:
+        """One or several prompts. Raises ApiError for an unknown model, unknown token ids, or a
+        prompt that is empty or does not fit."""
         pinned = self.pinned(request.model)
-        given = request.single_prompt()
-        if isinstance(given, str):
-            self._check_size(len(given.encode()), request)
-            ids = await self._in_thread(lambda: encode_text(self._tokenizer, given))
-            text = given
-        else:
-            if not all(0 <= token < self._vocabulary for token in given):
-                raise ApiError(
-                    400,
-                    f"prompt: token ids must be from 0 to {self._vocabulary - 1}",
-                    param="prompt",
-                    code="invalid_value",
-                )
-            ids, text = given, await self._in_thread(lambda: self._tokenizer.decode(given))
-        if not ids:
-            raise ApiError(400, "prompt is empty", param="prompt", code="invalid_value")
-        return Prompt(
-            token_ids=tuple(ids),
-            text=text[:EMBEDDED_CHARACTERS],
-            sampling=await self._sampling(request, len(ids)),
-            choices=request.n,
-            pinned=pinned,
-            whole=not request.stream,
-        )
+        await self._check_fields(request)
+        return [
+            await self._continued(given, field, request, pinned)
+            for field, given in request.prompts().items()
+        ]
 
     async def explained(self, request: ExplainRequest) -> Prompt:
         """The prompt of a routing question."""
@@ -112,7 +91,35 @@ class PromptReader:
             )
         return model.removeprefix(self.bundle_name).removeprefix(":") or None
 
-    async def _sampling(self, request: GenerationRequest, prompt_tokens: int) -> SamplingParams:
+    async def _continued(
+        self, given: str | list[int], field: str, request: CompletionRequest, pinned: str | None
+    ) -> Prompt:
+        if isinstance(given, str):
+            self._check_size(len(given.encode()), request, field)
+            ids = await self._in_thread(lambda: encode_text(self._tokenizer, given))
+            text = given
+        else:
+            if not all(0 <= token < self._vocabulary for token in given):
+                raise ApiError(
+                    400,
+                    f"{field}: token ids must be from 0 to {self._vocabulary - 1}",
+                    param=field,
+                    code="invalid_value",
+                )
+            ids, text = given, await self._in_thread(lambda: self._tokenizer.decode(given))
+        if not ids:
+            raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
+        return Prompt(
+            token_ids=tuple(ids),
+            text=text[:EMBEDDED_CHARACTERS],
+            sampling=request.sampling(len(ids), self.context, field),
+            choices=request.n,
+            pinned=pinned,
+            whole=not request.stream,
+            echoed=text if request.echo else "",
+        )
+
+    async def _check_fields(self, request: GenerationRequest) -> None:
         unknown = [token for token in request.logit_bias if int(token) >= self._vocabulary]
         if unknown:
             raise ApiError(
@@ -122,24 +129,23 @@ class PromptReader:
                 param="logit_bias",
                 code="invalid_value",
             )
-        sampling = request.sampling(prompt_tokens, self.context)
-        if sampling.grammar is not None:
-            await self._in_thread(lambda: check_grammar(sampling.grammar, request.grammar))
-        return sampling
+        asked = request.wanted_grammar
+        if asked is not None:
+            await self._in_thread(lambda: check_grammar(asked, request.grammar))
 
     async def _chat_ids(
         self, messages: Sequence[Mapping[str, str]], request: ChatRequest
     ) -> list[int]:
-        self._check_size(sum(len(m["content"].encode()) for m in messages), request)
+        self._check_size(sum(len(m["content"].encode()) for m in messages), request, None)
         return await self._in_thread(
             lambda: encode_chat(self._tokenizer, messages, add_generation_prompt=True)
         )
 
-    def _check_size(self, size: int, request: GenerationRequest) -> None:
+    def _check_size(self, size: int, request: GenerationRequest, field: str | None) -> None:
         # No text has fewer tokens than this, so megabytes are refused without tokenising them.
         least = size // self._longest
         if least > self.context:
-            raise request.too_long(f"at least {least} tokens", self.context)
+            raise request.too_long(f"at least {least} tokens", self.context, field)
 
     async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)

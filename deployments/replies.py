@@ -11,11 +11,11 @@ from typing import Any, Literal
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from deployments.answer import Answer
+from deployments.answer import Answer, Prompt
 from deployments.api_error import ApiError
 from deployments.drafting import DraftedRuns
+from deployments.generation import StreamOptions
 from deployments.logprobs import ChatLogprobs, CompletionLogprobs, joined
-from deployments.openai_api import StreamOptions
 from schemas import DecodeChunk, DecodeStats
 from workers.token_text import TokenText
 
@@ -43,26 +43,39 @@ class EventStream(StreamingResponse):
 
 
 class Reply:
-    """The bodies of one request's answers (its choices) under one id."""
+    """The bodies of one request's answers under one id: each prompt's choices, one after another.
+
+    answers: per prompt its choices.
+    """
 
     def __init__(
-        self, kind: Kind, model: str, answers: Sequence[Answer], tokens: TokenText
+        self,
+        kind: Kind,
+        model: str,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[Answer]],
+        tokens: TokenText,
     ) -> None:
         self._kind = kind
-        self._answers = answers
+        self._firsts = [choices[0] for choices in answers]
+        self._answers = [answer for choices in answers for answer in choices]
+        self._echoed = [
+            prompt.echoed for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
+        ]
         self._tokens = tokens
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
-        self._logprobs = [writer(tokens) for _ in answers]
+        self._logprobs = [writer(tokens) for _ in self._answers]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head = {
-            "id": f"{prefix}-{answers[0].request_id}",
+            "id": f"{prefix}-{self._firsts[0].request_id}",
             "created": int(time.time()),
             "model": model,
         }
 
     def headers(self) -> dict[str, str]:
-        """Who answers (the first choice) and why; known only once the first chunk is there."""
-        first = self._answers[0]
+        """Who answers (the first prompt's first choice) and why; known only once the first chunk
+        is there."""
+        first = self._firsts[0]
         degraded = {"x-specadapt-degraded": ", ".join(first.degraded)} if first.degraded else {}
         return {
             "x-specadapt-method": first.method,
@@ -73,7 +86,7 @@ class Reply:
 
     async def whole(self) -> dict[str, Any]:
         """The response body without streaming. Raises ApiError where an answer breaks off."""
-        choices = [_Choice() for _ in self._answers]
+        choices = [_Choice(echoed) for echoed in self._echoed]
         async with aclosing(interleaved(self._answers)) as chunks:
             async for index, chunk in chunks:
                 choices[index].add(chunk, self._logprobs[index].of(chunk))
@@ -100,6 +113,12 @@ class Reply:
             if self._kind == "chat":
                 for index in range(len(self._answers)):
                     yield self._event(index, delta={"role": "assistant", "content": ""})
+            for index, echoed in enumerate(self._echoed):
+                if echoed:
+                    piece = self._piece(echoed)
+                    if options.include_drafted:
+                        piece["drafted"] = [(echoed, False)]
+                    yield self._event(index, **piece)
             async with aclosing(interleaved(self._answers)) as chunks:
                 async for index, chunk in chunks:
                     logprobs = self._logprobs[index].of(chunk)
@@ -123,7 +142,8 @@ class Reply:
         """OpenAI's usage with the speculative statistics; None before the last chunk."""
         stats = [answer.stats for answer in self._answers]
         known = [one for one in stats if one is not None]
-        return usage(known, self._answers[0]) if len(known) == len(stats) else None
+        firsts = [answer.stats for answer in self._firsts if answer.stats is not None]
+        return usage(known, firsts, self._firsts[0]) if len(known) == len(stats) else None
 
     def _piece(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
@@ -151,7 +171,7 @@ class Reply:
 class _Choice:
     """An answer as far as it has come."""
 
-    text: str = ""
+    text: str
     finish: str | None = None
     logprobs: dict[str, Any] | None = None
 
@@ -193,12 +213,15 @@ def _message(text: str) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
 
-def usage(choices: Sequence[DecodeStats], answer: Answer) -> dict[str, Any]:
-    """Token counts and what speculation did, summed over the choices; the prompt counts once.
+def usage(
+    choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer: Answer
+) -> dict[str, Any]:
+    """Token counts and what speculation did, summed over the choices; a prompt counts once.
 
     Seconds are the engine's, on its own clock, of the choice that took longest, since they are
     decoded side by side; `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding
-    and choosing. answer: the first choice, for the method and the decision.
+    and choosing. firsts: of each prompt the first choice. answer: the first of all, for the method
+    and the decision.
     """
     steps = sum(one.target_steps for one in choices)
     tokens = sum(one.output_tokens for one in choices)
@@ -225,11 +248,12 @@ def usage(choices: Sequence[DecodeStats], answer: Answer) -> dict[str, Any]:
         "routing_ms": answer.routing_seconds * 1e3,
         "engine_first_token_ms": stats.first_token_seconds * 1e3,
     }
+    prompt_tokens = sum(one.prompt_tokens for one in firsts)
     return {
-        "prompt_tokens": stats.prompt_tokens,
-        "prompt_tokens_details": {"cached_tokens": stats.cached_prompt_tokens},
+        "prompt_tokens": prompt_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in firsts)},
         "completion_tokens": tokens,
-        "total_tokens": stats.prompt_tokens + tokens,
+        "total_tokens": prompt_tokens + tokens,
         "speculative": speculative,
     }
 

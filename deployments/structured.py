@@ -57,10 +57,8 @@ def grammar(
     return Grammar(kind="json_schema", text=json.dumps(form.json_schema.schema_))
 
 
-def check_grammar(asked: Grammar | None, given: GrammarField | None) -> None:
+def check_grammar(asked: Grammar, given: GrammarField | None) -> None:
     """Raises ApiError naming the field where the grammar cannot be compiled."""
-    if asked is None:
-        return
     try:
         check(asked)
     except GrammarError as error:

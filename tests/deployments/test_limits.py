@@ -91,6 +91,7 @@ class TestDeadline:
         response = await post(ingress, LONG, 300)
         assert response.status_code == 504
         assert response.json()["error"]["code"] == "deadline_exceeded"
+        assert response.headers["x-should-retry"] == "false"
         await until(lambda: ingress.engine.load().running == 0, seconds=1.0)
         assert ingress.link.waiting == 0
 

@@ -1,0 +1,24 @@
+"""Several calls of which all succeed or none does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+async def all_or_none(
+    calls: Iterable[Awaitable[Result]], undo: Callable[[Result], Awaitable[None]]
+) -> list[Result]:
+    """What the calls give, made side by side. Where one raises, or this is cancelled, the others
+    are cancelled, what they gave already is undone, and the first exception is raised."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for given in await asyncio.gather(*tasks, return_exceptions=True):
+            if not isinstance(given, BaseException):
+                await undo(given)
+        raise
