@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from schemas.base import Schema
 
@@ -50,6 +50,8 @@ class Observation(Schema):
     `observation_id` is the request id: the actor counts each once, however often it is sent.
     """
 
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     stats: DecodeStats
     cluster: int = Field(ge=-1, description="-1: not routed by a cluster")
     fit_id: str
@@ -58,6 +60,11 @@ class Observation(Schema):
     reason: str
     propensity: float = Field(gt=0.0, le=1.0)
     time: float = Field(description="seconds since the epoch, at the ingress")
+    vector: bytes | None = Field(
+        default=None,
+        repr=False,
+        description="the prompt's unit vector [d], float16, on the first of a prompt's answers",
+    )
 
     @property
     def observation_id(self) -> str:

@@ -1,0 +1,134 @@
+"""Which clusters are in force: the fit on disk, or what refits have made of it."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import predict
+from router.drift import Reference
+from schemas import RoutingTable
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The clusters in force as a change of the table on disk, which alone holds the rest.
+
+    `share` [k', k]: which part of the evidence on a disk cluster each cluster has. `ground`
+    [k', 3]: prompts of new ground, their output tokens and prompt tokens, summed. `history`: each
+    refit's `from` and `fit_id`, when, prompts behind it, clusters added, drift, oldest first.
+    """
+
+    fit_id: str
+    centroids: Floats
+    share: Floats
+    ground: Floats
+    reference: Reference | None
+    history: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def on_disk(cls, table: RoutingTable) -> Self:
+        """The table's own; raises ValueError where its distances are not readable."""
+        k, distances = len(table.assignment), table.provenance.get("distances")
+        reference = None if distances is None else Reference.read(distances)
+        return cls(table.fit_id, table.centroids, np.eye(k), np.zeros((k, 3)), reference)
+
+    @property
+    def ancestors(self) -> frozenset[str]:
+        """The fits this one has come from."""
+        return frozenset(refit["from"] for refit in self.history)
+
+    def table(self, disk: RoutingTable) -> RoutingTable:
+        """The table on disk with these clusters, without live evidence."""
+        if not self.history:
+            return disk
+        count = self.share @ disk.output_count + self.ground[:, 0]
+        speedup = _harmonic(self.share, disk.speedup, disk.speedup_count)
+        live = np.zeros((len(count), *disk.live_tokens.shape[1:]))
+        table = disk.model_copy(
+            update={
+                "fit_id": self.fit_id,
+                "centroids": self.centroids,
+                "assignment": (disk.default_method,) * len(count),
+                "acceptance_tokens": np.tensordot(self.share, disk.acceptance_tokens, 1),
+                "acceptance_steps": np.tensordot(self.share, disk.acceptance_steps, 1),
+                "live_tokens": live,
+                "live_steps": live,
+                "output_tokens": self._mean(disk.output_tokens, disk.output_count, 1),
+                "output_count": count,
+                "speedup": speedup,
+                "speedup_count": self.share @ disk.speedup_count,
+                "provenance": self._provenance(disk),
+            }
+        )
+        fastest = predict.typical_seconds(table).argmin(axis=1)
+        return table.model_copy(
+            update={"assignment": tuple(table.methods[int(m)] for m in fastest)}
+        )
+
+    def _mean(self, values: Floats, counts: Floats, column: int) -> Floats:
+        """Means [k'] of the disk clusters' `values` and of the new ground's sums in `column`."""
+        total = self.share @ (values * counts) + self.ground[:, column]
+        count = self.share @ counts + self.ground[:, 0]
+        whole = total.sum() / count.sum() if count.sum() else float(values.mean())
+        return np.divide(total, count, out=np.full_like(total, whole), where=count > 0)
+
+    def _provenance(self, disk: RoutingTable) -> dict[str, Any]:
+        known = {n: v for n, v in disk.provenance.items() if n != "by_measured_speedup"}
+        if "prompt_tokens" in known:
+            lengths = np.asarray(known["prompt_tokens"], dtype=np.float64)
+            means = self._mean(lengths, disk.output_count, 2)
+            known["prompt_tokens"] = [round(float(tokens), 2) for tokens in means]
+        if self.reference is not None:
+            known["distances"] = self.reference.state()
+        return known | {"fit_on_disk": disk.fit_id, "refits": list(self.history)}
+
+    def state(self) -> dict[str, Any]:
+        """As JSON values; `read` takes them back."""
+        packed = np.asarray(self.centroids, dtype="<f4")
+        return {
+            "fit_id": self.fit_id,
+            "dimension": packed.shape[1],
+            "centroids": base64.b64encode(packed.tobytes()).decode(),
+            "share": self.share.tolist(),
+            "ground": self.ground.tolist(),
+            "reference": self.reference and self.reference.state(),
+            "history": list(self.history),
+        }
+
+    @classmethod
+    def read(cls, state: dict[str, Any], disk: RoutingTable) -> Self:
+        """Raises ValueError where it is no such state or none of this table's."""
+        try:
+            floats = np.frombuffer(base64.b64decode(state["centroids"]), dtype="<f4")
+            centroids = floats.reshape(-1, state["dimension"]).astype(np.float64)
+            share, ground = np.asarray(state["share"]), np.asarray(state["ground"])
+            reference = state["reference"]
+            history = tuple(dict(refit) for refit in state["history"])
+            made = cls(
+                str(state["fit_id"]),
+                centroids,
+                share,
+                ground,
+                None if reference is None else Reference.read(reference),
+                history,
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the saved fit is not readable: {error!r}") from error
+        k = len(centroids)
+        expected = (disk.encoder.dimension, (k, len(disk.assignment)), (k, 3))
+        if (centroids.shape[1], share.shape, ground.shape) != expected:
+            raise ValueError("the saved fit has other clusters than the table on disk")
+        return made
+
+
+def _harmonic(share: Floats, values: Floats, counts: Floats) -> Floats:
+    """Harmonic means [k', m] of the values [k, m] of so many prompts each; 0 where there is none"""
+    seconds = np.divide(counts, values, out=np.zeros_like(values), where=values > 0)
+    total, prompts = share @ seconds, share @ counts
+    means: Floats = np.divide(prompts, total, out=np.zeros_like(total), where=total > 0)
+    return means

@@ -1,0 +1,176 @@
+"""Drift: quiet while prompts are as they were, however they are mixed; loud when they are not."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prompt_kinds import Kinds
+
+from router import cluster
+from router.drift import (
+    LEAST_SHARE,
+    REFERENCE_WINDOWS,
+    SIGNIFICANCE,
+    TESTS_PER_WINDOW,
+    DriftWatch,
+    Reference,
+    alarm_above,
+    share_farther,
+)
+
+WINDOW = 200
+OLD = [0, 1, 2, 3, 4]
+
+
+@cache
+def fitted(seed: int) -> tuple[np.ndarray, Reference]:
+    """A fit of the old ones of `Kinds(6, seed)`."""
+    kinds = Kinds(6, seed)
+    kinds.rng = np.random.default_rng([seed, 1])
+    vectors = kinds.mixed(2000, OLD)
+    centroids = cluster.fit(vectors, len(OLD), seed=0)
+    labels = cluster.assign(centroids, vectors)
+    sizes = np.bincount(labels).astype(float)
+    apart = cluster.distances(centroids, vectors, labels, sizes)
+    return centroids, Reference.of(labels, apart, len(OLD))
+
+
+def watched(watch: DriftWatch, vectors: np.ndarray) -> int | None:
+    """After how many of the prompts there was an alarm."""
+    for i in range(len(vectors)):
+        if watch.see(vectors[i : i + 1]):
+            return i + 1
+    return None
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_prompts_as_before_raise_hardly_any_alarm(live: bool) -> None:
+    """At most SIGNIFICANCE of the tests: with a reference of the fit and with one of the first
+    prompts, whose own error must not count as drift."""
+    alarms = tests = 0
+    for seed in range(8):
+        kinds = Kinds(6, seed)
+        centroids, reference = fitted(kinds.seed)
+        watch = DriftWatch(centroids, None if live else reference, WINDOW)
+        for _ in range(80):
+            alarms += watch.see(kinds.mixed(WINDOW // TESTS_PER_WINDOW, OLD))
+            tests += watch.share_farther is not None
+    assert tests > 500
+    assert alarms <= SIGNIFICANCE * tests + 1
+
+
+def test_another_mix_of_the_same_kinds_is_no_drift() -> None:
+    kinds = Kinds(6, seed=3)
+    centroids, reference = fitted(kinds.seed)
+    watch = DriftWatch(centroids, reference, WINDOW)
+    for only in ([0], [4], [1, 2], [3]):
+        assert watched(watch, kinds.mixed(2 * WINDOW, only)) is None
+
+
+@pytest.mark.parametrize(("share", "within"), [(1.0, 75), (0.5, 150), (0.25, 300)])
+@pytest.mark.parametrize("live", [False, True])
+def test_a_new_kind_of_prompt_is_noticed(share: float, within: int, live: bool) -> None:
+    """In a stream of which it becomes `share`, after at most `within` prompts."""
+    for seed in range(3):
+        kinds = Kinds(6, seed)
+        centroids, reference = fitted(kinds.seed)
+        watch = DriftWatch(centroids, None if live else reference, WINDOW)
+        start = (REFERENCE_WINDOWS + 1) * WINDOW
+        assert watched(watch, kinds.mixed(start, OLD)) is None
+        new = kinds.rng.random(within) < share
+        stream = kinds.prompts(np.where(new, 5, kinds.rng.choice(OLD, within)))
+        noticed = watched(watch, stream)
+        assert noticed is not None, (seed, watch.share_farther, watch.alarm_above)
+
+
+def test_the_statistic_is_at_most_the_share_of_new_prompts() -> None:
+    kinds = Kinds(6, seed=1)
+    centroids, reference = fitted(kinds.seed)
+    vectors = np.concatenate([kinds.mixed(2800, OLD), kinds.mixed(1200, [5])])
+    labels = cluster.assign(centroids, vectors)
+    ranks = reference.ranks(labels, cluster.distances(centroids, vectors, labels))
+    assert 0.25 < share_farther(ranks) < 0.32
+
+
+def test_prompts_that_repeat_are_no_drift() -> None:
+    kinds = Kinds(6, seed=2)
+    few = kinds.mixed(3, OLD)
+    centroids = cluster.fit(kinds.mixed(500, OLD), 5, seed=0)
+    watch = DriftWatch(centroids, None, 40)
+    rng = np.random.default_rng(0)
+    assert watched(watch, few[rng.integers(3, size=2000)]) is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    values=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60),
+    farther=st.floats(0.0, 0.5),
+)
+def test_the_statistic_by_its_definition(values: list[float], farther: float) -> None:
+    ranks = np.asarray(values)
+    grid = np.concatenate([np.linspace(0.0, 1.0, 4001), ranks - 1e-9])
+    by_definition = max(0.0, *(u - float((ranks <= u).mean()) for u in grid))
+    assert share_farther(ranks) == pytest.approx(by_definition, abs=1e-6)
+    assert share_farther(np.minimum(1.0, ranks + farther)) >= share_farther(ranks) - 1e-12
+
+
+def test_the_limit_is_what_chance_gives_or_what_is_worth_it() -> None:
+    assert alarm_above(10**6, 10**6) == LEAST_SHARE
+    rng = np.random.default_rng(0)
+    n, m, runs = 60, 120, 4000
+    over = 0
+    for _ in range(runs):
+        reference = np.sort(rng.random(m))
+        ranks = np.searchsorted(reference, rng.random(n)) / m
+        over += share_farther(ranks) > alarm_above(n, m)
+    assert over / runs <= 2 * SIGNIFICANCE
+
+
+def test_a_cluster_with_few_prompts_is_judged_with_others_like_it() -> None:
+    labels = np.repeat([0, 1, 2, 3], [100, 12, 12, 4])
+    distances = np.concatenate([np.full(100, 0.5), np.full(28, 0.9)])
+    reference = Reference.of(labels, distances, 5)
+    ranks = reference.ranks(np.array([0, 1, 3, 4]), np.full(4, 0.9))
+    np.testing.assert_allclose(ranks, [1, 0, 0, 0], atol=0.05)
+    # a cluster that came later is measured by everybody's distances
+    assert 0.7 < reference.ranks(np.array([5]), np.array([0.9]))[0] < 0.85
+    kept = Reference.of(np.zeros(30, int), np.full(30, 0.7), 2, before=reference)
+    np.testing.assert_array_equal(kept.quantiles[1], reference.quantiles[1])
+    np.testing.assert_array_equal(kept.quantiles[0], np.full(21, 0.7))
+
+
+def test_a_reference_survives_json() -> None:
+    reference = fitted(0)[1]
+    again = Reference.read(json.loads(json.dumps(reference.state())))
+    np.testing.assert_allclose(again.quantiles, reference.quantiles, atol=1e-5)
+    assert again.prompts == reference.prompts
+    for broken in (
+        {},
+        {"quantiles": [[1.0] * 21] * 2, "prompts": 0},
+        {"quantiles": 3, "prompts": 3},
+    ):
+        with pytest.raises(ValueError, match="distances of the fit"):
+            Reference.read(broken)
+
+
+def test_a_centroid_without_the_prompt_itself() -> None:
+    vectors = Kinds(6, seed=0).mixed(30, [0])
+    centroid = vectors.mean(axis=0, keepdims=True, dtype=np.float64)
+    labels = np.zeros(30, dtype=np.intp)
+    apart = cluster.distances(centroid, vectors, labels, np.array([30.0]))
+    others = vectors[1:].mean(axis=0, dtype=np.float64)
+    assert apart[0] == pytest.approx(np.linalg.norm(vectors[0] - others))
+
+
+def test_vectors_travel_in_half_precision() -> None:
+    vector = Kinds(6, seed=0).mixed(1, [0])
+    data = cluster.packed(vector)
+    assert len(data) == 2 * vector.size
+    np.testing.assert_allclose(cluster.unpacked(data, vector.size), vector[0], atol=5e-4)
+    with pytest.raises(ValueError, match="dimensions"):
+        cluster.unpacked(data, vector.size + 1)
+    with pytest.raises(ValueError, match="no number"):
+        cluster.unpacked(b"\x00\x7c" * vector.size, vector.size)

@@ -1,0 +1,283 @@
+"""A refit: the old clusters stay, a new kind gets its own, and evidence goes with its prompts."""
+
+import json
+
+import numpy as np
+import pytest
+from prompt_kinds import DIMENSION, Kinds
+from routing_world import ACCEPTANCE, METHODS, answer_seconds, make_profile
+
+from router import cluster, predict
+from router import refit as refit_module
+from router.assign import build_table
+from router.drift import DriftWatch, Reference, share_farther
+from router.feedback import Learner
+from router.fit import Fit
+from router.recent import RecentAnswers
+from router.refit import moved, refit, successor
+from schemas import DecodeStats, EncoderInfo, Observation, RouterConfig, RoutingTable
+
+CONFIG = RouterConfig(half_life=1e9)
+WINDOW = 200
+OLD, NEW = [0, 1], 2
+ENCODER = EncoderInfo(name="made-up", dimension=DIMENSION, sha256="0" * 64)
+
+
+class World:
+    """Three kinds of prompts, of which the table on disk knows two; n-gram suits the third."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.kinds = Kinds(4, seed)
+        known = self.kinds.mixed(1000, OLD)
+        centroids = cluster.fit(known, 2, seed=0)
+        labels = cluster.assign(centroids, known)
+        sizes = np.bincount(labels).astype(float)
+        apart = cluster.distances(centroids, known, labels, sizes)
+        profile, _ = make_profile(per_cluster=50)
+        kinds = np.arange(100) % 2
+        table = build_table(profile, self.kinds.prompts(kinds), centroids, ENCODER)
+        distances = Reference.of(labels, apart, 2).state()
+        self.disk = table.model_copy(
+            update={"provenance": table.provenance | {"distances": distances}}
+        )
+        self.fit = Fit.on_disk(self.disk)
+        self.sent = 0
+
+    def answers(self, table: RoutingTable, kinds: list[int], method: str) -> list[Observation]:
+        """An answer of the method to a prompt of each kind; the third kind is answered as the
+        second, in twice the tokens."""
+        vectors = self.kinds.prompts(np.asarray(kinds))
+        labels = cluster.assign(table.centroids, vectors)
+        made = []
+        for kind, vector, label in zip(kinds, vectors, labels, strict=True):
+            tokens = 121 if kind >= NEW else 61
+            seconds, steps = answer_seconds(method, min(kind, 1), tokens)
+            self.sent += 1
+            stats = DecodeStats(
+                request_id=str(self.sent),
+                method=method,
+                temperature=0.0,
+                prompt_tokens=200 if kind >= NEW else 20,
+                output_tokens=tokens,
+                context_length=tokens + 20,
+                target_steps=steps,
+                decode_seconds=seconds,
+                finish_reason="stop",
+            )
+            made.append(
+                Observation(
+                    stats=stats,
+                    cluster=int(label),
+                    fit_id=table.fit_id,
+                    table_version=table.version,
+                    policy="test",
+                    reason="favourite",
+                    propensity=1.0,
+                    time=0.0,
+                    vector=cluster.packed(vector),
+                )
+            )
+        return made
+
+
+def recent(observations: list[Observation]) -> RecentAnswers:
+    answers = RecentAnswers(DIMENSION)
+    for observation in observations:
+        answers.add(observation)
+    return answers
+
+
+def stream(world: World, table: RoutingTable, old: int = 300, new: int = 100) -> list[Observation]:
+    return [
+        *world.answers(table, [0, 1] * (old // 2), "draft"),
+        *world.answers(table, [0, NEW] * new, "ngram"),
+    ]
+
+
+def refitted(world: World, sent: list[Observation]) -> tuple[Fit, np.ndarray]:
+    answers = recent(sent).all()
+    made = refit(
+        world.fit, world.disk, Reference.read(world.fit.reference.state()), answers, WINDOW
+    )
+    assert made is not None
+    return made
+
+
+def test_the_new_kind_gets_a_cluster_of_its_own_and_the_old_keep_theirs() -> None:
+    world = World()
+    fit, _ = refitted(world, stream(world, world.disk))
+    for kind, old in ((0, None), (1, None), (NEW, 2)):
+        vectors = world.kinds.mixed(200, [kind])
+        labels = cluster.assign(fit.centroids, vectors)
+        before = cluster.assign(world.disk.centroids, vectors)
+        expected = before if old is None else np.full(200, old)
+        assert (labels == expected).mean() > 0.9
+    assert fit.fit_id != world.disk.fit_id
+    [entry] = fit.history
+    assert (entry["from"], entry["fit_id"]) == (world.disk.fit_id, fit.fit_id)
+    assert (entry["prompts"], entry["added"]) == (500, 1)
+    assert entry["drift"] > 0.3
+    assert fit.ancestors == {world.disk.fit_id}
+
+
+def test_afterwards_the_prompts_are_no_drift_any_more() -> None:
+    for seed in range(3):
+        world = World(seed)
+        fit, _ = refitted(world, stream(world, world.disk))
+        watch = DriftWatch(fit.centroids, fit.reference, WINDOW)
+        for _ in range(40):
+            assert not watch.see(world.kinds.mixed(50, [0, 1, NEW]))
+        assert share_farther(np.asarray(watch._ranks)) < 0.15
+
+
+def test_two_new_kinds_get_two_clusters() -> None:
+    world = World(1)
+    world.kinds._tightness[3] = 0.75
+    both = world.answers(world.disk, [NEW, 3] * 100, "ngram")
+    fit, _ = refitted(world, [*world.answers(world.disk, [0, 1] * 150, "draft"), *both])
+    labels = [cluster.assign(fit.centroids, world.kinds.mixed(100, [k])) for k in (NEW, 3)]
+    most = [int(np.bincount(each).argmax()) for each in labels]
+    assert min(most) >= 2
+    assert most[0] != most[1]
+
+
+def test_too_few_new_prompts_make_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    few = [
+        *world.answers(world.disk, [0, 1] * 200, "draft"),
+        *world.answers(world.disk, [2] * 10, "draft"),
+    ]
+    assert refit(world.fit, world.disk, world.fit.reference, recent(few).all(), WINDOW) is None
+    monkeypatch.setattr(refit_module, "MAX_CLUSTERS", 2)
+    full = recent(stream(world, world.disk)).all()
+    assert refit(world.fit, world.disk, world.fit.reference, full, WINDOW) is None
+
+
+def test_offline_evidence_goes_where_its_prompts_went() -> None:
+    world = World()
+    fit, share = refitted(world, stream(world, world.disk))
+    table = fit.table(world.disk)
+    assert len(table.assignment) == 3
+    # the old clusters keep what they had, the new one is given next to nothing
+    kept = table.acceptance_steps[:2] / world.disk.acceptance_steps[:2].clip(1)
+    assert kept[:, :, 0].min() > 0.85
+    assert table.acceptance_steps[2].sum() < 0.02 * world.disk.acceptance_steps.sum()
+    assert share.sum(axis=0).max() <= 1.0 + 1e-12
+    accepted = table.acceptance_tokens[:2, :, 0] / table.acceptance_steps[:2, :, 0]
+    of_disk = world.disk.acceptance_tokens[:, :, 0] / world.disk.acceptance_steps[:, :, 0]
+    np.testing.assert_allclose(accepted, of_disk, rtol=0.1)
+    for name in ("step_seconds", "prefill_seconds", "batch_grid", "methods", "default_method"):
+        np.testing.assert_array_equal(getattr(table, name), getattr(world.disk, name))
+    assert table.provenance["fit_on_disk"] == world.disk.fit_id
+    assert table.provenance["refits"] == list(fit.history)
+    assert Reference.read(table.provenance["distances"]).prompts == 500
+
+
+def test_lengths_of_the_new_cluster_are_those_of_its_prompts() -> None:
+    world = World()
+    table = refitted(world, stream(world, world.disk))[0].table(world.disk)
+    assert 110 < table.output_tokens[2] <= 121
+    assert 55 < table.output_tokens[:2].min() <= table.output_tokens[:2].max() < 67
+    assert table.provenance["prompt_tokens"][2] > 180
+
+
+def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
+    """They were answered in an old cluster; n-gram's answers to them say nothing of that one."""
+    world = World()
+    learner = Learner(world.disk, CONFIG)
+    sent = stream(world, world.disk)
+    learner.observe(sent)
+    before = learner.table
+    fit, share = refitted(world, sent)
+    after = successor(learner, fit, share, world.disk, CONFIG, recent(sent).all()).table
+    ngram = METHODS.index("ngram")
+    assert after.fit_id == fit.fit_id
+    assert after.version > before.version
+    assert after.live_steps.sum() == pytest.approx(before.live_steps.sum())
+    assert after.live_steps[2, ngram, 0] > 80 * 32 / ACCEPTANCE["ngram"][1]
+    assert predict.acceptance(after)[2, ngram, 0] > 4.0
+    assert after.live_steps[:, METHODS.index("draft"), 0][2] == 0.0
+    np.testing.assert_allclose(after.live_step_ratio, before.live_step_ratio, rtol=0.05)
+
+
+def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
+    world = World()
+    learner = Learner(world.disk, CONFIG)
+    learner.observe(world.answers(world.disk, [0, 1] * 100, "draft"))
+    earlier = learner.table.live_steps.copy()
+    sent = stream(world, world.disk)
+    learner.observe(sent)
+    fit, share = refitted(world, sent)
+    after = successor(learner, fit, share, world.disk, CONFIG, recent(sent).all())
+    table = after.table
+    alone = successor(
+        Learner(world.disk, CONFIG), fit, share, world.disk, CONFIG, recent(sent).all()
+    )
+    np.testing.assert_allclose(
+        (table.live_steps - alone.table.live_steps)[:2], earlier, rtol=0.1, atol=1.0
+    )
+    assert not after.observe(moved(*recent(sent[:1]).all(), table))
+
+
+def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:
+    world = World()
+    learner = Learner(world.disk, CONFIG)
+    sent = [*stream(world, world.disk), *world.answers(world.disk, [NEW] * 40, "draft")]
+    learner.observe(sent)
+    fit, share = refitted(world, sent)
+    after = successor(learner, fit, share, world.disk, CONFIG, recent(sent).all()).table
+    assert after.assignment[:2] == learner.table.assignment
+    assert after.assignment[2] == "ngram"
+
+
+def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:
+    world = World()
+    first, _ = refitted(world, stream(world, world.disk))
+    between = first.table(world.disk)
+    sent = [
+        *world.answers(between, [0, 1, NEW] * 100, "draft"),
+        *world.answers(between, [0, 3] * 100, "draft"),
+    ]
+    made = refit(first, between, first.reference, recent(sent).all(), WINDOW)
+    assert made is not None
+    second, share = made
+    assert second.ancestors == {world.disk.fit_id, first.fit_id}
+    table = second.table(world.disk)
+    assert len(table.assignment) == 4
+    np.testing.assert_allclose(
+        table.acceptance_steps, np.tensordot(share, between.acceptance_steps, 1)
+    )
+    again = Fit.read(json.loads(json.dumps(second.state())), world.disk)
+    assert again.fit_id == second.fit_id
+    np.testing.assert_allclose(again.centroids, second.centroids, atol=1e-6)
+    np.testing.assert_allclose(again.table(world.disk).output_tokens, table.output_tokens)
+
+
+def test_a_saved_fit_of_another_table_is_refused() -> None:
+    world = World()
+    state = world.fit.state()
+    with pytest.raises(ValueError, match="not readable"):
+        Fit.read({k: v for k, v in state.items() if k != "share"}, world.disk)
+    other = build_table(make_profile()[0], *Elsewhere.fit)
+    with pytest.raises(ValueError, match="other clusters"):
+        Fit.read(state, other)
+
+
+class Elsewhere:
+    """A fit in four dimensions."""
+
+    vectors = make_profile()[1]
+    fit = (vectors, np.eye(4)[:2], ENCODER.model_copy(update={"dimension": 4}))
+
+
+def test_the_recent_answers_are_bounded_and_each_there_once() -> None:
+    world = World()
+    sent = world.answers(world.disk, [0] * 12, "draft")
+    answers = RecentAnswers(DIMENSION, capacity=10)
+    assert all(answers.add(one) is not None for one in sent)
+    assert answers.add(sent[-1]) is None
+    assert len(answers) == 10
+    assert [o.observation_id for o in answers.all()[0]] == [o.observation_id for o in sent[2:]]
+    for broken in (None, b"", b"\xff" * 2 * DIMENSION):
+        odd = sent[0].model_copy(update={"vector": broken})
+        assert answers.add(odd) is None
