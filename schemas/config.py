@@ -97,14 +97,14 @@ class RouterConfig(Schema):
     hysteresis: float = Field(
         default=0.05, ge=0.0, description="a new favourite must be this better"
     )
+    confidence: float = Field(
+        default=0.8, ge=0.5, lt=1.0, description="and better with this probability"
+    )
     conversation_margin: float = Field(default=0.15, ge=0.0)
     stale_table_seconds: float = Field(
         default=30.0,
         gt=0.0,
         description="after so long without word from the feedback actor answers say so",
-    confidence: float = Field(
-        default=0.8, ge=0.5, lt=1.0, description="and better with this probability"
-    )
     )
     circuit: CircuitConfig = CircuitConfig()
 
