@@ -1,7 +1,6 @@
 """From a validated prompt to a stream of chunks: route, call, fail over, observe."""
 
 import asyncio
-import hashlib
 import logging
 import time
 import uuid
@@ -22,7 +21,8 @@ from deployments.gathering import all_or_none
 from deployments.in_flight import InFlight
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
-from router.cluster import assign
+from deployments.prompt import Prompt
+from router.cluster import assign, packed
 from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
 from schemas import (
@@ -32,42 +32,26 @@ from schemas import (
     DecodeStats,
     Observation,
     RouterConfig,
-    SamplingParams,
 )
 from workers.engine import EngineBusyError, EngineRefusedError
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
-    answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
-    with `echoed`."""
-
-    token_ids: tuple[int, ...]
-    text: str
-    sampling: SamplingParams
-    messages: tuple[Mapping[str, str], ...] = ()
-    pinned: str | None = None
-    whole: bool = False
-    choices: int = 1
-    deadline_seconds: float | None = None
-    echoed: str = ""
-
-
 @dataclass
 class Answer:
     """An answer whose first chunk is there; `method` is the one that really answers.
 
-    `chunks` is to be read, `source` is where they come from. `degraded`: what was missing when it
-    was routed (`no-encoder`, `no-feedback`, `stale-table`).
+    `vector`: the prompt's, packed, on one of a prompt's answers. `chunks` is to be read, `source`
+    is where they come from. `degraded`: what was missing when it was routed (`no-encoder`,
+    `no-feedback`, `stale-table`).
     """
 
     request_id: str
     method: str
     reason: str
     decision: Decision
+    vector: bytes | None
     degraded: tuple[str, ...]
     routing_seconds: float
     source: Chunks
@@ -83,9 +67,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Routed:
-    """A decision, what was missing for it, and when it was begun and made."""
+    """A decision, the vector and what was missing for it, and when it was begun and made."""
 
     decision: Decision
+    vector: bytes | None
     degraded: tuple[str, ...]
     started: float
     made: float
@@ -125,11 +110,16 @@ class Answerer:
         self._rng = np.random.default_rng()
         self._purse = Purse()
 
-    async def route(self, prompt: Prompt, explore: bool = True) -> Decision:
-        """Where the prompt would go now. Raises ApiError 503 where no method is admissible."""
-        table = self._link.table
+    async def route(
+        self, prompt: Prompt, explore: bool = True
+    ) -> tuple[Decision, NDArray[np.float32] | None]:
+        """Where the prompt would go now, and its unit vector [1, d]; None where there is no encoder
+        or it failed. Raises ApiError 503 where no method is admissible."""
         started = time.perf_counter()
-        cluster = await self._cluster(prompt.text)
+        vector = await self._vector(prompt.text)
+        # Only now: a refit while the prompt was embedded has made other clusters.
+        table = self._link.table
+        cluster = -1 if vector is None else int(assign(table.centroids, vector)[0])
         features = Features(
             prompt_tokens=len(prompt.token_ids),
             max_tokens=prompt.sampling.max_tokens,
@@ -146,11 +136,12 @@ class Answerer:
         )
         loads = self._calls.loads()
         try:
-            return choose(
+            decision = choose(
                 table, cluster, features, loads, constraints, self._rng, self._config, self._purse
             )
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
+        return decision, vector
 
     def ready(self) -> frozenset[str]:
         """The methods with a live replica, as far as is known."""
@@ -165,11 +156,16 @@ class Answerer:
         end then.
         """
         started = time.perf_counter()
-        decision = await self.route(prompt)
-        routed = _Routed(decision, self._degraded(decision), started, time.perf_counter())
+        decision, vector = await self.route(prompt)
+        sent = None if vector is None else packed(vector)
+        routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
-        choices = [_choice(prompt, index) for index in range(prompt.choices)]
-        answering = [self._answer(choice, routed) for choice in choices]
+        # The vector goes with the first of them: the prompt was asked once.
+        rest = replace(routed, vector=None)
+        answering = [
+            self._answer(prompt.further(index), rest if index else routed)
+            for index in range(prompt.choices)
+        ]
         return await all_or_none(answering, Answer.close)
 
     async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
@@ -202,7 +198,14 @@ class Answerer:
                 continue
             reason = "failover" if attempt else decision.reason
             answer = Answer(
-                request_id, method, reason, decision, routed.degraded, routed.seconds, stream
+                request_id,
+                method,
+                reason,
+                decision,
+                routed.vector,
+                routed.degraded,
+                routed.seconds,
+                stream,
             )
             self._metrics.first_chunk.observe(
                 time.perf_counter() - routed.started, tags=_tags(answer)
@@ -265,11 +268,11 @@ class Answerer:
                 reason=answer.reason,
                 propensity=decision.propensity,
                 time=time.time(),
+                vector=answer.vector,
             )
         )
 
-    async def vector(self, text: str) -> NDArray[np.float32] | None:
-        """The prompt's unit vector [1, d]; None where there is no encoder or it failed."""
+    async def _vector(self, text: str) -> NDArray[np.float32] | None:
         if self._embed is None:
             return None
         try:
@@ -277,20 +280,6 @@ class Answerer:
         except Exception as error:  # a prompt is answered even if its embedding is not
             logger.error("the encoder failed, using the default method: %s", error)
             return None
-
-    async def _cluster(self, text: str) -> int:
-        vector = await self.vector(text)
-        return -1 if vector is None else int(assign(self._link.table.centroids, vector)[0])
-
-
-def _choice(prompt: Prompt, index: int) -> Prompt:
-    """The prompt of one of several answers: the first keeps the seed, the others derive theirs."""
-    seed = prompt.sampling.seed
-    if index == 0 or seed is None:
-        return prompt
-    digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=7).digest()
-    sampling = prompt.sampling.model_copy(update={"seed": int.from_bytes(digest)})
-    return replace(prompt, sampling=sampling)
 
 
 def _tags(answer: Answer) -> dict[str, str]:

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from deployments.answer import Answer, Answerer, Prompt
+from deployments.answer import Answer, Answerer
 from deployments.api_error import ApiError, unavailable
 from deployments.deadline import HEADER as DEADLINE_HEADER
 from deployments.deadline import deadline_seconds
@@ -26,6 +26,7 @@ from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.openapi import OPERATIONS, document
+from deployments.prompt import Prompt
 from deployments.prompts import PromptReader
 from deployments.replies import EventStream, Kind, Reply
 
@@ -127,8 +128,7 @@ class HttpApi:
     async def explain(self, request: Request) -> Response:
         asked = parse(ExplainRequest, await self._body(request))
         prompt = await self._reader.explained(asked)
-        decision = await self._answerer.route(prompt, explore=False)
-        vector = await self._answerer.vector(prompt.text)
+        decision, vector = await self._answerer.route(prompt, explore=False)
         return JSONResponse(explanation(decision, prompt, vector, self._link.table))
 
     async def health(self) -> Response:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.answer import Prompt
 from deployments.projection import Plane
+from deployments.prompt import Prompt
 from router import predict
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 

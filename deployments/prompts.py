@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from deployments.answer import Prompt
 from deployments.api_error import ApiError
 from deployments.generation import GenerationRequest
 from deployments.openai_api import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.prompt import Prompt
 from deployments.structured import check_grammar
 from schemas import EngineConfig
 from workers.bundle import Bundle

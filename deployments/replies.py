@@ -11,11 +11,12 @@ from typing import Any, Literal
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from deployments.answer import Answer, Prompt
+from deployments.answer import Answer
 from deployments.api_error import ApiError
 from deployments.drafting import DraftedRuns
 from deployments.generation import StreamOptions
 from deployments.logprobs import ChatLogprobs, CompletionLogprobs, joined
+from deployments.prompt import Prompt
 from schemas import DecodeChunk, DecodeStats
 from workers.token_text import TokenText
 

@@ -66,11 +66,11 @@ def distances(
     of, the distance is to the mean of the others: a centroid lies nearer to what it was made of
     than to the next prompt of the same kind, in 384 dimensions by a good deal.
     """
-    apart = np.linalg.norm(vectors - centroids[labels], axis=1)
-    if sizes is None:
-        return apart
-    mass = sizes[labels]
-    return apart * mass / np.maximum(mass - 1.0, 1.0)
+    apart: NDArray[np.float64] = np.linalg.norm(vectors - centroids[labels], axis=1)
+    if sizes is not None:
+        mass = sizes[labels]
+        apart *= mass / np.maximum(mass - 1.0, 1.0)
+    return apart
 
 
 def packed(vector: Vectors) -> bytes:

@@ -3,10 +3,12 @@
 import asyncio
 import time
 
+import numpy as np
 import pytest
 
-from deployments.answer import Prompt
 from deployments.api_error import ApiError
+from deployments.prompt import Prompt
+from router.cluster import unpacked
 from schemas import DecodeChunk, SamplingParams
 from workers.engine import EngineBusyError
 
@@ -163,9 +165,9 @@ async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
         raise RuntimeError("no memory")
 
     good, ingress.answerer._embed = ingress.answerer._embed, fails
-    assert (await ingress.answerer.route(prompt())).reason == "degraded"
+    assert (await ingress.answerer.route(prompt()))[0].reason == "degraded"
     ingress.answerer._embed = good
-    assert (await ingress.answerer.route(prompt())).reason == "favourite"
+    assert (await ingress.answerer.route(prompt()))[0].reason == "favourite"
 
 
 async def test_a_conversation_stays_with_its_method(ingress):
@@ -176,7 +178,7 @@ async def test_a_conversation_stays_with_its_method(ingress):
     answer = await answered(ingress, prompt(messages=first, pinned="naive"))
     text = "".join(chunk.text for chunk in await spoken(answer))
     then = (*first, {"role": "assistant", "content": text}, {"role": "user", "content": "more"})
-    decision = await ingress.answerer.route(prompt(messages=then))
+    decision, _ = await ingress.answerer.route(prompt(messages=then))
     assert (decision.method, decision.reason) == ("naive", "conversation")
 
 
@@ -185,3 +187,26 @@ async def test_many_at_once_all_finish(ingress):
     ends = await asyncio.gather(*(spoken(answer) for answer in answers))
     assert [chunks[-1].finish_reason for chunks in ends] == ["length"] * 20
     assert ingress.link.waiting == 20
+
+
+async def test_the_prompts_vector_goes_with_one_observation(ingress, encoder):
+    for answer in await ingress.answerer.answers(prompt(choices=3)):
+        await spoken(answer)
+    sent = [o.vector for o in ingress.link._waiting.values() if o.vector is not None]
+    assert len(sent) == 1
+    [expected] = encoder.embed([prompt().text])
+    np.testing.assert_allclose(unpacked(sent[0], len(expected)), expected, atol=5e-4)
+
+
+async def test_a_refit_while_a_prompt_is_embedded_decides_for_the_new_clusters(ingress):
+    old, embed = ingress.link.table, ingress.answerer._embed
+    new = old.model_copy(update={"fit_id": "new", "centroids": old.centroids[::-1]})
+
+    def meanwhile(text):
+        ingress.link.table = new
+        return embed(text)
+
+    before, _ = await ingress.answerer.route(prompt())
+    ingress.answerer._embed = meanwhile
+    after, _ = await ingress.answerer.route(prompt())
+    assert (after.fit_id, after.cluster) == ("new", 1 - before.cluster)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from deployments.artifacts import embedding
 from deployments.drafting import DraftedRuns
 from deployments.projection import Plane
 from schemas import DecodeChunk
@@ -86,7 +87,7 @@ def test_few_clusters_still_have_a_picture(k):
     assert np.isfinite(points).all()
 
 
-async def test_the_table_and_a_decision_are_on_one_plane(ingress):
+async def test_the_table_and_a_decision_are_on_one_plane(ingress, encoder):
     table = (await ingress.http.get("/v1/routing")).json()
     points = np.asarray(table["projection"]["points"])
     assert points.shape == (2, 2)
@@ -98,7 +99,7 @@ async def test_the_table_and_a_decision_are_on_one_plane(ingress):
 
     asked = {"prompt": "reverse a list"}
     explained = (await ingress.http.post("/v1/routing/explain", json=asked)).json()
-    vector = await ingress.answerer.vector("reverse a list")
+    vector = embedding(encoder)("reverse a list")
     expected = Plane(ingress.link.table.centroids).points(vector)[0]
     assert explained["point"] == pytest.approx(expected.tolist())
 

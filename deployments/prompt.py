@@ -1,0 +1,35 @@
+"""A prompt on its way to an answer."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from schemas import SamplingParams
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
+    answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
+    with `echoed`."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    sampling: SamplingParams
+    messages: tuple[Mapping[str, str], ...] = ()
+    pinned: str | None = None
+    whole: bool = False
+    choices: int = 1
+    deadline_seconds: float | None = None
+    echoed: str = ""
+
+    def further(self, index: int) -> Self:
+        """The prompt of the answer with this index: the first, 0, has the seed that was asked for,
+        the others derive theirs."""
+        seed = self.sampling.seed
+        if index == 0 or seed is None:
+            return self
+        digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=7).digest()
+        sampling = self.sampling.model_copy(update={"seed": int.from_bytes(digest)})
+        return replace(self, sampling=sampling)
