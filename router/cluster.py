@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
+
+# scikit-learn is imported where clusters are made: it takes most of a second of every replica's
+# start, and no replica makes any.
 
 Vectors = NDArray[np.float32] | NDArray[np.float64]
 Labels = NDArray[np.intp]
@@ -31,6 +32,8 @@ def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
     """
     if not 1 <= k <= len(vectors):
         raise ValueError(f"clusters: {k} asked for, but there are {len(vectors)} prompts")
+    from sklearn.cluster import KMeans
+
     means = KMeans(n_clusters=k, n_init=10, random_state=seed).fit(np.asarray(vectors, np.float64))
     order = np.argsort(-np.bincount(means.labels_, minlength=k), kind="stable")
     return np.asarray(means.cluster_centers_[order], dtype=np.float64)
@@ -40,6 +43,8 @@ def refit(
     start: NDArray[np.float64], vectors: Vectors, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Centroids [k, d] of vectors [n, d] of these weights [n], in the order of `start` [k, d]."""
+    from sklearn.cluster import KMeans
+
     means = KMeans(n_clusters=len(start), init=start, n_init=1)
     means.fit(np.asarray(vectors, np.float64), sample_weight=weights)
     return np.asarray(means.cluster_centers_, dtype=np.float64)
@@ -90,6 +95,12 @@ def unpacked(data: bytes, dimension: int) -> NDArray[np.float32]:
 
 def quality(vectors: Vectors, labels: Labels, centroids: NDArray[np.float64]) -> Quality:
     """Table I's figures; needs at least two clusters that hold prompts (ValueError)."""
+    from sklearn.metrics import (
+        calinski_harabasz_score,
+        davies_bouldin_score,
+        silhouette_score,
+    )
+
     sizes = np.bincount(labels, minlength=len(centroids))
     if (sizes > 0).sum() < 2:
         raise ValueError("clusters: quality needs at least two clusters with prompts in them")

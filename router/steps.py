@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import isotonic_regression
-from sklearn.linear_model import LinearRegression
+
+# scikit-learn is imported where a grid is fitted: see router.cluster.
 
 Floats = NDArray[np.float64]
 
@@ -89,12 +89,16 @@ def _cost(samples: Sequence[Sample], borrowed: Sequence[Sample]) -> Floats:
 
 def nonnegative_fit(design: Floats, target: Floats) -> Floats:
     """The least-squares coefficients [p], none below 0, of design [n, p] for target [n]."""
+    from sklearn.linear_model import LinearRegression
+
     model = LinearRegression(positive=True, fit_intercept=False).fit(design, target)
     return np.asarray(model.coef_, dtype=np.float64)
 
 
 def _monotone(values: Floats, weights: Floats) -> Floats:
     """The nearest surface [B, C] that does not fall along either axis, weights kept."""
+    from sklearn.isotonic import isotonic_regression
+
     smooth = values.copy()
     for _ in range(10):
         for axis in (0, 1):
