@@ -62,11 +62,14 @@ def evidence(table: RoutingTable) -> tuple[Floats, Floats]:
 def acceptance(table: RoutingTable) -> Floats:
     """Tokens per decode step [k, m, t], at least 1.
 
-    A cell leans on its method's mean in the same temperature band, a band without evidence on
-    the nearest one that has some, a method without any on plain decoding's 1.
+    A cell leans on its method's mean over clusters in the same temperature band, a band without
+    evidence on the nearest one that has some, a method without any on plain decoding's 1.
     """
     tokens, steps = evidence(table)
-    band_tokens, band_steps = tokens.sum(axis=0), steps.sum(axis=0)
+    # No cluster speaks for the others with all its live answers: those that a method gets most
+    # prompts from are those it is good at.
+    voice = np.minimum(1.0, OFFLINE_ANSWERS * ANSWER_TOKENS / np.maximum(tokens, 1.0))
+    band_tokens, band_steps = (voice * tokens).sum(axis=0), (voice * steps).sum(axis=0)
     prior = np.ones_like(band_tokens)
     bands = range(len(TEMPERATURE_BANDS))
     for m in range(len(table.methods)):
@@ -95,8 +98,23 @@ def log_error(table: RoutingTable) -> Floats:
 
 
 def _offline_weight(table: RoutingTable) -> Floats:
-    most = OFFLINE_ANSWERS * ANSWER_TOKENS
-    return np.minimum(1.0, most / np.maximum(table.acceptance_tokens, 1.0))
+    """What share [k, m, t] of the offline evidence counts.
+
+    At most OFFLINE_ANSWERS; and what live answers contradict, by more than the spread of both
+    explains, counts for as little as its distance from them: an empirical-Bayes estimate of how
+    far this cell's traffic has moved from the profile's.
+    """
+    offline = table.acceptance_tokens / ANSWER_TOKENS
+    live = table.live_tokens / ANSWER_TOKENS
+    variance = ANSWER_SPREAD**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.log(table.acceptance_tokens / table.acceptance_steps) - np.log(
+            table.live_tokens / table.live_steps
+        )
+        moved = gap**2 - variance / np.minimum(offline, OFFLINE_ANSWERS) - variance / live
+    moved = np.maximum(0.0, np.nan_to_num(moved, nan=0.0, neginf=0.0))
+    counted = variance / (variance / np.clip(offline, 1e-9, OFFLINE_ANSWERS) + moved)
+    return np.asarray(np.where(offline > 0.0, counted / np.maximum(offline, 1e-9), 1.0))
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:

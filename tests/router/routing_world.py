@@ -20,15 +20,27 @@ ACCEPTANCE = {"naive": (1.0, 1.0), "draft": (2.5, 2.5), "ngram": (1.2, 5.0)}
 STEP = {"naive": 0.010, "draft": 0.015, "ngram": 0.011}
 
 
+def decode_steps(acceptance: float, log_deviation: float = 0.0, tokens: int = 61) -> int:
+    """Decode steps of an answer whose log acceptance lies so far from its cluster's; a method
+    that accepts nothing never does."""
+    deviation = log_deviation if acceptance > 1.0 else 0.0
+    return round((tokens - 1) / max(1.0, acceptance * np.exp(deviation)))
+
+
 def answer_seconds(method: str, cluster: int, tokens: int = 61) -> tuple[float, int]:
     """Decode seconds and target steps (prefill included) of an answer in the made-up world."""
-    steps = round((tokens - 1) / ACCEPTANCE[method][cluster])
+    steps = decode_steps(ACCEPTANCE[method][cluster], tokens=tokens)
     return steps * STEP[method], steps + 1
 
 
 def make_profile(
-    name: str = "fit", per_cluster: int = 10, methods: Sequence[str] = METHODS, noise: float = 0.0
+    name: str = "fit",
+    per_cluster: int = 10,
+    methods: Sequence[str] = METHODS,
+    noise: float = 0.0,
+    spread: float = 0.0,
 ) -> tuple[Profile, NDArray[np.float32]]:
+    """noise: of log decode seconds; spread: of an answer's log acceptance around its cluster's."""
     rng = np.random.default_rng(len(name))
     prompts, rows, vectors = [], [], []
     for i in range(2 * per_cluster):
@@ -38,8 +50,8 @@ def make_profile(
         )
         vectors.append(np.eye(4)[cluster])
         for method in methods:
-            decode, steps = answer_seconds(method, cluster)
-            decode *= float(np.exp(noise * rng.standard_normal()))
+            steps = 1 + decode_steps(ACCEPTANCE[method][cluster], spread * rng.standard_normal())
+            decode = (steps - 1) * STEP[method] * float(np.exp(noise * rng.standard_normal()))
             rows.append(
                 ProfileRow(
                     prompt_id=f"{name}-{i}",

@@ -1,0 +1,134 @@
+"""A simulated service in the made-up world: prompts come one by one, each alone on its replica.
+
+Answers differ as real ones do: an answer's acceptance and step time lie around the method's.
+No engine runs; seconds are computed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps
+
+from router.explore import Purse
+from router.feedback import Learner
+from router.policy import Constraints, Features, choose
+from schemas import Decision, DecodeStats, Observation, RouterConfig, RoutingTable
+
+TOKENS = 61
+PREFILL = 0.02
+ACCEPTANCE_NOISE = 0.35
+STEP_NOISE = 0.1
+FEATURES = Features(prompt_tokens=20, max_tokens=128)
+
+
+@dataclass(frozen=True)
+class World:
+    """What the methods really do now. slower: by method, a factor on its step time. acceptance:
+    by method and cluster, in place of the made-up world's."""
+
+    slower: Mapping[str, float] = field(default_factory=dict)
+    acceptance: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    """What came of n requests. seconds [n, m]: what every method would have taken."""
+
+    clusters: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    decisions: list[Decision] = field(default_factory=list)
+    favourites: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> NDArray[np.str_]:
+        return np.asarray([d.method for d in self.decisions])
+
+    def taken(self) -> float:
+        """Seconds of all answers."""
+        columns = [METHODS.index(d.method) for d in self.decisions]
+        return float(self.seconds[np.arange(len(columns)), columns].sum())
+
+    def of(self, method_of_cluster: Mapping[int, str]) -> float:
+        """Seconds of all answers, had each cluster been given this one method."""
+        columns = [METHODS.index(method_of_cluster[int(k)]) for k in self.clusters]
+        return float(self.seconds[np.arange(len(columns)), columns].sum())
+
+    def moved(self, cluster: int, method: str, window: int = 20, share: float = 0.8) -> int | None:
+        """After how many of this cluster's requests the method has this share of the next
+        `window` of them; None where it never has."""
+        is_method = self.chosen[self.clusters == cluster] == method
+        shares = np.convolve(is_method, np.ones(window) / window, mode="valid")
+        reached = np.flatnonzero(shares >= share)
+        return int(reached[0]) if len(reached) else None
+
+    def changes(self) -> int:
+        """How often a favourite changed."""
+        return sum(a != b for a, b in zip(self.favourites, self.favourites[1:], strict=False))
+
+
+class SimulatedService:
+    """Chooses, answers, observes; its worlds follow one another."""
+
+    def __init__(self, table: RoutingTable, config: RouterConfig, seed: int) -> None:
+        self.learner = Learner(table, config)
+        self.purse = Purse()
+        self._config = config
+        self._rng = np.random.default_rng((seed, 0))
+        self._world = np.random.default_rng((seed, 1))
+        self._requests = 0
+
+    def run(self, requests: int, world: World = World(), cluster: int | None = None) -> Run:
+        """`cluster`: of all prompts; default: each prompt's is drawn."""
+        clusters = self._world.integers(0, 2, requests)
+        if cluster is not None:
+            clusters[:] = cluster
+        acceptance = np.asarray(
+            [
+                [world.acceptance.get((m, int(k)), ACCEPTANCE[m][k]) for m in METHODS]
+                for k in clusters
+            ]
+        )
+        deviations = ACCEPTANCE_NOISE * self._world.standard_normal(acceptance.shape)
+        steps = np.vectorize(decode_steps)(acceptance, deviations)
+        step = np.asarray([STEP[m] * world.slower.get(m, 1.0) for m in METHODS])
+        decode = steps * step * np.exp(STEP_NOISE * self._world.standard_normal(steps.shape))
+        run = Run(clusters, PREFILL + decode)
+        for i, k in enumerate(clusters):
+            decision = self._choose(int(k))
+            m = METHODS.index(decision.method)
+            self._observe(decision, int(steps[i, m]), float(decode[i, m]))
+            run.decisions.append(decision)
+            run.favourites.append(self.learner.table.assignment)
+        return run
+
+    def _choose(self, cluster: int) -> Decision:
+        table = self.learner.table
+        limits = Constraints(healthy=frozenset(table.methods))
+        return choose(table, cluster, FEATURES, (), limits, self._rng, self._config, self.purse)
+
+    def _observe(self, decision: Decision, steps: int, seconds: float) -> None:
+        self._requests += 1
+        stats = DecodeStats(
+            request_id=str(self._requests),
+            method=decision.method,
+            temperature=FEATURES.temperature,
+            prompt_tokens=FEATURES.prompt_tokens,
+            output_tokens=TOKENS,
+            context_length=FEATURES.prompt_tokens + TOKENS,
+            target_steps=steps + 1,
+            decode_seconds=seconds,
+            finish_reason="stop",
+        )
+        observation = Observation(
+            stats=stats,
+            cluster=decision.cluster,
+            fit_id=decision.fit_id,
+            table_version=decision.table_version,
+            policy=decision.policy,
+            reason=decision.reason,
+            propensity=decision.propensity,
+            time=0.0,
+        )
+        self.learner.observe([observation])

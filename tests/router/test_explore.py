@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, World
+
+from router.assign import build_table
+from router.explore import PURSE_REQUESTS, Purse, choice, soonest
+from router.policy import Constraints, Features, choose
+from schemas import RouterConfig, RoutingTable
+
+PROMPT = Features(prompt_tokens=20, max_tokens=128)
+
+
+def purse_of(seconds: float) -> Purse:
+    purse = Purse()
+    purse.earn(seconds)
+    return purse
+
+
+@given(
+    methods=st.lists(st.tuples(st.floats(0.05, 50.0), st.floats(0.05, 0.6)), min_size=1, max_size=6)
+)
+@settings(max_examples=30, deadline=None)
+def test_the_soonest_is_who_wins_most_draws(methods: list[tuple[float, float]]) -> None:
+    seconds, errors = np.asarray(methods).T
+    draws = seconds * np.exp(
+        errors * np.random.default_rng(0).standard_normal((100_000, len(methods)))
+    )
+    wins = np.bincount(draws.argmin(axis=1), minlength=len(methods)) / len(draws)
+    chances = soonest(seconds, errors)
+    assert chances.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(chances, wins, atol=0.01)
+
+
+def test_two_alike_share_and_one_far_behind_has_no_chance() -> None:
+    np.testing.assert_allclose(soonest([1.0, 1.0], [0.1, 0.1]), [0.5, 0.5], atol=1e-6)
+    even, never = soonest([1.0, 3.0], [0.1, 0.1])
+    assert even > 1.0 - 1e-9
+    assert 0.0 <= never < 1e-9
+    # the more uncertain of two that are behind has the better chance
+    _, sure, unsure = soonest([1.0, 1.5, 1.5], [0.1, 0.1, 0.4])
+    assert unsure > 10 * sure
+
+
+def test_every_choice_is_as_frequent_as_its_propensity_says() -> None:
+    seconds, errors = [1.0, 1.1, 0.97, 6.0], [0.1, 0.1, 0.2, 0.1]
+    draws = 4000
+    seen, claimed = np.zeros(4), np.zeros(4)
+    for seed in range(draws):
+        made = choice(seconds, errors, 0.03, purse_of(1.0), np.random.default_rng(seed))
+        seen[made.index] += 1
+        claimed[made.index] = made.propensity
+    # the last one is not paid for by one second: it is never chosen
+    assert seen[3] == 0
+    assert (seen[:3] > 0).all()
+    assert claimed.sum() == pytest.approx(1.0)
+    spread = np.sqrt(claimed * (1.0 - claimed) / draws)
+    assert (np.abs(seen / draws - claimed) <= 4.0 * spread).all()
+
+
+def test_propensities_hold_while_the_purse_fills_and_empties(table: RoutingTable) -> None:
+    """Choices that were not made to learn, each weighted by its propensity, stand for all."""
+    limits = Constraints(healthy=frozenset(METHODS))
+    config = RouterConfig(exploration=0.1)
+    weights = []
+    for seed in range(300):
+        rng, purse = np.random.default_rng(seed), Purse()
+        for _ in range(10):
+            decision = choose(table, 0, PROMPT, (), limits, rng, config, purse)
+            weights.append((decision.reason != "exploration") / decision.propensity)
+    assert 0.02 < np.mean(np.asarray(weights) == 0.0) < 0.5
+    assert np.mean(weights) == pytest.approx(1.0, abs=4 * np.std(weights) / len(weights) ** 0.5)
+
+
+def test_what_the_purse_cannot_pay_goes_to_the_first() -> None:
+    rng = np.random.default_rng(0)
+    seconds, errors = [1.0, 1.2, 2.0], [0.3, 0.3, 0.3]
+    free = soonest(seconds, errors)
+    poor = [choice(seconds, errors, 0.0, Purse(), rng) for _ in range(50)]
+    assert {(c.index, c.propensity, c.seconds) for c in poor} == {(0, 1.0, 0.0)}
+    some = [choice(seconds, errors, 0.0, purse_of(0.5), rng) for _ in range(200)]
+    paid = {c.index: c for c in some}
+    assert set(paid) == {0, 1}
+    assert paid[1].propensity == pytest.approx(free[1])
+    assert paid[1].seconds == pytest.approx(0.2)
+    assert paid[0].propensity == pytest.approx(free[0] + free[2])
+
+
+def test_a_method_that_is_not_slower_costs_nothing() -> None:
+    made = [
+        choice([1.0, 0.9], [0.1, 0.1], 0.0, Purse(), np.random.default_rng(i)) for i in range(9)
+    ]
+    assert {c.index for c in made} == {0, 1}
+    assert {c.seconds for c in made} == {0.0}
+
+
+def test_a_purse_holds_so_much_and_no_more() -> None:
+    purse = Purse()
+    for _ in range(1000):
+        purse.earn(0.1)
+    assert purse.seconds == pytest.approx(0.1 * PURSE_REQUESTS)
+    purse.earn(0.001)
+    assert purse.seconds == pytest.approx(0.1 * PURSE_REQUESTS)
+    purse.pay(4.0)
+    purse.earn(0.1)
+    assert purse.seconds == pytest.approx(6.1)
+    with pytest.raises(ValueError, match=r"holds 6\.1"):
+        purse.pay(6.2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "purse"),
+    [
+        ({"explore": False}, purse_of(100.0)),
+        ({"deadline_seconds": 60.0}, purse_of(100.0)),
+        ({"pinned": "draft"}, purse_of(100.0)),
+        ({"conversation_method": "ngram"}, purse_of(100.0)),
+        ({}, None),
+    ],
+)
+def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
+    table: RoutingTable, limits: dict[str, object], purse: Purse | None
+) -> None:
+    before = purse and purse.seconds
+    constraints = Constraints(healthy=frozenset(METHODS), **limits)  # type: ignore[arg-type]
+    config = RouterConfig(exploration=0.5, conversation_margin=1.0)
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        decision = choose(table, 0, PROMPT, (), constraints, rng, config, purse)
+        assert decision.reason != "exploration"
+        assert (decision.propensity, decision.exploration_seconds) == (1.0, 0.0)
+    assert (purse and purse.seconds) == before
+
+
+@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
+def test_exploring_costs_no_more_than_its_share(share: float) -> None:
+    """At every moment, whatever happens to the methods."""
+    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
+    table = build_table(*profile, CENTROIDS, ENCODER)
+    service = SimulatedService(table, RouterConfig(exploration=share), seed=0)
+    worlds = (World(), World(slower={"draft": 2.0}), World())
+    decisions = [d for world in worlds for d in service.run(150, world).decisions]
+    spent = np.cumsum([d.exploration_seconds for d in decisions])
+    otherwise = np.cumsum([d.predicted_seconds[d.ranked[0]] for d in decisions])
+    assert spent[-1] > 0.2 * share * otherwise[-1]
+    assert (spent <= share * otherwise + 1e-3).all()
