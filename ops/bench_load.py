@@ -1,13 +1,19 @@
 """`specadapt bench load`: policies side by side under open-loop load, on replayed replicas."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ops import flags
 from ops.boundary import InputError
 from ops.output import emit, progress
+
+if TYPE_CHECKING:
+    from ops.load_arrivals import Floats
+    from ops.load_experiment import Experiment
+    from ops.load_runs import Load, Runs
 
 
 def bench_load(
@@ -23,60 +29,112 @@ def bench_load(
     shares: Annotated[
         str, typer.Option("--shares", metavar="X,Y", help="loads, as shares of capacity")
     ] = "0.2,0.4,0.6,0.8,1.0,1.2",
-    requests: Annotated[int, typer.Option("--requests", min=20, help="per load")] = 1000,
+    requests: Annotated[
+        int, typer.Option("--requests", min=20, help="per load, on the simulated clock")
+    ] = 1000,
     arrivals: Annotated[
         Path | None,
         typer.Option("--arrivals", metavar="FILE", help="a trace  [default: a Poisson process]"),
+    ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="on Ray Serve over HTTP, in real time")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1.0, help="with --serve: of arrivals, per load")
+    ] = 20.0,
+    singles: Annotated[
+        str | None,
+        typer.Option(
+            "--singles",
+            metavar="A,B",
+            help="with --serve: alone on all replicas  "
+            "[default: the best one by capacity and the fastest one on idle replicas]",
+        ),
     ] = None,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Simulate replicas that replay a profile, and compare routing with its rivals under load.
+    """Compare routing with its rivals under open-loop load, on replicas that replay a profile.
 
-    No model runs: recorded answers come back at their recorded pace, on a simulated clock.
+    No model runs: recorded answers come back at their recorded pace, times
+    `engine.replay_slowdown`. By default replicas and clock are simulated in this process; with
+    `--serve` they are the real service's, asked over HTTP.
 
     Example: `specadapt bench load --profile runs/profile --replicas 3 --json load.json`
     """
-    import numpy as np
-
     from ops.load_arrivals import poisson, trace
     from ops.load_experiment import Experiment
     from ops.load_report import figures_at, tables_of
-    from ops.load_runs import capacity
     from ops.machine import describe_machine
     from ops.settings import load_config
 
-    loads = _shares(shares)
-    unit = poisson(requests, seed) if arrivals is None else trace(arrivals, requests)
+    shares_of = _shares(shares)
     experiment = Experiment.load(
         load_config(config), profile, bundle, routing, methods, replicas, temperature
     )
-    known = experiment.questions
-    drawn = np.random.default_rng((seed, 1)).integers(0, len(known), requests)
-    asked = [known[i] for i in drawn]
-    most = capacity(experiment.site, known)
-    results = []
-    with progress() as bar:
-        task = bar.add_task("runs", total=len(loads) * experiment.rivals)
-        for share in loads:
-            times = unit / (share * most)
-            runs = experiment.runs(asked, times, seed, lambda: bar.advance(task))
-            results.append(figures_at(share, share * most, times, runs, seed))
+    if serve:
+        from ops.served_load import over_http
+
+        experiment = over_http(experiment)
+    most = experiment.capacity
+    rates = [share * most for share in shares_of]
+    counts = [max(20, round(rate * seconds)) if serve else requests for rate in rates]
+
+    def times(count: int) -> "Floats":
+        return poisson(count, seed) if arrivals is None else trace(arrivals, count)
+
+    loads = [
+        experiment.load_of(times(count) / rate, seed)
+        for count, rate in zip(counts, rates, strict=True)
+    ]
+    if serve:
+        found, more = _served(experiment, profile, loads, singles, seed)
+    else:
+        found, more = _simulated(experiment, loads, seed), {}
     figures = {
-        "simulated": True,
+        "simulated": not serve,
         "capacity_requests_per_s": most,
-        "loads": results,
+        "bounds": experiment.bounds(),
+        "loads": [
+            figures_at(share, rate, load.arrivals, runs, seed)
+            for share, rate, load, runs in zip(shares_of, rates, loads, found, strict=True)
+        ],
         "settings": {
             **describe_machine(),
             **experiment.settings(),
-            "requests": requests,
+            **more,
+            "requests": counts,
             "arrivals": "poisson" if arrivals is None else arrivals.name,
             "temperature": temperature,
             "seed": seed,
         },
     }
     emit(figures, lambda: tables_of(figures), json)
+
+
+def _simulated(experiment: "Experiment", loads: "Sequence[Load]", seed: int) -> "list[Runs]":
+    with progress() as bar:
+        task = bar.add_task("runs", total=len(loads) * experiment.rivals)
+        return [experiment.runs(load, seed, lambda: bar.advance(task)) for load in loads]
+
+
+def _served(
+    experiment: "Experiment", profile: Path, loads: "Sequence[Load]", singles: str | None, seed: int
+) -> "tuple[list[Runs], dict[str, object]]":
+    from ops.served_load import best_alone, policies_run, served_runs
+    from ops.settings import names
+
+    alone = best_alone(experiment) if singles is None else names(singles, "--singles")
+    unknown = [m for m in alone if m not in experiment.table.methods]
+    if unknown:
+        served = ", ".join(experiment.table.methods)
+        raise InputError(f"--singles: {', '.join(unknown)} not served, only {served}")
+    with progress() as bar:
+        requests = sum(len(load.asked) for load in loads)
+        task = bar.add_task("requests", total=requests * policies_run(alone))
+        found = served_runs(experiment, profile, loads, alone, seed, lambda: bar.advance(task))
+    return found, {"singles": list(alone)}
 
 
 def _shares(listed: str) -> list[float]:

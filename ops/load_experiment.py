@@ -1,13 +1,17 @@
 """What `bench load` compares on: recorded prompts, a table, replicas, and the rivals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from deployments.artifacts import slowed
 from ops.boundary import InputError
 from ops.embedding import embed
 from ops.load_arrivals import Floats
+from ops.load_bounds import bounds, capacity
 from ops.load_policies import (
     ONLY,
     RANDOM,
@@ -20,7 +24,7 @@ from ops.load_policies import (
     routed,
     static_table,
 )
-from ops.load_runs import Outcome, Site, layout_of, simulate
+from ops.load_runs import Load, Runs, Site, layout_of, simulate
 from ops.output import quiet_transformers
 from ops.settings import names, resolve
 from router import cluster
@@ -30,7 +34,7 @@ from router.profile import Profile, prompt_key
 from router.table import load_table, restrict
 from schemas import AppConfig, RoutingTable
 from workers.bundle import load_bundle
-from workers.replay_engine.engine import load_recording
+from workers.replay_engine.engine import load_recording, rows_of
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,21 @@ class Experiment:
         together, and InputError for methods that one of them does not have."""
         quiet_transformers()
         setup = resolve(config, bundle)
+        config = config.model_copy(
+            update={
+                "bundle": setup.bundle,
+                "router": config.router.model_copy(
+                    update={"routing": routing or config.router.routing}
+                ),
+            }
+        )
         family = load_bundle(setup.bundle)
-        recording = load_recording(profile, family)
+        recording = load_recording(profile, family, setup.engine.replay_slowdown)
         measured = Profile.load(profile)
         encoder = Encoder(config.router.encoder, config.router.encoder_threads)
-        folder = routing or config.router.routing or setup.bundle / "routing"
+        folder = config.router.routing or setup.bundle / "routing"
         fitted = load_table(folder, encoder.info, recording.meta.settings_hashes)
+        fitted = slowed(fitted, setup.engine.replay_slowdown)
         table = restrict(fitted, _admitted(fitted, measured, methods, config.router.lossy))
         site = Site(
             recording,
@@ -83,15 +96,31 @@ class Experiment:
             sum(prompt_key(p.text) in seen for p in measured.prompts),
         )
 
-    def runs(
-        self, asked: Sequence[Question], arrivals: Floats, seed: int, advance: Callable[[], None]
-    ) -> dict[str, list[Outcome | None]]:
-        """Every policy's outcomes under the same arrivals [n] of the same questions [n]."""
+    def load_of(self, arrivals: Floats, seed: int) -> Load:
+        """Questions drawn for these arrivals [n]; fewer arrivals get the first of them."""
+        drawn = np.random.default_rng((seed, 1)).integers(0, len(self.questions), len(arrivals))
+        return Load([self.questions[i] for i in drawn], arrivals)
+
+    def runs(self, load: Load, seed: int, advance: Callable[[], None]) -> Runs:
+        """Every policy's outcomes under the same load."""
         outcomes = {}
         for name, (site, policy) in self._policies(seed).items():
-            outcomes[name] = simulate(site, policy, asked, arrivals)
+            outcomes[name] = simulate(site, policy, load)
             advance()
         return outcomes
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second that routing by cluster can reach at most, of the layout's replicas."""
+        site = self.site
+        return capacity(site.layout, site.recording, self.questions, rows_of(site.engine))
+
+    def bounds(self) -> dict[str, object]:
+        """Requests a second that other choices and layouts can reach at most."""
+        methods = self.table.methods
+        replicas = len(self.site.layout) // len(methods)
+        rows = rows_of(self.site.engine)
+        return bounds(methods, replicas, self.site.recording, self.questions, rows)
 
     @property
     def rivals(self) -> int:
@@ -160,7 +189,10 @@ def _questions(
     labels = cluster.assign(table.centroids, embed(encoder, [p.text for p in kept], "prompts"))
     return tuple(
         Question(
-            p.token_ids, int(c), Features(len(p.token_ids), profile.meta.max_tokens, temperature)
+            p.token_ids,
+            int(c),
+            Features(len(p.token_ids), profile.meta.max_tokens, temperature),
+            p.text,
         )
         for p, c in zip(kept, labels, strict=True)
     )

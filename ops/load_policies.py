@@ -17,11 +17,12 @@ ONLY = "only_"
 
 @dataclass(frozen=True)
 class Question:
-    """A recorded prompt as the router sees it."""
+    """A recorded prompt as the router sees it; `text` is the user's turn."""
 
     token_ids: tuple[int, ...]
     cluster: int
     features: Features
+    text: str
 
 
 Policy = Callable[[Question, Sequence[LoadReport]], Sequence[str]]

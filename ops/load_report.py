@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Group
 
 from ops.load_arrivals import Floats
-from ops.load_policies import ONLY, RANDOM, ROUTED, STATIC
+from ops.load_policies import ONLY, ROUTED
 from ops.load_runs import Outcome
 from ops.output import cell, table
 
@@ -28,7 +28,8 @@ def figures_at(
     policies = {name: _policy(outcomes, arrivals) for name, outcomes in runs.items()}
     singles = [name for name in policies if name.startswith(ONLY)]
     best = min(singles, key=lambda n: (policies[n]["refused"], policies[n]["mean_latency_s"]))
-    rivals = {"best_single": best, STATIC: STATIC, RANDOM: RANDOM}
+    others = [name for name in policies if name != ROUTED and name not in singles]
+    rivals = {"best_single": best, **dict(zip(others, others, strict=True))}
     return {
         "share_of_capacity": share,
         "offered_requests_per_s": rate,
@@ -42,11 +43,12 @@ def figures_at(
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """What people read: per load a line a policy, and what routing is worth there."""
-    columns = ["policy", "mean s", "p95 s", "TTFT s", "tok/s", "refused", "methods"]
+    columns = ["policy", "mean s", "p95 s", "TTFT s", "tok/s", "of", "refused", "methods"]
+    how = "simulated" if figures["simulated"] else "replayed on Ray Serve"
     for load in figures["loads"]:
         title = (
             f"{load['share_of_capacity']:.2f} of capacity: "
-            f"{load['offered_requests_per_s']:.2f} requests/s (simulated)"
+            f"{load['offered_requests_per_s']:.2f} requests/s ({how})"
         )
         rows = [[name, *_line(policy)] for name, policy in load["policies"].items()]
         yield table(title, columns, rows)
@@ -101,6 +103,7 @@ def _policy(outcomes: Outcomes, arrivals: Floats) -> dict[str, Any]:
         "p95_latency_s": _p95(latencies),
         "mean_ttft_s": float(np.mean([o.first_token_seconds for o in answered])),
         "tokens_per_s": sum(o.output_tokens for o in answered) / lasted,
+        "requests": len(outcomes),
         "refused": len(outcomes) - len(answered),
         "shares": {m: n / len(answered) for m, n in sorted(by_method.items())},
     }

@@ -7,7 +7,6 @@ takes. Decisions take no time and see every replica's load as it is.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from tokenizers import Tokenizer
 
@@ -15,20 +14,32 @@ from ops.load_arrivals import Floats
 from ops.load_policies import Policy, Question
 from schemas import DecodeRequest, EngineConfig, LoadReport, MethodSpec, SamplingParams
 from workers.engine import EngineBusyError
-from workers.replay_engine.engine import ReplayEngine, rows_of
+from workers.replay_engine.engine import ReplayEngine
 from workers.replay_engine.recording import Recording
 from workers.replay_engine.simulated_time import run_simulated
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request; seconds are simulated ones, from its arrival."""
+    """What became of one request; seconds are from its arrival, on the run's clock."""
 
     method: str
     output_tokens: int
     first_token_seconds: float
     seconds: float
     finished_at: float
+
+
+Runs = dict[str, list[Outcome | None]]
+"""By policy each request's outcome; None where it was refused."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked [n] and when [n]: the same for every policy."""
+
+    asked: Sequence[Question]
+    arrivals: Floats
 
 
 @dataclass(frozen=True)
@@ -69,37 +80,12 @@ def layout_of(kind: str, methods: Sequence[str], replicas: int) -> list[tuple[st
     return [names for names in hosted for _ in range(replicas)]
 
 
-def capacity(site: Site, questions: Sequence[Question]) -> float:
-    """Requests a second that the replicas finish with full batches, all prompts alike.
-
-    A replica of several methods counts with its fastest one.
-    """
-    rows = rows_of(site.engine)
-    methods = {name for names in site.layout for name in names}
-    seconds = {
-        m: fmean(_share(site.recording, m, question, rows) for question in questions)
-        for m in methods
-    }
-    return sum(1.0 / min(seconds[m] for m in names) for names in site.layout)
-
-
-def _share(recording: Recording, method: str, question: Question, batch: int) -> float:
-    """The replica's seconds that one answer takes where `batch` sequences share each step."""
-    answer = recording.answers[method, question.features.temperature, question.token_ids]
-    decode = recording.step_times.decode_seconds(method, batch, answer.prompt_tokens, answer.steps)
-    return answer.prefill_seconds + answer.pace * decode / batch
-
-
-def simulate(
-    site: Site, policy: Policy, questions: Sequence[Question], arrivals: Floats
-) -> list[Outcome | None]:
+def simulate(site: Site, policy: Policy, load: Load) -> list[Outcome | None]:
     """Each question's outcome [n], asked at its arrival [n]; None where every place was taken."""
-    return run_simulated(_serve(site, policy, questions, arrivals))
+    return run_simulated(_serve(site, policy, load))
 
 
-async def _serve(
-    site: Site, policy: Policy, questions: Sequence[Question], arrivals: Floats
-) -> list[Outcome | None]:
+async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]:
     engines = site.engines()
 
     async def ask(index: int, question: Question, arrival: float) -> Outcome | None:
@@ -122,7 +108,7 @@ async def _serve(
                     continue
         return None
 
-    asked = zip(range(len(questions)), questions, map(float, arrivals), strict=True)
+    asked = zip(range(len(load.asked)), load.asked, map(float, load.arrivals), strict=True)
     return await asyncio.gather(*(ask(*one) for one in asked))
 
 
