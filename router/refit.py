@@ -62,14 +62,22 @@ class _Grouping:
         return cls(centroids, labels[: len(old)], mine, apart, mass)
 
 
+@dataclass(frozen=True)
+class Refitted:
+    """A new fit, and the share [k', k] of each old cluster's evidence that each cluster has."""
+
+    fit: Fit
+    share: Floats
+
+
 def refit(
     fit: Fit,
     table: RoutingTable,
     reference: Reference,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
     window: int,
-) -> tuple[Fit, Floats] | None:
-    """The next fit, and the share [k', k] of each of `table`'s clusters that each cluster has.
+) -> Refitted | None:
+    """The next fit, and what becomes of the clusters of this one.
 
     `table` is the one in force, of `fit`; `answers`: the recent ones and their vectors [n, d], the
     newest last, of which `window` are the drift. None where their prompts make no cluster of
@@ -105,7 +113,7 @@ def refit(
         "added": k - len(heavy),
         "drift": round(share_farther(ranks[-window:]), 4),
     }
-    made = replace(
+    following = replace(
         fit,
         fit_id=fit_id,
         centroids=found.centroids,
@@ -114,7 +122,7 @@ def refit(
         reference=Reference.of(found.of_prompts, found.distances, k, reference),
         history=(*fit.history, entry),
     )
-    return made, share
+    return Refitted(following, share)
 
 
 def _grouped(
@@ -152,8 +160,7 @@ def _fit_id(fit: Fit, centroids: Floats) -> str:
 
 def successor(
     learner: Learner,
-    fit: Fit,
-    share: Floats,
+    made: Refitted,
     disk: RoutingTable,
     config: RouterConfig,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
@@ -161,12 +168,12 @@ def successor(
     """A learner for the new fit that knows what `learner` knew.
 
     What the recent answers taught goes where their prompts are now; what was learned before them
-    is shared out by `share`. Step times and the ids counted stay.
+    is shared out. Step times and the ids counted stay.
     """
-    old, new = learner.table, fit.table(disk)
+    old, new = learner.table, made.fit.table(disk)
     before, after = _replayed(old, answers, config), _replayed(new, answers, config)
     earlier = [
-        np.tensordot(share, np.maximum(0.0, live - recent), 1)
+        np.tensordot(made.share, np.maximum(0.0, live - recent), 1)
         for live, recent in zip((old.live_tokens, old.live_steps), before, strict=True)
     ]
     tokens, steps = (a + b for a, b in zip(earlier, after, strict=True))
@@ -192,16 +199,14 @@ def _replayed(
     nothing = np.zeros_like(table.live_tokens)
     empty = table.model_copy(update={"live_tokens": nothing, "live_steps": nothing})
     learner = Learner(empty, config)
-    learner.observe(moved(observations, vectors, table))
+    pairs = zip(observations, vectors, strict=True)
+    learner.observe(moved(observation, vector, table) for observation, vector in pairs)
     return learner.table.live_tokens, learner.table.live_steps
 
 
 def moved(
-    observations: Sequence[Observation], vectors: NDArray[np.float32], table: RoutingTable
-) -> list[Observation]:
-    """The observations as of this table: each in the cluster that its vector [n, d] lies in."""
-    labels = cluster.assign(table.centroids, vectors)
-    return [
-        o.model_copy(update={"cluster": int(label), "fit_id": table.fit_id})
-        for o, label in zip(observations, labels, strict=True)
-    ]
+    observation: Observation, vector: NDArray[np.float32] | None, table: RoutingTable
+) -> Observation:
+    """The observation as of this table: in the cluster its prompt's vector [d] lies in, if any."""
+    label = -1 if vector is None else int(cluster.assign(table.centroids, vector[None, :])[0])
+    return observation.model_copy(update={"cluster": label, "fit_id": table.fit_id})

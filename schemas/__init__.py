@@ -18,6 +18,7 @@ from schemas.decode import (
     SamplingParams,
     TokenLogprobs,
 )
+from schemas.drift import DriftReport
 from schemas.load import LoadReport
 from schemas.method import MethodSpec
 from schemas.observation import DecodeStats, Observation
@@ -37,6 +38,7 @@ __all__ = [
     "DecodeChunk",
     "DecodeRequest",
     "DecodeStats",
+    "DriftReport",
     "EncoderInfo",
     "EngineConfig",
     "FeedbackConfig",

@@ -101,6 +101,12 @@ class RouterConfig(Schema):
         default=0.8, ge=0.5, lt=1.0, description="and better with this probability"
     )
     conversation_margin: float = Field(default=0.15, ge=0.0)
+    refit: bool = Field(
+        default=True, description="make clusters for new kinds of prompts while serving"
+    )
+    drift_window: int = Field(
+        default=200, ge=40, le=1000, description="prompts that are compared with those of the fit"
+    )
     stale_table_seconds: float = Field(
         default=30.0,
         gt=0.0,

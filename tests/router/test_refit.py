@@ -14,7 +14,7 @@ from router.drift import DriftWatch, Reference, share_farther
 from router.feedback import Learner
 from router.fit import Fit
 from router.recent import RecentAnswers
-from router.refit import moved, refit, successor
+from router.refit import Refitted, moved, refit, successor
 from schemas import DecodeStats, EncoderInfo, Observation, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig(half_life=1e9)
@@ -94,7 +94,7 @@ def stream(world: World, table: RoutingTable, old: int = 300, new: int = 100) ->
     ]
 
 
-def refitted(world: World, sent: list[Observation]) -> tuple[Fit, np.ndarray]:
+def refitted(world: World, sent: list[Observation]) -> Refitted:
     answers = recent(sent).all()
     made = refit(
         world.fit, world.disk, Reference.read(world.fit.reference.state()), answers, WINDOW
@@ -105,7 +105,7 @@ def refitted(world: World, sent: list[Observation]) -> tuple[Fit, np.ndarray]:
 
 def test_the_new_kind_gets_a_cluster_of_its_own_and_the_old_keep_theirs() -> None:
     world = World()
-    fit, _ = refitted(world, stream(world, world.disk))
+    fit = refitted(world, stream(world, world.disk)).fit
     for kind, old in ((0, None), (1, None), (NEW, 2)):
         vectors = world.kinds.mixed(200, [kind])
         labels = cluster.assign(fit.centroids, vectors)
@@ -123,7 +123,7 @@ def test_the_new_kind_gets_a_cluster_of_its_own_and_the_old_keep_theirs() -> Non
 def test_afterwards_the_prompts_are_no_drift_any_more() -> None:
     for seed in range(3):
         world = World(seed)
-        fit, _ = refitted(world, stream(world, world.disk))
+        fit = refitted(world, stream(world, world.disk)).fit
         watch = DriftWatch(fit.centroids, fit.reference, WINDOW)
         for _ in range(40):
             assert not watch.see(world.kinds.mixed(50, [0, 1, NEW]))
@@ -134,8 +134,8 @@ def test_two_new_kinds_get_two_clusters() -> None:
     world = World(1)
     world.kinds._tightness[3] = 0.75
     both = world.answers(world.disk, [NEW, 3] * 100, "ngram")
-    fit, _ = refitted(world, [*world.answers(world.disk, [0, 1] * 150, "draft"), *both])
-    labels = [cluster.assign(fit.centroids, world.kinds.mixed(100, [k])) for k in (NEW, 3)]
+    made = refitted(world, [*world.answers(world.disk, [0, 1] * 150, "draft"), *both])
+    labels = [cluster.assign(made.fit.centroids, world.kinds.mixed(100, [k])) for k in (NEW, 3)]
     most = [int(np.bincount(each).argmax()) for each in labels]
     assert min(most) >= 2
     assert most[0] != most[1]
@@ -155,7 +155,8 @@ def test_too_few_new_prompts_make_no_cluster(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_offline_evidence_goes_where_its_prompts_went() -> None:
     world = World()
-    fit, share = refitted(world, stream(world, world.disk))
+    made = refitted(world, stream(world, world.disk))
+    fit, share = made.fit, made.share
     table = fit.table(world.disk)
     assert len(table.assignment) == 3
     # the old clusters keep what they had, the new one is given next to nothing
@@ -175,7 +176,7 @@ def test_offline_evidence_goes_where_its_prompts_went() -> None:
 
 def test_lengths_of_the_new_cluster_are_those_of_its_prompts() -> None:
     world = World()
-    table = refitted(world, stream(world, world.disk))[0].table(world.disk)
+    table = refitted(world, stream(world, world.disk)).fit.table(world.disk)
     assert 110 < table.output_tokens[2] <= 121
     assert 55 < table.output_tokens[:2].min() <= table.output_tokens[:2].max() < 67
     assert table.provenance["prompt_tokens"][2] > 180
@@ -188,10 +189,10 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     sent = stream(world, world.disk)
     learner.observe(sent)
     before = learner.table
-    fit, share = refitted(world, sent)
-    after = successor(learner, fit, share, world.disk, CONFIG, recent(sent).all()).table
+    made = refitted(world, sent)
+    after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
     ngram = METHODS.index("ngram")
-    assert after.fit_id == fit.fit_id
+    assert after.fit_id == made.fit.fit_id
     assert after.version > before.version
     assert after.live_steps.sum() == pytest.approx(before.live_steps.sum())
     assert after.live_steps[2, ngram, 0] > 80 * 32 / ACCEPTANCE["ngram"][1]
@@ -207,16 +208,14 @@ def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
     earlier = learner.table.live_steps.copy()
     sent = stream(world, world.disk)
     learner.observe(sent)
-    fit, share = refitted(world, sent)
-    after = successor(learner, fit, share, world.disk, CONFIG, recent(sent).all())
+    made = refitted(world, sent)
+    after = successor(learner, made, world.disk, CONFIG, recent(sent).all())
     table = after.table
-    alone = successor(
-        Learner(world.disk, CONFIG), fit, share, world.disk, CONFIG, recent(sent).all()
-    )
+    alone = successor(Learner(world.disk, CONFIG), made, world.disk, CONFIG, recent(sent).all())
     np.testing.assert_allclose(
         (table.live_steps - alone.table.live_steps)[:2], earlier, rtol=0.1, atol=1.0
     )
-    assert not after.observe(moved(*recent(sent[:1]).all(), table))
+    assert not after.observe([moved(sent[0], None, table)])
 
 
 def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:
@@ -224,15 +223,15 @@ def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:
     learner = Learner(world.disk, CONFIG)
     sent = [*stream(world, world.disk), *world.answers(world.disk, [NEW] * 40, "draft")]
     learner.observe(sent)
-    fit, share = refitted(world, sent)
-    after = successor(learner, fit, share, world.disk, CONFIG, recent(sent).all()).table
+    made = refitted(world, sent)
+    after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
     assert after.assignment[:2] == learner.table.assignment
     assert after.assignment[2] == "ngram"
 
 
 def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:
     world = World()
-    first, _ = refitted(world, stream(world, world.disk))
+    first = refitted(world, stream(world, world.disk)).fit
     between = first.table(world.disk)
     sent = [
         *world.answers(between, [0, 1, NEW] * 100, "draft"),
@@ -240,7 +239,7 @@ def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:
     ]
     made = refit(first, between, first.reference, recent(sent).all(), WINDOW)
     assert made is not None
-    second, share = made
+    second, share = made.fit, made.share
     assert second.ancestors == {world.disk.fit_id, first.fit_id}
     table = second.table(world.disk)
     assert len(table.assignment) == 4

@@ -1,0 +1,114 @@
+"""A routing table that learns and, where prompts drift, is fitted again."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Self
+
+from router.drift import DriftWatch, Reference
+from router.feedback import Learner
+from router.fit import Fit
+from router.recent import RecentAnswers
+from router.refit import Refitted, moved, refit, successor
+from schemas import DriftReport, Observation, RouterConfig, RoutingTable
+
+
+class Adaptation:
+    """The learner of the fit in force, its prompts, and the way to the next fit.
+
+    Not thread-safe; what `refitting` returns may run in another thread.
+    """
+
+    def __init__(self, disk: RoutingTable, config: RouterConfig) -> None:
+        """Raises ValueError where the table's distances are not readable."""
+        self._disk = disk
+        self._config = config
+        self._late_moved = self._late_dropped = 0
+        self._recent = RecentAnswers(disk.encoder.dimension)
+        self._fit = Fit.on_disk(disk)
+        self._learner = Learner(disk, config)
+        self._watch = self._watching(self._fit.reference)
+
+    @property
+    def table(self) -> RoutingTable:
+        """The present version of the fit in force."""
+        return self._learner.table
+
+    def observe(self, observations: Iterable[Observation]) -> bool:
+        """Learn from each observation once; True where the prompts are a drift.
+
+        Those of an earlier fit are moved to the clusters of the present one, by their vectors;
+        without one they only count for step times. Those of unknown fits are dropped.
+        """
+        present, drift = [], False
+        for observation in observations:
+            late = observation.fit_id != self._fit.fit_id
+            if late and observation.fit_id not in self._fit.ancestors:
+                self._late_dropped += 1
+                continue
+            vector = self._recent.add(observation)
+            if vector is not None:
+                drift |= self._watch.see(vector[None, :])
+            if late:
+                self._late_moved += 1
+                observation = moved(observation, vector, self.table)
+            present.append(observation)
+        self._learner.observe(present)
+        return drift
+
+    def refitting(self) -> Callable[[], Refitted | None]:
+        """The making of the next fit from the prompts there are now; see `router.refit.refit`."""
+        reference = self._watch.reference
+        if reference is None:
+            return lambda: None
+        recent = self._recent.all()
+        return partial(refit, self._fit, self.table, reference, recent, self._config.drift_window)
+
+    def adopting(self, made: Refitted) -> Self:
+        """The same under the new fit; this one stays as it was."""
+        adopted = type(self)(self._disk, self._config)
+        adopted._late_moved, adopted._late_dropped = self._late_moved, self._late_dropped
+        adopted._recent = self._recent
+        adopted._fit = made.fit
+        adopted._learner = successor(
+            self._learner, made, self._disk, self._config, self._recent.all()
+        )
+        adopted._watch = adopted._watching(made.fit.reference)
+        return adopted
+
+    def report(self) -> DriftReport:
+        watch = self._watch
+        source = "live" if watch.from_live else "fit"
+        return DriftReport(
+            share_farther=watch.share_farther,
+            alarm_above=watch.alarm_above,
+            prompts=watch.prompts,
+            window=watch.window,
+            reference=None if watch.reference is None else source,
+            refits=len(self._fit.history),
+            late_moved=self._late_moved,
+            late_dropped=self._late_dropped,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What must survive a restart, as JSON values: not the prompts, whose window fills anew."""
+        reference = self._watch.reference if self._watch.from_live else None
+        return self._learner.state() | {
+            "fit": self._fit.state() if self._fit.history else None,
+            "live_reference": reference and reference.state(),
+        }
+
+    @classmethod
+    def restore(cls, disk: RoutingTable, config: RouterConfig, state: dict[str, Any]) -> Self:
+        """Goes on where `state` stopped. Raises ValueError where it is none of this table's."""
+        restored = cls(disk, config)
+        if state.get("fit") is not None:
+            restored._fit = Fit.read(state["fit"], disk)
+        reference = restored._fit.reference
+        restored._watch = restored._watching(reference)
+        if reference is None and state.get("live_reference") is not None:
+            restored._watch.reference = Reference.read(state["live_reference"])
+        restored._learner = Learner.restore(restored._fit.table(disk), config, state)
+        return restored
+
+    def _watching(self, reference: Reference | None) -> DriftWatch:
+        return DriftWatch(self._fit.centroids, reference, self._config.drift_window)
