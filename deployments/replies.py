@@ -186,6 +186,14 @@ async def interleaved(
     answers: Sequence[Answer],
 ) -> AsyncGenerator[tuple[int, DecodeChunk], None]:
     """The chunks of all answers as they come, each with its answer's index; closes the answers."""
+    if len(answers) == 1:  # the usual case, without a task for every chunk
+        [answer] = answers
+        try:
+            async for chunk in answer.chunks:
+                yield 0, chunk
+        finally:
+            await answer.close()
+        return
     pending: dict[asyncio.Future[DecodeChunk | None], int] = {}
 
     def ask(index: int) -> None:

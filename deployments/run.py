@@ -7,8 +7,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -47,8 +48,14 @@ def say_at_once(line: str) -> None:
     print(line, flush=True)
 
 
-def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
+def serve_forever(
+    config: AppConfig,
+    say: Say = say_at_once,
+    beside: Mapping[str, serve.Application] = MappingProxyType({}),
+) -> None:
     """Run the service until SIGINT or SIGTERM, then stop all that was started here.
+
+    beside: more applications on the same Ray, each at the path of its name.
 
     Starts a Ray of its own, or joins the one RAY_ADDRESS names (whose proxies must then listen
     on this machine at `http.port`). Raises PortTakenError, ConfigError or StartError before
@@ -62,6 +69,8 @@ def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
         with _signals(_raise_stop):  # once more: ray.init installs handlers of its own
             serve.start(http_options={"host": config.http.host, "port": config.http.port})
             _deploy(application)
+            for name, other in beside.items():
+                serve.run(other, name=name, route_prefix=f"/{name}")
             _wait_ready(_address(config))
             _announce(config, say)
             while True:

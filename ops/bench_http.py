@@ -1,8 +1,9 @@
 """`specadapt bench http`: latency and throughput of the served system."""
 
 import asyncio
-import statistics
-import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,6 @@ from ops import flags
 from ops.output import emit, progress, table
 
 if TYPE_CHECKING:
-    from ops.http_client import Reply
     from ops.prompts import Prompt
 
 
@@ -21,6 +21,9 @@ def bench_http(
     ] = None,
     config: flags.Config = None,
     bundle: flags.Bundle = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="M", help="pin it  [default: routed]")
+    ] = None,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
     limit: flags.Limit = None,
@@ -32,21 +35,31 @@ def bench_http(
 ) -> None:
     """Send prompts to the service and time the answers from the client's side.
 
-    Example: `specadapt bench http --limit 40 --concurrency 4`
+    A service that is started here is also compared with a bare Ray Serve hop to the same engines;
+    with requests in flight streamed answers are compared with whole ones.
+
+    Example: `specadapt bench http --limit 40 --concurrency 8`
     """
     from ops.machine import describe_machine
     from ops.prompts import fingerprint, select
-    from ops.service import running_service
+    from ops.service import SERVE_WITH_BARE_HOP, running_service
+    from ops.settings import load_config, resolve
 
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    with running_service(url, config, bundle) as address:
-        replies, seconds = asyncio.run(_measure(address, chosen, parameters, concurrency))
-    figures = summarise([reply for reply in replies if reply is not None], seconds)
-    figures["errors"] = replies.count(None)
+    bare_hop = None
+    if url is None:
+        settings = load_config(config)
+        pinned = method or settings.methods[0].name
+        bare_hop = (pinned, _encoder(resolve(settings, bundle).bundle))
+    with running_service(url, config, bundle, SERVE_WITH_BARE_HOP) as address:
+        measuring = _measure(address, chosen, parameters, method, concurrency, bare_hop)
+        figures = asyncio.run(measuring)
     figures["settings"] = {
         **describe_machine(),
         **parameters,
+        "method": method or "routed",
+        "bare_hop_method": bare_hop and bare_hop[0],
         "concurrency": concurrency,
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
         "started_by": "this command" if url is None else "others",
@@ -55,67 +68,57 @@ def bench_http(
     emit(figures, lambda: [table("Served", ["figure", "value"], rows)], json)
 
 
-def summarise(replies: list["Reply"], seconds: float) -> dict[str, Any]:
-    """The figures over all answers; `seconds` is the wall-clock time of the whole run.
-
-    overhead_ms = time to first byte - the engine's own time to first token - the decision.
-    """
-    tokens = sum(reply.output_tokens for reply in replies)
-    first = [r.first_text_seconds * 1e3 for r in replies if r.first_text_seconds is not None]
-    overhead = [ms for reply in replies if (ms := overhead_ms(reply)) is not None]
-    methods: dict[str, int] = {}
-    for reply in replies:
-        name = reply.headers.get("x-specadapt-method", "unknown")
-        methods[name] = methods.get(name, 0) + 1
-    return {
-        "requests": len(replies),
-        "ttft_ms_p50": statistics.median(first) if first else None,
-        "overhead_ms_p50": statistics.median(overhead) if overhead else None,
-        "tokens_per_s": tokens / seconds,
-        "requests_per_s": len(replies) / seconds,
-        "methods": methods,
-    }
-
-
-def overhead_ms(reply: "Reply") -> float | None:
-    """What HTTP, Ray Serve and the ingress added to one answer's first byte."""
-    engine = reply.speculative.get("engine_first_token_ms")
-    routing = reply.speculative.get("routing_ms")
-    if reply.first_byte_seconds is None or engine is None or routing is None:
-        return None
-    return reply.first_byte_seconds * 1e3 - float(engine) - float(routing)
-
-
 async def _measure(
-    url: str, prompts: list["Prompt"], parameters: dict[str, Any], concurrency: int
-) -> tuple[list["Reply | None"], float]:
+    url: str,
+    prompts: list["Prompt"],
+    parameters: dict[str, Any],
+    method: str | None,
+    concurrency: int,
+    bare_hop: tuple[str, Callable[["Prompt"], list[int]]] | None,
+) -> dict[str, Any]:
+    """bare_hop: the method it calls and what makes token ids of a prompt; None without one."""
     import httpx
 
-    from ops.http_client import Reply, RequestFailedError, model_name, stream_chat
+    from ops.http_client import model_name
+    from ops.http_report import over_bare, streaming_cost, summarise
+    from ops.http_runs import Questions
 
+    seed = parameters["seed"]
     limits = httpx.Limits(max_connections=concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
-        parameters = {"model": await model_name(client), **parameters}
-        places = asyncio.Semaphore(concurrency)
-
-        async def ask(prompt: "Prompt") -> Reply | None:
-            reply = Reply()
-            async with places:
-                try:
-                    async for _ in stream_chat(client, prompt.messages, reply, **parameters):
-                        pass
-                except (RequestFailedError, httpx.HTTPError) as error:
-                    typer.echo(f"{prompt.id}: {error or type(error).__name__}", err=True)
-                    return None
-                finally:
-                    bar.advance(task)
-            return reply
-
+        model = await model_name(client)
+        routed = Questions(client, prompts, {"model": _pinned(model, method), **parameters})
+        # One answer beforehand, so that connections and caches of the client are there.
+        await routed.ask(prompts[0], streamed=True)
         with progress() as bar:
-            task = bar.add_task("requests", total=len(prompts))
-            # One answer beforehand, so that connections and caches of the client are there.
-            await ask(prompts[0])
-            bar.reset(task)
-            started = time.perf_counter()
-            replies = await asyncio.gather(*map(ask, prompts))
-            return list(replies), time.perf_counter() - started
+
+            def ticks(name: str, total: int) -> Callable[[], None]:
+                return partial(bar.advance, bar.add_task(name, total=total))
+
+            replies, seconds = await routed.all(concurrency, ticks("requests", len(prompts)))
+            figures = summarise([reply for reply in replies if reply is not None], seconds)
+            figures["errors"] = replies.count(None)
+            if concurrency > 1:
+                tick = ticks("streamed and whole", 2 * len(prompts))
+                blocks = await routed.blocks(concurrency, tick)
+                figures |= streaming_cost(blocks, seed) if blocks else {}
+            if bare_hop is not None:
+                pinned, encode = bare_hop
+                asked = {"model": _pinned(model, pinned), **parameters}
+                tick = ticks("ingress and bare hop", len(prompts))
+                pairs = await Questions(client, prompts, asked).pairs(encode, seed, tick)
+                figures |= over_bare(pairs, seed) if pairs else {}
+    return figures
+
+
+def _pinned(model: str, method: str | None) -> str:
+    return model if method is None else f"{model}:{method}"
+
+
+def _encoder(bundle: Path) -> Callable[["Prompt"], list[int]]:
+    """What the ingress does: a prompt's messages as token ids."""
+    from workers.bundle import load_bundle
+    from workers.chat_template import encode_chat
+
+    tokenizer = load_bundle(bundle).tokenizer()
+    return lambda prompt: encode_chat(tokenizer, prompt.messages, add_generation_prompt=True)

@@ -1,4 +1,4 @@
-"""A streaming client of the service's chat endpoint, timed from the outside."""
+"""A client of the service's chat endpoint, timed from the outside."""
 
 import json
 import time
@@ -19,7 +19,8 @@ class RequestFailedError(RuntimeError):
 
 @dataclass
 class Reply:
-    """What one streamed answer told and took. Seconds run from the request being sent."""
+    """What one answer told and took. Seconds run from the request being sent; those of the first
+    byte and text are there only where the answer is streamed."""
 
     headers: dict[str, str] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
@@ -79,6 +80,25 @@ async def stream_chat(
             if text:
                 reply.first_text_seconds = reply.first_text_seconds or elapsed
                 yield text
+
+
+async def whole_chat(
+    client: httpx.AsyncClient,
+    messages: Sequence[dict[str, str]],
+    reply: Reply,
+    **parameters: Any,
+) -> str:
+    """The answer's text in one piece; fills in `reply`, raises RequestFailedError."""
+    started = time.perf_counter()
+    body = {"messages": list(messages), **parameters}
+    response = await client.post("/v1/chat/completions", json=body)
+    reply.seconds = time.perf_counter() - started
+    if response.status_code != httpx.codes.OK:
+        raise RequestFailedError(_error_message(response.status_code, response.content))
+    answer = response.json()
+    reply.headers, reply.usage = dict(response.headers), answer["usage"]
+    reply.finish_reason = answer["choices"][0]["finish_reason"]
+    return str(answer["choices"][0]["message"]["content"])
 
 
 def _take(event: dict[str, Any], reply: Reply) -> str:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,10 +21,19 @@ from ops.settings import load_config, resolve
 READY_SECONDS = 330.0
 STOP_SECONDS = 30.0
 
+SERVE = ("-m", "ops", "serve", "--config")
+SERVE_WITH_BARE_HOP = ("-m", "ops.bare_hop")
+BARE_HOP = "bare"
+"""Name and path of the second application."""
+
 
 @contextmanager
-def running_service(url: str | None, config: Path | None, bundle: Path | None) -> Iterator[str]:
+def running_service(
+    url: str | None, config: Path | None, bundle: Path | None, command: Sequence[str] = SERVE
+) -> Iterator[str]:
     """The address of a service; one started here gets a free port and a state of its own.
+
+    command: what starts it, as arguments of Python; the configuration file follows.
 
     Raises InputError where the service that was started does not become ready.
     """
@@ -42,7 +51,7 @@ def running_service(url: str | None, config: Path | None, bundle: Path | None) -
         log = Path(folder) / "serve.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ops", "serve", "--config", str(file)],
+                [sys.executable, *command, str(file)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

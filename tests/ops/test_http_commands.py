@@ -90,6 +90,18 @@ def test_bench_http_times_the_service(specadapt, listening, prompts_file):
     assert figures["requests_per_s"] > 0
     assert sum(figures["methods"].values()) == 6
     assert figures["methods"].keys() <= {*METHODS}
+    assert figures["whole_tokens_per_s"] > 0
+    assert figures["streaming_cost"] < 1
+    assert "ingress_over_bare_ms_p50" not in figures, "nothing to compare a foreign service with"
+
+
+def test_bench_http_pins_a_method(specadapt, listening, prompts_file):
+    figures = specadapt.json(
+        *["bench", "http", "--url", listening, "--prompts", prompts_file, "--method", "ngram"],
+        *["--limit", 4, "--max-tokens", 4],
+    )
+    assert figures["methods"] == {"ngram": 4}
+    assert "streaming_cost" not in figures, "one at a time loses nothing"
 
 
 def test_bench_http_counts_errors(specadapt, listening, tmp_path):
@@ -130,6 +142,9 @@ def test_without_a_url_a_service_is_started(specadapt, config, prompts_file, tmp
     assert figures["requests"] == 2
     assert figures["errors"] == 0
     assert figures["settings"]["started_by"] == "this command"
+    assert figures["bare_overhead_ms_p50"] > 0
+    low, high = figures["ingress_over_bare_ms_p50_ci95"]
+    assert low <= figures["ingress_over_bare_ms_p50"] <= high
 
 
 def test_a_service_that_cannot_start_says_why(tiny_bundle, tmp_path):
