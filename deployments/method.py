@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -12,6 +12,7 @@ import ray
 from ray import serve
 
 from deployments.artifacts import method_specs
+from deployments.cores import PinnedCores
 from deployments.feedback import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
 from schemas import AppConfig, DecodeChunk, DecodeRequest
@@ -21,9 +22,11 @@ from workers.replay_engine.engine import ReplayEngine
 
 logger = logging.getLogger(__name__)
 
-# A message between replicas costs about half a millisecond of CPU on either side: a stream
-# sends its first chunk at once and then no more than one message per interval.
-STREAM_INTERVAL_SECONDS = 0.02
+# A message costs about half a millisecond of CPU in the replica, in the ingress and in the proxy
+# each. A stream sends its first chunk at once; all of a replica's together then send so many
+# messages a second, but none of them waits longer than people notice.
+MESSAGES_PER_SECOND = 40.0
+LONGEST_INTERVAL_SECONDS = 0.25
 _REPORT_TIMEOUT_SECONDS = 30.0
 
 
@@ -34,6 +37,8 @@ class MethodReplica:
         context = serve.get_replica_context()
         self._config = config
         self._replica = context.replica_id.unique_id
+        self._cores = _pinned(config)
+        self._streams = 0
         self._engine = load_engine(
             method_specs(config, methods), load_bundle(config.bundle), config.engine, self._replica
         )
@@ -49,7 +54,8 @@ class MethodReplica:
         A refusal is a message `{"refused": why}` or `{"busy": why}` and not an exception, which
         Ray Serve would log with a traceback each time. Closing the stream cancels the work.
         """
-        interval = float("inf") if whole else STREAM_INTERVAL_SECONDS
+        interval = _never if whole else self._interval
+        self._streams += not whole
         try:
             async with aclosing(merged(self._engine.generate(request), interval)) as chunks:
                 async for chunk in chunks:
@@ -58,6 +64,8 @@ class MethodReplica:
             yield {"refused": str(error)}
         except EngineBusyError as error:
             yield {"busy": str(error)}
+        finally:
+            self._streams -= not whole
 
     def check_health(self) -> None:
         """Called by Ray Serve; a replica that raises here is replaced."""
@@ -73,6 +81,7 @@ class MethodReplica:
             "gpu_ids": ray.get_gpu_ids(),
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+            "cores": sorted(os.sched_getaffinity(0)),
         }
 
     async def set_extra_target_forwards(self, method: str, extra: int) -> None:
@@ -96,6 +105,10 @@ class MethodReplica:
         self._reporter.cancel()
         self._engine.close()
 
+    def _interval(self) -> float:
+        decoding = min(self._streams, self._config.engine.max_batch)
+        return min(LONGEST_INTERVAL_SECONDS, decoding / MESSAGES_PER_SECOND)
+
     async def _report_forever(self) -> None:
         actor: Any = None
         while True:
@@ -115,23 +128,36 @@ class MethodReplica:
 
 
 async def merged(
-    chunks: AsyncIterator[DecodeChunk], interval: float
+    chunks: AsyncIterator[DecodeChunk], interval: Callable[[], float]
 ) -> AsyncGenerator[DecodeChunk, None]:
     """The same answer in fewer pieces: the first chunk at once (unless `interval` is infinite),
     then what has come whenever `interval` seconds have passed, the last chunk at once.
     Closes `chunks` when it is closed."""
     held: DecodeChunk | None = None
-    due = time.monotonic() if interval < float("inf") else interval
+    sent = float("-inf")
     try:
         async for chunk in chunks:
             held = chunk if held is None else _joined(held, chunk)
-            now = time.monotonic()
-            if now >= due or chunk.finish_reason is not None:
+            if chunk.finish_reason is not None or _due(sent, interval()):
                 yield held
-                held, due = None, now + interval
+                held, sent = None, time.monotonic()
     finally:
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()
+
+
+def _due(sent: float, interval: float) -> bool:
+    return interval < float("inf") and time.monotonic() >= sent + interval
+
+
+def _never() -> float:
+    return float("inf")
+
+
+def _pinned(config: AppConfig) -> PinnedCores | None:
+    """The replica's own cores where it is to have some and does not decode on a GPU."""
+    wanted = config.engine.pin_cores and config.engine.device != "cuda"
+    return PinnedCores(config.engine.threads) if wanted and not ray.get_gpu_ids() else None
 
 
 def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:

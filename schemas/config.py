@@ -17,6 +17,9 @@ class EngineConfig(Schema):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     threads: int = Field(default=1, ge=1, description="torch threads of one replica")
+    pin_cores: bool = Field(
+        default=False, description="a replica on CPUs keeps so many cores to itself"
+    )
     max_batch: int = Field(default=8, ge=1, description="sequences in one step")
     kv_slots: int = Field(default=16384, ge=256, description="tokens the KV pool holds")
     max_context: int = Field(default=2048, ge=16, description="prompt + output tokens of a request")

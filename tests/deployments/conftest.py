@@ -85,7 +85,7 @@ async def ingress(
         return feedback
 
     def stream(request: DecodeRequest, whole: bool):
-        return merged(engine.generate(request), float("inf") if whole else 0.0)
+        return merged(engine.generate(request), lambda: float("inf") if whole else 0.0)
 
     names = [method.name for method in config.methods]
     link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, metrics)

@@ -30,7 +30,7 @@ async def stream(texts, closed=None):
 
 
 async def gathered(texts, interval):
-    return [chunk async for chunk in merged(stream(texts), interval)]
+    return [chunk async for chunk in merged(stream(texts), lambda: interval)]
 
 
 @pytest.mark.parametrize("interval", [0.0, 10.0, float("inf")])
@@ -51,9 +51,15 @@ async def test_a_whole_answer_is_one_message():
     assert [c.text for c in await gathered(["a", "b", "c"], float("inf"))] == ["abc"]
 
 
+async def test_the_interval_may_change_while_the_answer_comes():
+    intervals = iter([10.0, 10.0, 0.0, 10.0, 10.0])
+    chunks = merged(stream(["a", "b", "c", "d", "e"]), lambda: next(intervals))
+    assert [chunk.text async for chunk in chunks] == ["a", "bc", "de"]
+
+
 async def test_closing_closes_the_source():
     closed = []
-    chunks = merged(stream(["a", "b"], closed), 0.0)
+    chunks = merged(stream(["a", "b"], closed), lambda: 0.0)
     await anext(chunks)
     await chunks.aclose()
     assert closed == [True]

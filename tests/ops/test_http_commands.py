@@ -44,7 +44,7 @@ def url(config, tiny_bundle):
     async def serve():
         link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, Metrics())
         await link.exchange()
-        streams = dict.fromkeys(METHODS, lambda r, _whole: merged(engine.generate(r), 0.0))
+        streams = dict.fromkeys(METHODS, lambda r, _whole: merged(engine.generate(r), lambda: 0.0))
         encoder = served_encoder(config)
         answerer = Answerer(streams, link, config.router, embedding(encoder), Metrics())
         reader = PromptReader(tiny_bundle, METHODS, config.engine)

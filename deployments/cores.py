@@ -1,0 +1,57 @@
+"""Cores of this machine that one replica has for itself."""
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+
+class CoresTakenError(ValueError):
+    """Every core of this machine is claimed by another replica; the message names the fix."""
+
+
+class PinnedCores:
+    """`count` cores that no other process has claimed; all threads of this process run on them.
+
+    A claim is a lock on a file named after the core, so it ends with the process, however that
+    ends. Raises CoresTakenError; threads that are started later inherit the cores.
+    """
+
+    def __init__(self, count: int, folder: Path | None = None) -> None:
+        self._locks: dict[int, IO[str]] = {}
+        folder = folder or Path(tempfile.gettempdir()) / f"specadapt-cores-{os.getuid()}"
+        folder.mkdir(exist_ok=True)
+        usable = sorted(os.sched_getaffinity(0))
+        for core in usable:
+            if len(self._locks) < count and (lock := _locked(folder / f"{core}.lock")):
+                self._locks[core] = lock
+        if len(self._locks) < count:
+            self.release()
+            raise CoresTakenError(
+                f"engine.pin_cores: fewer than {count} of this machine's {len(usable)} cores are "
+                "free: run fewer replicas on it, or leave pin_cores out"
+            )
+        for thread in Path("/proc/self/task").iterdir():
+            os.sched_setaffinity(int(thread.name), self._locks)
+
+    @property
+    def cores(self) -> list[int]:
+        return sorted(self._locks)
+
+    def release(self) -> None:
+        """Others may claim the cores; the threads stay where they are."""
+        for lock in self._locks.values():
+            lock.close()
+        self._locks = {}
+
+
+def _locked(file: Path) -> IO[str] | None:
+    """The file with an exclusive lock on it; None where another process has it."""
+    opened = file.open("w")
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        opened.close()
+        return None
+    return opened
