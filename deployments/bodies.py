@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from schemas import DriftReport
+
 
 class Body(BaseModel):
     """Exactly these fields."""
@@ -214,6 +216,7 @@ class Routing(BaseModel):
     assignment: list[str] = Field(description="each cluster's favourite method")
     evidence: list[dict[str, Any]]
     feedback: dict[str, Any]
+    drift: DriftReport | None = Field(description="null until the feedback actor was heard from")
     loads: list[dict[str, Any]]
 
 

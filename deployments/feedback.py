@@ -1,9 +1,12 @@
-"""The feedback actor: owns the learner, saves its state, hands out tables and load reports.
+"""The feedback actor: learns, saves what it learned, hands out tables and load reports.
 
 A named Ray actor rather than a Serve deployment: a deployment is not a singleton during a
 rollout. It is detached, since an actor owned by one ingress would die with that ingress, and it
 ends itself when nobody has called for a while, so that a deleted application leaves nothing
 behind. Ray restarts it after a crash; its state comes back from the store.
+
+The state lies in a folder that bears the fit id of the table on disk, whatever fits have been made
+of it since: a restart goes on with the last of these, and a new table on disk begins anew.
 """
 
 import asyncio
@@ -18,9 +21,10 @@ from typing import Any
 import ray
 
 from deployments.artifacts import served_table
+from deployments.metrics import DriftMetrics
 from deployments.state_store import StateStore, SupersededError
-from router.feedback import Learner
-from schemas import AppConfig, LoadReport, Observation, RoutingTable
+from router.adaptation import Adaptation
+from schemas import AppConfig, DriftReport, LoadReport, Observation, RoutingTable
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class Exchange:
     acknowledged: bool
     settled: bool
     epoch: int
+    drift: DriftReport
 
 
 class Feedback:
@@ -53,9 +58,11 @@ class Feedback:
         self._report_seconds = config.feedback.load_report_seconds
         table = served_table(config)
         self._store = StateStore(f"{config.feedback.state_uri}/{table.fit_id}")
-        self._learner = _restored(table, config, self._store.claim())
+        self._adaptation = _restored(table, config, self._store.claim())
+        self._metrics = DriftMetrics()
         self._superseded = False
         self._learning = asyncio.Lock()
+        self._refitting: asyncio.Task[None] | None = None
         self._loads: dict[str, tuple[float, LoadReport]] = {}
         self._born = self._called = time.monotonic()
 
@@ -65,13 +72,14 @@ class Feedback:
         """Learn from `observations`; `known` is (fit id, version) of the caller's table."""
         self._called = time.monotonic()
         acknowledged = await self._learn(observations) if observations else True
-        table = self._learner.table
+        table = self._adaptation.table
         return Exchange(
             table=None if (table.fit_id, table.version) == known else table,
             loads=tuple(self._live()),
             acknowledged=acknowledged,
             settled=self._called - self._born > _MISSED_REPORTS / 2 * self._report_seconds,
             epoch=self._store.epoch,
+            drift=self._adaptation.report(),
         )
 
     async def report(self, load: LoadReport) -> None:
@@ -80,8 +88,8 @@ class Feedback:
         self._loads[load.replica] = (self._called, load)
 
     async def state(self) -> dict[str, Any]:
-        """The learner's state as it would be saved, with the owner's epoch."""
-        return {"epoch": self._store.epoch, "learner": self._learner.state()}
+        """The state as it would be saved, with the owner's epoch."""
+        return {"epoch": self._store.epoch, "learner": self._adaptation.state()}
 
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
@@ -90,16 +98,39 @@ class Feedback:
         async with self._learning:
             if self._superseded:
                 return False
-            self._learner.observe(observations)
-            try:
-                await asyncio.to_thread(self._store.save, self._learner.state())
-            except SupersededError as error:
-                logger.warning("no longer learning: %s", error)
-                self._superseded = True
-            except OSError as error:
-                logger.error("state not saved, will be sent again: %s", error)
-                return False
-            return not self._superseded
+            drift = self._adaptation.observe(observations)
+            self._metrics.reported(self._adaptation.report())
+            if drift and self._config.router.refit and self._refitting is None:
+                self._refitting = asyncio.create_task(self._refit())
+            return await self._saved(self._adaptation)
+
+    async def _saved(self, adaptation: Adaptation) -> bool:
+        try:
+            await asyncio.to_thread(self._store.save, adaptation.state())
+        except SupersededError as error:
+            logger.warning("no longer learning: %s", error)
+            self._superseded = True
+        except OSError as error:
+            logger.error("state not saved, will be sent again: %s", error)
+            return False
+        return not self._superseded
+
+    async def _refit(self) -> None:
+        """New clusters, beside the exchanges; in force once they are in the store."""
+        try:
+            made = await asyncio.to_thread(self._adaptation.refitting())
+            async with self._learning:
+                if made is None or self._superseded:
+                    return
+                following = await asyncio.to_thread(self._adaptation.adopting, made)
+                if await self._saved(following):
+                    self._adaptation = following
+                    self._metrics.refits.inc()
+                    logger.info("prompts have drifted, fitted again: %s", made.fit.history[-1])
+        except Exception:  # the fit in force goes on, and the next test of the drift tries again
+            logger.exception("the refit failed")
+        finally:
+            self._refitting = None
 
     def _live(self) -> list[LoadReport]:
         # By the time of arrival on this machine's clock: replicas' clocks may differ.
@@ -144,11 +175,11 @@ def feedback_actor(name: str, config: AppConfig) -> Any:
     return ray.remote(FeedbackActor).options(**options).remote(config)
 
 
-def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Learner:
+def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Adaptation:
     if state is None:
-        return Learner(table, config.router)
+        return Adaptation(table, config.router)
     try:
-        return Learner.restore(table, config.router, state)
+        return Adaptation.restore(table, config.router, state)
     except ValueError as error:
         logger.warning("the saved state does not fit this table (%s): starting afresh", error)
-        return Learner(table, config.router)
+        return Adaptation(table, config.router)

@@ -122,8 +122,9 @@ class HttpApi:
         }
         loads = [load.model_dump() for load in self._link.loads]
         circuits = self._answerer.circuits.states()
-        body = {**summary, "feedback": feedback, "circuits": circuits, "loads": loads}
-        return JSONResponse(body)
+        drift = self._link.drift and self._link.drift.model_dump()
+        state = {"feedback": feedback, "drift": drift, "circuits": circuits, "loads": loads}
+        return JSONResponse(summary | state)
 
     async def explain(self, request: Request) -> Response:
         asked = parse(ExplainRequest, await self._body(request))

@@ -10,8 +10,8 @@ from deployments.prompt import Prompt
 from router import predict
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
-# keys of every prompt the fit has seen: thousands of hashes that only `evaluate` reads
-BULKY = frozenset({"prompts"})
+# keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
+BULKY = frozenset({"prompts", "distances"})
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:

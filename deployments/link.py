@@ -17,7 +17,7 @@ import ray
 
 from deployments.feedback import Exchange
 from deployments.metrics import Metrics
-from schemas import LoadReport, Observation, RoutingTable
+from schemas import DriftReport, LoadReport, Observation, RoutingTable
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class FeedbackLink:
         self.connected = False
         self.epoch = 0
         self.dropped = 0
+        self.drift: DriftReport | None = None
         self._born = time.monotonic()
         self._exchanged: float | None = None
         self._metrics = metrics
@@ -127,11 +128,13 @@ class FeedbackLink:
             known = {load.replica: load for load in self.loads}
             self.loads = tuple((known | fresh).values())
         self.epoch = reply.epoch
+        self.drift = reply.drift
         self.connected = True
         self._exchanged = time.monotonic()
 
     def _count_changes(self, table: RoutingTable) -> None:
-        # The first table replaces the one from disk: what changed before counts elsewhere.
+        # The first table replaces the one from disk: what changed before counts elsewhere. A
+        # refit's clusters are others, whose favourites nothing has changed to.
         if self._exchanged is None or table.fit_id != self.table.fit_id:
             return
         pairs = zip(self.table.assignment, table.assignment, strict=True)

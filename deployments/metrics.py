@@ -2,7 +2,7 @@
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from schemas import Decision, DecodeStats, LoadReport
+from schemas import Decision, DecodeStats, DriftReport, LoadReport
 
 _SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]
 _STEP_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0]
@@ -98,6 +98,17 @@ class Metrics:
         if stats.total_seconds > 0.0:
             speed = stats.output_tokens / stats.total_seconds
             self.tokens_per_second.observe(speed, tags=tags)
+
+
+class DriftMetrics:
+    """What the feedback actor counts of drift and refits."""
+
+    def __init__(self) -> None:
+        self.drift = _gauge("drift", "least share of recent prompts of a kind not fitted")
+        self.refits = _counter("refits", "new clusters for prompts that drifted", ())
+
+    def reported(self, report: DriftReport) -> None:
+        self.drift.set(report.share_farther or 0.0)
 
 
 class ReplicaMetrics:
