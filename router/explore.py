@@ -59,6 +59,7 @@ class Choice:
 def choice(
     seconds: Sequence[float] | Floats,
     errors: Sequence[float] | Floats,
+    margin: float,
     share: float,
     purse: Purse,
     rng: np.random.Generator,
@@ -66,13 +67,15 @@ def choice(
     """One of the methods with predicted `seconds` [m] and standard errors of their logarithms [m];
     the first is the one that would be taken if nothing were to be learned.
 
+    Another is sooner where it is by more than `margin`: to tell near equals apart is worth nothing.
     `share` of the first one's seconds goes into the purse. A method whose extra seconds the purse
     cannot pay gives its probability to the first; one that is not predicted slower is free.
     """
     predicted = np.maximum(np.asarray(seconds, dtype=np.float64), _LEAST_SECONDS)
     purse.earn(share * float(predicted[0]))
     extra = np.maximum(0.0, predicted - predicted[0])
-    chances = np.where(extra <= purse.seconds, soonest(predicted, errors), 0.0)
+    handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
+    chances = np.where(extra <= purse.seconds, soonest(predicted * handicap, errors), 0.0)
     chances[0] += 1.0 - chances.sum()
     index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))
     purse.pay(float(extra[index]))

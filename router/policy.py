@@ -13,6 +13,7 @@ import numpy as np
 
 from router import explore, predict
 from router.admission import in_time
+from router.queueing import seconds_by_method
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable, temperature_band
 
 POLICY = "predicted_seconds"
@@ -78,8 +79,10 @@ def choose(
         why = [_why_not(table, n, constraints, obstacles) for n in names]
         raise NoMethodAvailableError("; ".join(why))
 
-    alone = _seconds(table, cluster, features, ())
-    loaded = _seconds(table, cluster, features, loads) if loads else alone
+    band = temperature_band(features.temperature)
+    prompt = (cluster, band, features.prompt_tokens, features.max_tokens)
+    alone = seconds_by_method(table, *prompt, ())
+    loaded = seconds_by_method(table, *prompt, loads) if loads else alone
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
     method, reason = _greedy(
@@ -94,6 +97,7 @@ def choose(
         made = explore.choice(
             [loaded[n] for n in ranked],
             [errors[table.methods.index(n)] for n in ranked],
+            config.hysteresis,
             config.exploration,
             purse,
             rng,
@@ -212,48 +216,3 @@ def _favourite(
         allowed or [current],
     )
     return table.methods[winner]
-
-
-def _seconds(
-    table: RoutingTable, cluster: int, features: Features, loads: Sequence[LoadReport]
-) -> dict[str, float]:
-    """Predicted seconds by method, each on its least loaded replica that is healthy."""
-    band = temperature_band(features.temperature)
-    cells = predict.acceptance(table)
-    accepted = cells[cluster, :, band] if cluster >= 0 else cells[:, :, band].mean(axis=0)
-    output = min(float(features.max_tokens), predict.expected_output(table, cluster))
-    seconds = {}
-    for m, name in enumerate(table.methods):
-        places = [(0.0, 0.0)]
-        reports = [r for r in loads if name in r.methods and r.healthy]
-        if reports:
-            places = [(_wait(table, r, m, accepted[m], features), r.running) for r in reports]
-        seconds[name] = min(
-            wait
-            + predict.predicted_seconds(
-                table, accepted, m, features.prompt_tokens, output, batch=batch + 1.0
-            )
-            for wait, batch in places
-        )
-    return seconds
-
-
-def _wait(
-    table: RoutingTable, report: LoadReport, method: int, accepted: float, features: Features
-) -> float:
-    """Seconds until this replica has a place: the tokens ahead over the replica's rate.
-
-    A sequence joins a running batch at once while nobody waits and the KV pool has room; behind a
-    queue it waits for the queue's share of the outstanding tokens, and where the pool is full for
-    one running sequence's.
-    """
-    if report.running + report.waiting == 0:
-        return 0.0
-    share = report.outstanding_tokens / (report.running + report.waiting)
-    need = features.prompt_tokens + features.max_tokens
-    ahead = share * report.waiting
-    if report.waiting == 0 and report.free_slots < need:
-        ahead = share
-    batch = max(1.0, float(report.running))
-    context = float(features.prompt_tokens + features.max_tokens / 2.0)
-    return ahead * predict.step_seconds(table, method, batch, context) / (batch * accepted)

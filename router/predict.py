@@ -6,7 +6,7 @@ prompt and is kept per cluster; step time depends on the machine and the load an
 method, so that evidence about one slow replica serves every cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,10 @@ ANSWER_SPREAD = 0.4
 """Standard deviation of an answer's log acceptance around its cluster's: 0.17 to 0.43 for the
 methods that speculate, measured on the demo family. Answers differ by far more than the steps of
 one answer do, so evidence is counted in answers."""
+
+CLUSTER_ANSWERS = 4.0
+"""Answers' worth of what the other clusters say of a cell: its log acceptance lies within 0.2 of
+the method's mean over clusters (0.06 to 0.29 there), which is ANSWER_SPREAD / sqrt(4)."""
 
 STEP_SPREAD = 0.15
 """Standard deviation of an answer's log step time around its method's: 0.16 to 0.18 there, of
@@ -92,7 +96,7 @@ def answers(table: RoutingTable) -> Floats:
 def log_error(table: RoutingTable) -> Floats:
     """Standard error [k, m, t] of the logarithm of predicted seconds: of acceptance and step time
     together, as independent, and never below LEAST_ERROR."""
-    accepted = ANSWER_SPREAD**2 / (answers(table) + 1.0)
+    accepted = ANSWER_SPREAD**2 / (answers(table) + CLUSTER_ANSWERS)
     step = STEP_SPREAD**2 / (table.live_step_weight + STEP_PRIOR)
     return np.sqrt(accepted + step[None, :, None] + LEAST_ERROR**2)
 
@@ -154,11 +158,13 @@ def predicted_seconds(
     prompt_tokens: float,
     output_tokens: float,
     batch: float = 1.0,
+    beside: Iterable[int] = (),
 ) -> float:
-    """Seconds from admission to the last token. `accepted` [m]: tokens per step."""
+    """Seconds from admission to the last token. `accepted` [m]: tokens per step. `beside`: the
+    methods in the batch; a step takes as long as the slowest of them."""
     steps = max(0.0, output_tokens - 1.0) / accepted[method]
     context = prompt_tokens + output_tokens / 2.0
-    step = step_seconds(table, method, batch, context)
+    step = max(step_seconds(table, m, batch, context) for m in {method, *beside})
     return prefill_seconds(table, method, prompt_tokens) + float(steps) * step
 
 

@@ -49,7 +49,7 @@ def test_every_choice_is_as_frequent_as_its_propensity_says() -> None:
     draws = 4000
     seen, claimed = np.zeros(4), np.zeros(4)
     for seed in range(draws):
-        made = choice(seconds, errors, 0.03, purse_of(1.0), np.random.default_rng(seed))
+        made = choice(seconds, errors, 0.0, 0.03, purse_of(1.0), np.random.default_rng(seed))
         seen[made.index] += 1
         claimed[made.index] = made.propensity
     # the last one is not paid for by one second: it is never chosen
@@ -78,9 +78,9 @@ def test_what_the_purse_cannot_pay_goes_to_the_first() -> None:
     rng = np.random.default_rng(0)
     seconds, errors = [1.0, 1.2, 2.0], [0.3, 0.3, 0.3]
     free = soonest(seconds, errors)
-    poor = [choice(seconds, errors, 0.0, Purse(), rng) for _ in range(50)]
+    poor = [choice(seconds, errors, 0.0, 0.0, Purse(), rng) for _ in range(50)]
     assert {(c.index, c.propensity, c.seconds) for c in poor} == {(0, 1.0, 0.0)}
-    some = [choice(seconds, errors, 0.0, purse_of(0.5), rng) for _ in range(200)]
+    some = [choice(seconds, errors, 0.0, 0.0, purse_of(0.5), rng) for _ in range(200)]
     paid = {c.index: c for c in some}
     assert set(paid) == {0, 1}
     assert paid[1].propensity == pytest.approx(free[1])
@@ -89,11 +89,21 @@ def test_what_the_purse_cannot_pay_goes_to_the_first() -> None:
 
 
 def test_a_method_that_is_not_slower_costs_nothing() -> None:
-    made = [
-        choice([1.0, 0.9], [0.1, 0.1], 0.0, Purse(), np.random.default_rng(i)) for i in range(9)
-    ]
+    rng = np.random.default_rng(0)
+    made = [choice([1.0, 0.9], [0.1, 0.1], 0.0, 0.0, Purse(), rng) for _ in range(20)]
     assert {c.index for c in made} == {0, 1}
     assert {c.seconds for c in made} == {0.0}
+
+
+def test_near_equals_are_hardly_tried() -> None:
+    def tried(margin: float) -> float:
+        rng = np.random.default_rng(0)
+        made = [choice([1.0, 1.0], [0.1, 0.1], margin, 0.0, Purse(), rng) for _ in range(50)]
+        return next(c.propensity for c in made if c.index == 1)
+
+    assert tried(0.0) == pytest.approx(0.5)
+    assert tried(0.05) == pytest.approx(soonest([1.0, 1.05], [0.1, 0.1])[1])
+    assert tried(0.2) < 0.15
 
 
 def test_a_purse_holds_so_much_and_no_more() -> None:
@@ -134,7 +144,7 @@ def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
     assert (purse and purse.seconds) == before
 
 
-@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
+@pytest.mark.parametrize("share", [0.003, 0.01, 0.03])
 def test_exploring_costs_no_more_than_its_share(share: float) -> None:
     """At every moment, whatever happens to the methods."""
     profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
