@@ -114,9 +114,12 @@ def _with(report: LoadReport, sent: _Sent) -> LoadReport:
     tokens = sent.request.sampling.max_tokens
     slots = len(sent.request.prompt_token_ids) + tokens
     place = "waiting" if report.waiting else "running"
+    running = Counter(report.running_by_method)
+    running[sent.request.method] += place == "running"
     return report.model_copy(
         update={
             place: getattr(report, place) + 1,
+            "running_by_method": dict(running),
             "outstanding_tokens": report.outstanding_tokens + tokens,
             "free_slots": max(0, report.free_slots - slots),
         }

@@ -12,6 +12,7 @@ class LoadReport(Schema):
     methods: tuple[str, ...]
     running: int = Field(ge=0)
     waiting: int = Field(ge=0)
+    running_by_method: dict[str, int] = Field(default_factory=dict)
     outstanding_tokens: int = Field(ge=0)
     mean_batch: float = Field(default=0.0, ge=0.0)
     recent_step_seconds: dict[str, float] = Field(

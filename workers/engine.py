@@ -52,6 +52,10 @@ class Figures(Protocol):
         """Running and waiting sequences, tokens they may still emit, free token slots."""
         ...
 
+    def running_by_method(self) -> dict[str, int]:
+        """Running sequences of each method that has any."""
+        ...
+
 
 def load_report(
     replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
@@ -63,6 +67,7 @@ def load_report(
         methods=tuple(methods),
         running=running,
         waiting=waiting,
+        running_by_method=scheduler.running_by_method(),
         outstanding_tokens=outstanding,
         mean_batch=scheduler.mean_batch,
         recent_step_seconds=scheduler.step_seconds,

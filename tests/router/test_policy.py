@@ -165,3 +165,28 @@ def test_a_decision_is_always_admissible(
     assert decision.method in healthy
     assert set(decision.ranked) == healthy
     assert all(s > 0.0 for s in decision.predicted_seconds.values())
+
+
+def test_a_shared_replica_takes_what_runs_there_already() -> None:
+    """In one batch a step takes as long as its slowest method: behind `draft` sequences the other
+    methods lose what a step of their own would save."""
+    table = MADE
+    everyone = {"methods": table.methods, "running": 4}
+    alone = predicted(table, report("all", **everyone, running_by_method={"ngram": 4}))
+    beside = predicted(table, report("all", **everyone, running_by_method={"draft": 4}))
+    assert alone["ngram"] < beside["ngram"]
+    assert alone["draft"] == beside["draft"]
+
+
+def test_behind_a_line_a_prompt_waits_for_the_answers_before_it(table: RoutingTable) -> None:
+    full = [
+        predicted(table, report("draft", running=8, waiting=waiting))["draft"]
+        for waiting in (1, 2, 5)
+    ]
+    turn = full[1] - full[0]
+    assert turn > 0.0
+    assert full[2] - full[1] == pytest.approx(3 * turn)
+
+
+def predicted(table: RoutingTable, *loads: LoadReport) -> dict[str, float]:
+    return route(table, 0, loads).predicted_seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 
@@ -65,6 +65,11 @@ class Scheduler:
             free = (self._rows - len(self._running)) * self._context
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
+
+    def running_by_method(self) -> dict[str, int]:
+        """Running sequences of each method that has any."""
+        with self._lock:
+            return dict(Counter(s.request.method for s in self._running))
 
     def rounds(self) -> Iterator[float]:
         """Seconds of one piece of work after the other until nobody is left; a piece's tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence as Seq
 
 from schemas import FinishReason
@@ -93,6 +93,11 @@ class Scheduler:
             free = (self._capacity - len(self._running)) * self._context
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
+
+    def running_by_method(self) -> dict[str, int]:
+        """Running sequences of each method that has any."""
+        with self._work:
+            return dict(Counter(s.request.method for s in self._running))
 
     def run(self) -> None:
         """The stepper thread's life: rounds, until `stop`."""

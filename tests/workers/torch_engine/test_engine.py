@@ -63,6 +63,7 @@ async def test_the_waiting_line_is_bounded(load_engine, byte_bundle: Bundle) -> 
     ]
     await until(lambda: engine.load().running == 2 and engine.load().waiting == 1)
     assert engine.load().outstanding_tokens > 200
+    assert sum(engine.load().running_by_method.values()) == 2
     with pytest.raises(EngineBusyError, match="max_waiting is 1"):
         await decode(engine, "naive", [1], max_tokens=1)
     answers = await asyncio.gather(*busy)
