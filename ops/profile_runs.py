@@ -1,15 +1,14 @@
 """The measuring behind `specadapt profile`: answers one by one, then the step-time grid."""
 
-import asyncio
 import hashlib
 import random
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.progress import Progress
 
+from ops.batch_steps import measure
 from ops.decoding import Answer, EncodedPrompt, decode, encode, engine_of
 from ops.machine import describe_machine
 from ops.profile_store import ProfileStore
@@ -24,6 +23,8 @@ from workers.engine import Engine
 STEP_BATCHES = (1, 2, 4, 8)
 STEP_CONTEXTS = (128, 512, 1024)
 STEP_TOKENS = 64
+STEP_COUNT = 24
+STEP_ROOM = 512
 
 
 @dataclass(frozen=True)
@@ -126,30 +127,26 @@ async def _step_time(
     batch: int,
     context: int,
 ) -> StepRow:
-    """Seconds per step with `batch` requests in flight whose contexts pass through `context`.
+    """Seconds per step of `batch` sequences at about `context` tokens each.
 
-    Prompts are real ones laid end to end, so that drafters see text. The row carries the batch
-    that came about: requests end at different times.
+    Prompts are real ones laid end to end, so that drafters see text.
     """
     order = random.Random(f"{plan.seed} {method} {batch} {context}")
-    sampling = SamplingParams(
-        temperature=plan.temperature, seed=plan.seed, max_tokens=STEP_TOKENS, ignore_eos=True
-    )
+    longest = plan.setup.engine.max_context
     length = max(8, context - STEP_TOKENS // 2)
-    answers = await asyncio.gather(
-        *(
-            decode(engine, f"step-{method}-{batch}-{context}-{i}", method, ids, sampling)
-            for i, ids in enumerate(_laid_end_to_end(encoded, length, order, batch))
-        )
+    # Ample: the first sequences go on while the last prompts are read.
+    room = min(STEP_ROOM, longest - length)
+    sampling = SamplingParams(
+        temperature=plan.temperature, seed=plan.seed, max_tokens=room, ignore_eos=True
     )
-    steps = sum(a.stats.target_steps - 1 for a in answers)
-    seconds = sum(a.stats.decode_seconds for a in answers)
+    prompts = _laid_end_to_end(encoded, length, order, batch)
+    measured = await measure(engine, method, prompts, sampling, STEP_COUNT)
     return StepRow(
         method=method,
-        batch=max(1, round(statistics.fmean(a.stats.mean_batch for a in answers))),
+        batch=batch,
         context=context,
-        seconds=seconds / max(1, steps),
-        count=max(1, steps),
+        seconds=measured.seconds,
+        count=measured.count,
     )
 
 
