@@ -117,18 +117,16 @@ def _draft(proposals: list[Proposal], errors: list[StepError]) -> list[Proposal]
 
 def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
     captures = frozenset[int]().union(*(p.plan.drafter.captures for p in proposals))
-    repeats = max(p.sequence.method.selector.extra_target_forwards for p in proposals)
+    # Looked at once: another thread may change them during the step.
+    extra = [p.sequence.method.selector.extra_target_forwards for p in proposals]
     target.stopwatch.start()
-    for done in range(repeats):
+    for done in range(max(extra)):
         # the same forward again writes the same keys, so it only costs its time
-        target.forward([p for p in proposals if _extra(p) > done], captures)
+        repeated = [p for p, times in zip(proposals, extra, strict=True) if times > done]
+        target.forward(repeated, captures)
     output = target.forward(proposals, captures)
     target.stopwatch.stop()
     return output
-
-
-def _extra(proposal: Proposal) -> int:
-    return proposal.sequence.method.selector.extra_target_forwards
 
 
 def _verify(

@@ -227,3 +227,19 @@ def test_cuda_where_there_is_none_is_refused(load_engine, byte_bundle: Bundle) -
         pytest.skip("this machine has CUDA")
     with pytest.raises(ValueError, match="no CUDA device"):
         load_engine(["naive"], byte_bundle, device="cuda")
+
+
+async def test_a_method_may_get_its_speed_back_in_the_middle_of_a_step(
+    load_engine, byte_bundle: Bundle, monkeypatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    forward = engine._target.forward
+
+    def faster_meanwhile(proposals, captures):
+        engine.set_extra_target_forwards("naive", 0)
+        return forward(proposals, captures)
+
+    engine.set_extra_target_forwards("naive", 3)
+    monkeypatch.setattr(engine._target, "forward", faster_meanwhile)
+    answer = await decode(engine, "naive", [1, 2, 3, 4], max_tokens=4, ignore_eos=True)
+    assert answer.finish == "length"
