@@ -1,8 +1,11 @@
 """The whole way of a prompt, over HTTP, with the replicas' real processes."""
 
+import asyncio
 import concurrent.futures
+import contextlib
 import json
 import socket
+import time
 
 import httpx
 import openai
@@ -93,6 +96,77 @@ def test_a_client_that_goes_away_frees_the_replica(service, stream):
         assert service.routing()["version"] == before
     finally:
         service.method("naive", "set_extra_target_forwards", "naive", 0)
+
+
+def lines_of(service, stack, **fields):
+    """The data lines of a streamed answer, for as long as the stack is open."""
+    body = {"model": "tiny:naive", "messages": HELLO, "stream": True, "ignore_eos": True}
+    asked = httpx.stream(
+        "POST", f"{service.url}/v1/chat/completions", json=body | fields, timeout=60
+    )
+    lines = stack.enter_context(asked).iter_lines()
+    return (line for line in lines if line.startswith("data: "))
+
+
+def step_seconds(lines, at=3):
+    """The last of so many steps, seen from the client; an event a step, as logprobs are asked."""
+    times = [time.monotonic() for _, _ in zip(range(at + 1), lines, strict=False)]
+    return times[-1] - times[-2]
+
+
+def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
+    """The step that runs when it leaves is the last one: steps are made of seconds to see it."""
+    slow, fields = 200, {"logprobs": True, "max_tokens": 400}
+    try:
+        service.method("naive", "set_extra_target_forwards", "naive", slow)
+        with contextlib.ExitStack() as stack:
+            forward = step_seconds(lines_of(service, stack, **fields)) / slow
+        until(lambda: service.load("naive")["running"] == 0)
+        service.method("naive", "set_extra_target_forwards", "naive", int(2.0 / forward))
+        with contextlib.ExitStack() as stack:
+            step = step_seconds(lines_of(service, stack, **fields))
+        left = time.monotonic()  # a step has just begun
+        until(lambda: service.load("naive")["running"] == 0)
+        # What a replica reports reaches this test up to half a second later.
+        assert time.monotonic() - left < 1.5 * step + 0.6
+    finally:
+        service.method("naive", "set_extra_target_forwards", "naive", 0)
+
+
+async def test_sixty_four_streams_at_once(service):
+    async def streamed(client, number):
+        content = f"Write a Python function, number {number}"
+        body = {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": content}],
+            "max_tokens": 24,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            data = [line async for line in response.aiter_lines() if line]
+        *events, done = [line.removeprefix("data: ") for line in data]
+        return response.status_code, done, [json.loads(event) for event in events]
+
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=service.url, timeout=120, limits=limits) as client:
+        answers = await asyncio.gather(*(streamed(client, number) for number in range(64)))
+    assert len({events[0]["id"] for _, _, events in answers}) == 64
+    for status, done, events in answers:
+        assert (status, done) == (200, "[DONE]")
+        assert events[-1]["usage"]["completion_tokens"] == 24
+        assert [c["finish_reason"] for e in events for c in e["choices"]][-1] == "length"
+
+    def idle():
+        loads = service.routing()["loads"]
+        return len(loads) == 3 and not any(
+            load["running"] or load["waiting"] or load["outstanding_tokens"] for load in loads
+        )
+
+    until(idle)
+    assert service.routing()["circuits"].keys() == {"naive", "draft_verify", "ngram"}
+    assert set(service.routing()["circuits"].values()) == {"closed"}
 
 
 def test_many_clients_at_once(service):
