@@ -41,7 +41,7 @@ def bare_hop(config: AppConfig) -> serve.Application:
     hosts = {name: SHARED if config.layout == "shared" else name for name in names}
     deployment: Any = serve.deployment(BareHop)
     options = {"num_cpus": 0, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
-    return deployment.options(  # type: ignore[no-any-return]
+    return deployment.options(
         name=BARE_HOP, max_ongoing_requests=256, ray_actor_options=options
     ).bind(hosts)
 

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 import typer
 
 from ops.assign import assign
+from ops.bench_balance import bench_balance
 from ops.bench_decode import bench_decode
 from ops.bench_geometry import bench_geometry
 from ops.bench_http import bench_http
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, its steps, routing, load, the served system, and model geometries.",
+    help="Measure decoding, steps, routing, load, the served system, balance, and geometries.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -47,6 +48,8 @@ bench.command("http")(bench_http)
 bench.command("load")(bench_load)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
+bench.command("learning")(bench_learning)
+bench.command("balance")(bench_balance)
 app.add_typer(bench, name="bench")
 
 if find_spec("ops.train") is not None:
