@@ -25,7 +25,9 @@ def figures_at(
 
     `rate`: requests offered a second. The best single method is the one that did best here.
     """
-    policies = {name: _policy(outcomes, arrivals) for name, outcomes in runs.items()}
+    policies = {
+        name: policy_figures(outcomes, float(arrivals[0])) for name, outcomes in runs.items()
+    }
     singles = [name for name in policies if name.startswith(ONLY)]
     best = min(singles, key=lambda n: (policies[n]["refused"], policies[n]["mean_latency_s"]))
     others = [name for name in policies if name != ROUTED and name not in singles]
@@ -36,7 +38,7 @@ def figures_at(
         "policies": policies,
         "best_single": best.removeprefix(ONLY),
         "routed_over": {
-            label: _versus(runs[ROUTED], runs[name], seed) for label, name in rivals.items()
+            label: versus(runs[ROUTED], runs[name], seed) for label, name in rivals.items()
         },
     }
 
@@ -56,7 +58,7 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         "Latency of the rival over that of routed, with its 95% interval",
         ["of capacity", "rival", "mean", "p95"],
         [
-            [cell(load["share_of_capacity"]), _named(rival, load), *map(_interval, ratios.values())]
+            [cell(load["share_of_capacity"]), _named(rival, load), *map(interval, ratios.values())]
             for load in figures["loads"]
             for rival, ratios in load["routed_over"].items()
         ],
@@ -93,10 +95,13 @@ def _p95(latencies: Floats) -> float:
     return float(np.percentile(latencies, 95))
 
 
-def _policy(outcomes: Outcomes, arrivals: Floats) -> dict[str, Any]:
+def policy_figures(outcomes: Outcomes, began: float) -> dict[str, Any]:
+    """One policy's figures over its answers, the first of which was asked for at `began`."""
     answered = [o for o in outcomes if o is not None]
+    if not answered:
+        return {"requests": len(outcomes), "refused": len(outcomes), "shares": {}}
     latencies = np.asarray([o.seconds for o in answered])
-    lasted = max(o.finished_at for o in answered) - float(arrivals[0])
+    lasted = max(o.finished_at for o in answered) - began
     by_method = Counter(o.method for o in answered)
     return {
         "mean_latency_s": _mean(latencies),
@@ -109,8 +114,8 @@ def _policy(outcomes: Outcomes, arrivals: Floats) -> dict[str, Any]:
     }
 
 
-def _versus(ours: Outcomes, theirs: Outcomes, seed: int) -> dict[str, Any]:
-    """Ratios over the requests that both answered."""
+def versus(ours: Outcomes, theirs: Outcomes, seed: int) -> dict[str, Any]:
+    """Latency of theirs over ours (mean, p95), over the requests that both answered."""
     pairs = [(a.seconds, b.seconds) for a, b in zip(ours, theirs, strict=True) if a and b]
     mine, rivals = np.asarray(pairs).T
     figures: dict[str, Callable[[Floats], float]] = {"mean_latency": _mean, "p95_latency": _p95}
@@ -132,6 +137,6 @@ def _named(rival: str, load: dict[str, Any]) -> str:
     return f"best single ({load['best_single']})" if rival == "best_single" else rival
 
 
-def _interval(found: dict[str, Any]) -> str:
+def interval(found: dict[str, Any]) -> str:
     low, high = found["ci95"]
     return f"{found['ratio']:.2f} ({low:.2f} to {high:.2f})"

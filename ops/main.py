@@ -9,6 +9,7 @@ from ops.bench_balance import bench_balance
 from ops.bench_decode import bench_decode
 from ops.bench_geometry import bench_geometry
 from ops.bench_http import bench_http
+from ops.bench_learning import bench_learning
 from ops.bench_load import bench_load
 from ops.bench_router import bench_router
 from ops.bench_step import bench_step
@@ -19,6 +20,7 @@ from ops.export_encoder import export_encoder
 from ops.fit import fit
 from ops.generate import generate
 from ops.methods import methods
+from ops.plot import plot
 from ops.profile import profile
 from ops.route import route
 from ops.serve import serve
@@ -39,13 +41,14 @@ bench = typer.Typer(
     invoke_without_command=True,
 )
 
-for noun in (methods, generate, profile, fit, assign, evaluate, route, serve, chat):
+for noun in (methods, generate, profile, fit, assign, evaluate, route, serve, chat, plot):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("http")(bench_http)
 bench.command("load")(bench_load)
+bench.command("learning")(bench_learning)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 bench.command("learning")(bench_learning)
