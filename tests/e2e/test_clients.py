@@ -1,9 +1,12 @@
 """The packages people use, against the running service with nothing changed but its address."""
 
+import httpx
 import numpy as np
 import openai
 import pytest
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+from llama_index.core.llms import ChatMessage
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel
 
@@ -61,6 +64,18 @@ def test_openai_conversation_goes_on_with_its_own_messages(client):
     assert answer.usage.prompt_tokens > 0
 
 
+def test_openai_conversation_stays_on_its_method(client, service):
+    favourite = httpx.post(
+        f"{service.url}/v1/routing/explain", json={"messages": HELLO, "temperature": 0}
+    ).json()["method"]
+    other = next(method for method in ("naive", "ngram") if method != favourite)
+    first = client.chat.completions.create(**GREEDY | {"model": f"tiny:{other}"}).choices[0].message
+    messages = [*HELLO, first, {"role": "user", "content": "And now?"}]
+    raw = client.chat.completions.with_raw_response.create(**GREEDY | {"messages": messages})
+    assert raw.headers["x-specadapt-reason"] == "conversation"
+    assert raw.headers["x-specadapt-method"] == other
+
+
 def test_openai_choices_repeat_under_a_seed(client):
     asked = GREEDY | {"model": "tiny:naive", "temperature": 1, "n": 3, "seed": 7}
 
@@ -103,6 +118,70 @@ def test_openai_completions(client):
     assert len(whole.choices[0].logprobs.tokens) == whole.usage.completion_tokens
     pieces = [chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True)]
     assert "".join(pieces) == whole.choices[0].text
+
+
+def test_openai_completions_of_several_prompts(client):
+    asked = {"model": "tiny", "max_tokens": 6, "temperature": 0}
+    prompts = ["a b c", "def f(x):"]
+    alone = [client.completions.create(**asked, prompt=one).choices[0].text for one in prompts]
+    answer = client.completions.create(**asked, prompt=prompts, n=2, seed=1)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in answer.choices] == [alone[i // 2] for i in range(4)]
+    texts = ["", ""]
+    for chunk in client.completions.create(**asked, prompt=prompts, echo=True, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == [prompt + text for prompt, text in zip(prompts, alone, strict=True)]
+    ids = client.completions.create(**asked, prompt=[[5, 6], [7]])
+    assert len(ids.choices) == 2
+
+
+def test_openai_stream_helper(client):
+    whole = client.chat.completions.create(**GREEDY).choices[0].message.content
+    with client.chat.completions.stream(**GREEDY) as stream:
+        events = list(stream)
+    assert {event.type for event in events} == {"chunk", "content.delta", "content.done"}
+    assert events[-1].content == whole
+
+
+def test_openai_harmless_fields_and_the_request_id(client):
+    answer = client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "developer", "content": "Be brief."}, *HELLO],
+        max_completion_tokens=4,
+        user="someone",
+        safety_identifier="someone",
+        metadata={"purpose": "test"},
+        store=False,
+        service_tier="auto",
+        tools=[],
+        tool_choice="auto",
+        parallel_tool_calls=True,
+        extra_headers={"x-request-id": "mine-8"},
+    )
+    assert answer.usage.completion_tokens <= 4
+    assert answer._request_id == "mine-8"
+
+
+def test_openai_a_pin_is_a_model_of_its_own(client):
+    raw = client.chat.completions.with_raw_response.create(**GREEDY | {"model": "tiny:ngram"})
+    assert raw.headers["x-specadapt-method"] == "ngram"
+    assert raw.parse().model == "tiny:ngram"
+
+
+def test_openai_does_not_repeat_a_missed_deadline(base):
+    asked = GREEDY | {"max_tokens": 400}
+    with openai.OpenAI(base_url=base, api_key="none", max_retries=5) as patient:
+        raw = patient.with_options(default_headers={"x-specadapt-deadline-ms": "1"})
+        with pytest.raises(openai.APIStatusError) as caught:
+            raw.chat.completions.create(**asked)
+    assert caught.value.code == "deadline_exceeded"
+    assert "x-stainless-retry-count" in caught.value.request.headers
+    assert caught.value.request.headers["x-stainless-retry-count"] == "0"
+
+
+def test_openai_an_endpoint_that_is_not_there_says_which_are(client):
+    with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
+        client.responses.create(model="tiny", input="Hello")
 
 
 def test_openai_embeddings_in_both_encodings(client, vectors):
@@ -159,7 +238,7 @@ def test_langchain_conversation_and_options(langchain):
 
 def test_langchain_structured_output(langchain):
     longer = langchain.model_copy(update={"max_tokens": 60})
-    structured = longer.with_structured_output(Verdict, method="json_schema")
+    structured = longer.with_structured_output(Verdict)
     assert isinstance(structured.invoke("Is it so?"), Verdict)
 
 
@@ -170,7 +249,8 @@ def test_langchain_tools_are_refused(langchain):
 
 def test_langchain_completions(base):
     model = OpenAI(model="tiny", base_url=base, api_key="none", max_tokens=6, temperature=0)
-    assert model.invoke("a b c") == "".join(model.stream("a b c"))
+    texts = model.batch(["a b c", "def f(x):"])
+    assert texts == [model.invoke("a b c"), "".join(model.stream("def f(x):"))]
 
 
 def test_langchain_embeddings(base, vectors):
@@ -195,6 +275,42 @@ def llama_index(base):
     )
 
 
+def test_llama_index_chat(llama_index):
+    messages = [ChatMessage(role="system", content="Be brief."), ChatMessage(content="Hello")]
+    whole = llama_index.chat(messages)
+    assert whole.raw.usage.completion_tokens <= 10
+    pieces = list(llama_index.stream_chat(messages))
+    assert "".join(piece.delta for piece in pieces) == whole.message.content
+    assert pieces[-1].message.content == whole.message.content
+    more = [*messages, whole.message, ChatMessage(content="And now?")]
+    assert llama_index.chat(more).raw.usage.prompt_tokens > whole.raw.usage.prompt_tokens
+
+
+def test_llama_index_completions(base):
+    model = OpenAILike(
+        model="tiny", api_base=base, api_key="none", max_tokens=6, temperature=0, max_retries=0
+    )
+    text = model.complete("a b c").text
+    assert text == "".join(piece.delta for piece in model.stream_complete("a b c"))
+
+
 async def test_llama_index_asynchronously(llama_index):
     whole = await llama_index.acomplete("Write a Python function")
     assert whole.text == llama_index.complete("Write a Python function").text
+    stream = await llama_index.astream_chat([ChatMessage(content="Write a Python function")])
+    assert "".join([piece.delta async for piece in stream]) == whole.text
+
+
+def test_llama_index_structured_output(llama_index):
+    longer = llama_index.model_copy(
+        update={"max_tokens": 60, "should_use_structured_outputs": True}
+    )
+    assert isinstance(longer.as_structured_llm(Verdict).complete("Is it so?").raw, Verdict)
+
+
+def test_llama_index_embeddings(base, vectors):
+    embeddings = OpenAILikeEmbedding(
+        model_name=ENCODER, api_base=base, api_key="none", embed_batch_size=10
+    )
+    np.testing.assert_allclose(embeddings.get_text_embedding_batch(TEXTS), vectors, atol=1e-6)
+    np.testing.assert_allclose(embeddings.get_query_embedding(TEXTS[1]), vectors[1], atol=1e-6)

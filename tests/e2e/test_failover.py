@@ -1,0 +1,211 @@
+"""Processes of the running service are killed: what its clients notice, and how it recovers."""
+
+import json
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+import ray
+from ray import serve
+from running_service import START_SECONDS, until
+from served import service_config
+
+from deployments.run import APPLICATION
+
+FAVOURITE = "draft_verify"
+PROMPT = "Write a Python function"
+GREEDY = {"temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def service(deploy, port, tiny_bundle, tmp_path_factory):
+    """Every method has one replica; the favourite answers whatever its load, unless it cannot."""
+    config = service_config(
+        tmp_path_factory.mktemp("failover"),
+        tiny_bundle,
+        router={"hysteresis": 1e6},
+        http={"port": port},
+    )
+    yield deploy(config)
+    serve.delete(APPLICATION)
+
+
+def kill(service, method):
+    os.kill(service.method(method, "placement")["pid"], signal.SIGKILL)
+
+
+def reasons_until_back(service, method):
+    """Why others answered until Ray Serve had another replica of the favourite `method`."""
+    reasons = []
+
+    def back():
+        answer = service.chat(PROMPT, max_tokens=2)
+        assert answer.status_code == 200, answer.text
+        reasons.append(answer.headers["x-specadapt-reason"])
+        return answer.headers["x-specadapt-method"] == method
+
+    until(back, START_SECONDS)
+    until(lambda: service.routing()["circuits"][method] == "closed", START_SECONDS)
+    assert reasons.pop() == "favourite"
+    return set(reasons)
+
+
+def waiting(service, method):
+    """How many requests are with the method's replica."""
+    load = service.load(method)
+    return load["running"] + load["waiting"]
+
+
+def slowed(service, method, extra):
+    service.method(method, "set_extra_target_forwards", method, extra)
+
+
+def events(response):
+    lines = (line.removeprefix("data: ") for line in response.iter_lines() if line)
+    return (line if line == "[DONE]" else json.loads(line) for line in lines)
+
+
+def said(chunks):
+    return "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if "choices" in c)
+
+
+def test_a_death_before_the_first_chunk_is_invisible(service):
+    undisturbed = service.chat(PROMPT, model="tiny:naive", max_tokens=16, **GREEDY).json()
+    text = undisturbed["choices"][0]["message"]["content"]
+    # One step takes longer than this test; the setting dies with the process.
+    slowed(service, FAVOURITE, 100_000)
+    with ThreadPoolExecutor(6) as clients:
+        asked = [
+            clients.submit(service.chat, PROMPT, max_tokens=16, stream=stream, **GREEDY)
+            for stream in (True, False) * 3
+        ]
+        until(lambda: waiting(service, FAVOURITE) == 6)
+        kill(service, FAVOURITE)
+        answers = [one.result() for one in asked]
+    assert [answer.status_code for answer in answers] == [200] * 6
+    for index, answer in enumerate(answers):
+        assert answer.headers["x-specadapt-method"] in ("naive", "ngram")
+        assert answer.headers["x-specadapt-reason"] == "failover"
+        if index % 2:
+            assert answer.json()["choices"][0]["message"]["content"] == text
+        else:
+            *chunks, done = events(answer)
+            assert (said(chunks), done) == (text, "[DONE]")
+    assert reasons_until_back(service, FAVOURITE) == {"failover"}
+
+
+def test_a_death_in_the_middle_of_a_stream_is_said(service):
+    whole = service.chat(PROMPT, max_tokens=400, **GREEDY).json()
+    text = whole["choices"][0]["message"]["content"]
+    slowed(service, FAVOURITE, 100)
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": PROMPT}],
+        "max_tokens": 400,
+        "stream": True,
+        **GREEDY,
+    }
+    extra = {"ignore_eos": body.pop("ignore_eos")}
+    address = f"{service.url}/v1"
+    with (
+        openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=60) as client,
+        client.chat.completions.create(**body, extra_body=extra) as read,
+        httpx.stream(
+            "POST", f"{address}/chat/completions", json=body | extra, timeout=60
+        ) as response,
+    ):
+        assert response.headers["x-specadapt-method"] == FAVOURITE
+        stream, chunks = events(response), []
+        while not said(chunks):
+            chunks.append(next(stream))
+        while not next(read).choices[0].delta.content:
+            pass
+        kill(service, FAVOURITE)
+        since = time.monotonic()
+        chunks += stream
+        with pytest.raises(openai.APIError, match="failed in the middle of the answer"):
+            list(read)
+        assert time.monotonic() - since < 30
+    assert chunks[-1]["error"]["code"] == "answer_broken_off"
+    assert FAVOURITE in chunks[-1]["error"]["message"]
+    assert "[DONE]" not in chunks
+    assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks[:-1])
+    assert text.startswith(said(chunks))
+    assert 0 < len(said(chunks)) < len(text)
+    reasons_until_back(service, FAVOURITE)
+
+
+def live_steps(service):
+    evidence = service.routing()["evidence"]
+    return sum(sum(cluster["live_steps"].values()) for cluster in evidence)
+
+
+def learned(service):
+    until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
+    return service.routing(), live_steps(service)
+
+
+def test_without_the_feedback_actor_it_answers_and_says_so(service):
+    assert "x-specadapt-degraded" not in service.chat().headers
+    before, steps = learned(service)
+    assert steps > 0
+    ray.kill(service.feedback(), no_restart=False)
+
+    def degraded():
+        answer = service.chat(max_tokens=2)
+        assert answer.status_code == 200
+        return answer.headers.get("x-specadapt-degraded") == "no-feedback"
+
+    until(degraded)
+    until(lambda: not degraded(), START_SECONDS)
+    after, steps_after = learned(service)
+    assert after["feedback"]["epoch"] > before["feedback"]["epoch"]
+    assert after["version"] >= before["version"]
+    assert steps_after >= steps
+    assert httpx.get(f"{service.url}/health").status_code == 200
+
+
+def outcome(answer):
+    """How an answer of 24 tokens that its client has read to the end came out."""
+    assert answer.status_code == 200, answer.text
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        assert answer.json()["usage"]["completion_tokens"] == 24
+        return "whole"
+    *chunks, last = events(answer)
+    if last == "[DONE]":
+        assert chunks[-1]["usage"]["completion_tokens"] == 24
+        return "whole"
+    assert last["error"]["code"] == "answer_broken_off"
+    return "broken off"
+
+
+@pytest.mark.slow
+def test_whatever_dies_every_client_gets_an_answer_or_an_error_event(service):
+    ended = threading.Event()
+
+    def client(stream):
+        options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        outcomes = []
+        while not ended.is_set():
+            outcomes.append(outcome(service.chat(PROMPT, max_tokens=24, **options, **GREEDY)))
+        return outcomes
+
+    with ThreadPoolExecutor(8) as pool:
+        try:
+            clients = {pool.submit(client, stream): stream for stream in (True, False) * 4}
+            for _ in range(3):
+                until(lambda: waiting(service, FAVOURITE) > 0)
+                kill(service, FAVOURITE)
+                assert "failover" in reasons_until_back(service, FAVOURITE)
+        finally:
+            ended.set()
+        outcomes = {stream: [] for stream in (True, False)}
+        for one, stream in clients.items():
+            outcomes[stream] += one.result()
+    assert set(outcomes[False]) == {"whole"}
+    assert outcomes[True].count("whole") > outcomes[True].count("broken off")
