@@ -45,6 +45,7 @@ def fit(
     from ops.settings import load_config, names
     from router import cluster
     from router.assign import build_table
+    from router.drift import Reference
     from router.embed import Encoder
     from router.profile import Profile
     from router.table import save_table
@@ -68,9 +69,12 @@ def fit(
     )
     # The examples are of the shipped prompts: a table may be published, what was profiled not.
     sample = sample_of(made, encoder, select(None))
-    made = made.model_copy(update={"provenance": {**made.provenance, "sample": sample}})
+    labels = cluster.assign(centroids, clustered)
+    distances = Reference.of_fit(centroids, clustered, labels).state()
+    added = {"sample": sample, "distances": distances}
+    made = made.model_copy(update={"provenance": {**made.provenance, **added}})
     save_table(made, out)
-    quality = cluster.quality(clustered, cluster.assign(centroids, clustered), centroids)
+    quality = cluster.quality(clustered, labels, centroids)
     figures = _figures(made, quality, clusters)
     rows = [
         [index, size, method]

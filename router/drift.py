@@ -10,7 +10,7 @@ Drift is called when the statistic exceeds LEAST_SHARE and what chance gives wit
 SIGNIFICANCE (Massart 1990, doi:10.1214/aop/1176990746, who bounds it for every sample size; the
 finite reference counts through the two samples' effective size). There are TESTS_PER_WINDOW tests
 in a window, so prompts that come independently of each other raise at most one false alarm in
-window / TESTS_PER_WINDOW / SIGNIFICANCE prompts: 50,000 at the default window of 200.
+window / TESTS_PER_WINDOW / SIGNIFICANCE prompts: 100,000 at the default window of 400.
 """
 
 import math
@@ -25,7 +25,7 @@ from router import cluster
 Floats = NDArray[np.float64]
 
 SIGNIFICANCE = 0.001
-LEAST_SHARE = 0.15
+LEAST_SHARE = 0.1
 """A smaller share of new prompts is not worth a refit, however certain it is."""
 
 TESTS_PER_WINDOW = 4
@@ -79,6 +79,14 @@ class Reference:
             else:
                 rows.append(shared)
         return cls(np.asarray([*rows, everybody]), len(distances))
+
+    @classmethod
+    def of_fit(
+        cls, centroids: Floats, vectors: NDArray[np.float32], labels: cluster.Labels
+    ) -> Self:
+        """From the vectors [n, d] and labels [n] that the centroids [k, d] are the means of."""
+        sizes = np.bincount(labels, minlength=len(centroids)).astype(np.float64)
+        return cls.of(labels, cluster.distances(centroids, vectors, labels, sizes), len(centroids))
 
     def ranks(self, labels: cluster.Labels, distances: Floats) -> Floats:
         """The share [n] of its cluster's prompts that was clearly nearer than each distance."""

@@ -6,8 +6,9 @@ new ones come behind, as many as it takes until the recent prompts lie as near t
 as the fit's did or another would not help: one at least, MAX_ADDED at most.
 
 A prompt farther from its old centroid than NEW_GROUND of the fit's prompts is new ground. An old
-cluster's evidence goes where its other prompts went, in proportion; a cluster that is part new
-ground keeps only the other part of what it is given. So a new cluster starts out uncertain.
+cluster's evidence goes where its other prompts went, in proportion. Of that an added cluster keeps
+the part 1 - d, where d is the drift of its own prompts alone: at least so many of them are of a
+kind that the evidence is not about. So it starts out uncertain, and is tried out.
 """
 
 import hashlib
@@ -48,7 +49,6 @@ class _Grouping:
     of_old: cluster.Labels
     of_prompts: cluster.Labels
     distances: Floats
-    mass: Floats
 
     @classmethod
     def of(cls, start: Floats, old: Floats, vectors: NDArray[np.float32], heavy: Floats) -> Self:
@@ -59,7 +59,7 @@ class _Grouping:
         mass = np.bincount(labels, weights, minlength=len(centroids)).astype(np.float64)
         mine = labels[len(old) :]
         apart = cluster.distances(centroids, vectors, mine, mass)
-        return cls(centroids, labels[: len(old)], mine, apart, mass)
+        return cls(centroids, labels[: len(old)], mine, apart)
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,9 @@ def refit(
     known = np.zeros((k, len(heavy)))
     np.add.at(known, (found.of_old, np.arange(len(heavy))), heavy)
     np.add.at(known, (found.of_prompts[~far], labels[~far]), 1.0)
-    kept = np.minimum(1.0, known.sum(axis=1) / (NEW_GROUND * np.maximum(found.mass, 1.0)))
-    share = kept[:, None] * known / known.sum(axis=0)
+    share = known / known.sum(axis=0)
+    for added in range(len(heavy), k):
+        share[added] *= 1.0 - share_farther(ranks[found.of_prompts == added])
     ground = share @ fit.ground
     for index in np.flatnonzero(far):
         stats = observations[index].stats

@@ -108,7 +108,7 @@ class RouterConfig(Schema):
         default=True, description="make clusters for new kinds of prompts while serving"
     )
     drift_window: int = Field(
-        default=200, ge=40, le=1000, description="prompts that are compared with those of the fit"
+        default=400, ge=40, le=2000, description="prompts that are compared with those of the fit"
     )
     stale_table_seconds: float = Field(
         default=30.0,

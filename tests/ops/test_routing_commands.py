@@ -4,7 +4,9 @@ import shutil
 
 import pytest
 
+from router.drift import Reference
 from router.profile import Profile
+from router.table import load_table
 
 pytestmark = pytest.mark.usefixtures("fitted")
 
@@ -46,7 +48,8 @@ def test_fit_reports_clusters_and_assignment(world, fitted):
     assert len(figures["assignment"]) == 2
     assert set(figures["assignment"]) <= {"naive", "ngram"}
     assert figures.keys() >= {"silhouette", "davies_bouldin", "calinski_harabasz", "inertia"}
-    assert (folder / "routing" / "routing.npz").is_file()
+    distances = Reference.read(load_table(folder / "routing").provenance["distances"])
+    assert (distances.prompts, len(distances.quantiles)) == (40, 3)
 
 
 def test_evaluate_judges_on_other_prompts_only(world):

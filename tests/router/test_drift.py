@@ -33,9 +33,7 @@ def fitted(seed: int) -> tuple[np.ndarray, Reference]:
     vectors = kinds.mixed(2000, OLD)
     centroids = cluster.fit(vectors, len(OLD), seed=0)
     labels = cluster.assign(centroids, vectors)
-    sizes = np.bincount(labels).astype(float)
-    apart = cluster.distances(centroids, vectors, labels, sizes)
-    return centroids, Reference.of(labels, apart, len(OLD))
+    return centroids, Reference.of_fit(centroids, vectors, labels)
 
 
 def watched(watch: DriftWatch, vectors: np.ndarray) -> int | None:

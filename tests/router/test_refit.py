@@ -31,12 +31,10 @@ class World:
         known = self.kinds.mixed(1000, OLD)
         centroids = cluster.fit(known, 2, seed=0)
         labels = cluster.assign(centroids, known)
-        sizes = np.bincount(labels).astype(float)
-        apart = cluster.distances(centroids, known, labels, sizes)
         profile, _ = make_profile(per_cluster=50)
         kinds = np.arange(100) % 2
         table = build_table(profile, self.kinds.prompts(kinds), centroids, ENCODER)
-        distances = Reference.of(labels, apart, 2).state()
+        distances = Reference.of_fit(centroids, known, labels).state()
         self.disk = table.model_copy(
             update={"provenance": table.provenance | {"distances": distances}}
         )
