@@ -183,7 +183,9 @@ def _greedy(
 
     favourite = _favourite(table, cluster, features, config, alone)
     unloaded = steady(favourite, alone) if obstacles[favourite] is not None else favourite
-    method = steady(unloaded, loaded)
+    # Once its replica is shared the favourite has no more claim than any other.
+    idle = loaded[unloaded] <= alone[unloaded]
+    method = steady(unloaded, loaded) if idle else min(admissible, key=lambda n: loaded[n])
     reason: Reason = obstacles[favourite] or ("favourite" if method == favourite else "load")
     last = constraints.conversation_method
     if last is not None and last in admissible and last != method:
