@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # A message costs about half a millisecond of CPU in the replica, in the ingress and in the proxy
 # each. A stream sends its first chunk at once; all of a replica's together then send so many
 # messages a second, but none of them waits longer than people notice.
-MESSAGES_PER_SECOND = 40.0
+MESSAGES_PER_SECOND = 20.0
 LONGEST_INTERVAL_SECONDS = 0.25
 _REPORT_TIMEOUT_SECONDS = 30.0
 
@@ -106,8 +106,7 @@ class MethodReplica:
         self._engine.close()
 
     def _interval(self) -> float:
-        decoding = min(self._streams, self._config.engine.max_batch)
-        return min(LONGEST_INTERVAL_SECONDS, decoding / MESSAGES_PER_SECOND)
+        return stream_interval(min(self._streams, self._config.engine.max_batch))
 
     async def _report_forever(self) -> None:
         actor: Any = None
@@ -144,6 +143,11 @@ async def merged(
     finally:
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()
+
+
+def stream_interval(streams: int) -> float:
+    """Seconds between two messages of each of a replica's streams."""
+    return min(LONGEST_INTERVAL_SECONDS, streams / MESSAGES_PER_SECOND)
 
 
 def _due(sent: float, interval: float) -> bool:

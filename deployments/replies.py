@@ -189,8 +189,8 @@ async def interleaved(
     if len(answers) == 1:  # the usual case, without a task for every chunk
         [answer] = answers
         try:
-            async for chunk in answer.chunks:
-                yield 0, chunk
+            async for only in answer.chunks:
+                yield 0, only
         finally:
             await answer.close()
         return

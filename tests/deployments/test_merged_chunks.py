@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.method import merged
+from deployments.method import merged, stream_interval
 from schemas import DecodeChunk
 
 
@@ -55,6 +55,11 @@ async def test_the_interval_may_change_while_the_answer_comes():
     intervals = iter([10.0, 10.0, 0.0, 10.0, 10.0])
     chunks = merged(stream(["a", "b", "c", "d", "e"]), lambda: next(intervals))
     assert [chunk.text async for chunk in chunks] == ["a", "bc", "de"]
+
+
+def test_many_streams_share_their_messages_up_to_what_people_notice():
+    assert 1 / stream_interval(1) == 2 / stream_interval(2) == pytest.approx(20)
+    assert stream_interval(64) == 0.25
 
 
 async def test_closing_closes_the_source():

@@ -147,6 +147,26 @@ def test_without_a_url_a_service_is_started(specadapt, config, prompts_file, tmp
     assert low <= figures["ingress_over_bare_ms_p50"] <= high
 
 
+@pytest.mark.slow
+def test_bench_balance_loads_two_pinned_replicas_and_then_the_methods(
+    specadapt, config, prompts_file, tmp_path
+):
+    file = tmp_path / "serve.yaml"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    figures = specadapt.json(
+        *["bench", "balance", "--config", file, "--method", "ngram", "--prompts", prompts_file],
+        *["--shares", "0.5", "--requests", 40, "--max-tokens", 60],
+    )
+    assert figures["settings"]["method"] == "ngram"
+    [load] = figures["replicas"]["loads"]
+    assert load["errors"] == 0
+    assert load["methods"] == {"ngram": 40}
+    assert len(load["mean_outstanding_tokens"]) == 2
+    [load] = figures["methods"]["loads"]
+    assert load["methods"].keys() <= {*METHODS}
+    assert sum(load["reasons"].values()) == pytest.approx(1.0)
+
+
 def test_a_service_that_cannot_start_says_why(tiny_bundle, tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump({"router": {"routing": str(tmp_path / "nowhere")}}))
