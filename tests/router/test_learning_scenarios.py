@@ -1,0 +1,113 @@
+"""What learning is worth while things change: simulated, seeded, against choices that never learn.
+
+A cluster's requests are counted; the numbers of the bounds are about twice what was seen.
+"""
+
+import numpy as np
+import pytest
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, World
+
+from router.assign import build_table
+from router.speedup import paired_bootstrap_ci
+from schemas import RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
+OFFLINE = {0: "draft", 1: "ngram"}
+"""The favourites of the made-up world: draft takes 0.40 s on the first cluster and n-gram 0.55 s,
+n-gram 0.16 s on the second and draft 0.40 s; plain decoding 0.62 s on both."""
+
+SEEDS = range(3)
+
+
+@pytest.fixture(scope="module")
+def offline() -> RoutingTable:
+    """Fitted on answers that differ as those of the simulated service do."""
+    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
+    return build_table(*profile, CENTROIDS, ENCODER)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_while_nothing_changes_learning_costs_less_than_its_share(
+    offline: RoutingTable, seed: int
+) -> None:
+    assert offline.assignment == tuple(OFFLINE.values())
+    run = SimulatedService(offline, CONFIG, seed).run(800)
+    assert run.changes() == 0
+    assert {d.reason for d in run.decisions} >= {"favourite", "exploration"}
+    assert run.taken() <= (1.0 + CONFIG.exploration) * run.of(OFFLINE)
+    # of speeds rather than sums: no worse than the static table by more than the share
+    ours = run.seconds[np.arange(800), [METHODS.index(m) for m in run.chosen]]
+    static = run.seconds[np.arange(800), [METHODS.index(OFFLINE[int(k)]) for k in run.clusters]]
+    low, _ = paired_bootstrap_ci(1.0 / ours, 1.0 / static, seed)
+    assert low > 1.0 - 2 * CONFIG.exploration
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(
+    offline: RoutingTable, seed: int
+) -> None:
+    service = SimulatedService(offline, CONFIG, seed)
+    service.run(300)
+    slow = service.run(400, World(slower={"draft": 2.0}))
+    left = slow.moved(0, "ngram")
+    assert left is not None
+    assert left <= 80
+    assert slow.favourites[120][0] == "ngram"
+    assert slow.changes() <= 2
+    assert slow.taken() <= 1.10 * slow.of({0: "ngram", 1: "ngram"})
+    assert slow.taken() <= 0.90 * slow.of(OFFLINE)
+
+    recovered = service.run(500)
+    returned = recovered.moved(0, "draft")
+    assert returned is not None
+    assert returned <= 170
+    assert recovered.favourites[-1] == tuple(OFFLINE.values())
+    assert recovered.taken() <= 1.15 * recovered.of(OFFLINE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cluster_whose_acceptance_changes_changes_alone(offline: RoutingTable, seed: int) -> None:
+    """Its prompts are no longer what n-gram can copy; later they are again."""
+    service = SimulatedService(offline, CONFIG, seed)
+    service.run(300)
+    changed = service.run(500, World(acceptance={("ngram", 1): 1.2}))
+    left = changed.moved(1, "draft")
+    assert left is not None
+    assert left <= 150
+    assert changed.favourites[-1] == ("draft", "draft")
+    assert changed.taken() <= 1.15 * changed.of({0: "draft", 1: "draft"})
+    first = changed.clusters == 0
+    assert np.mean(changed.chosen[first] == "draft") > 0.9
+
+    again = service.run(400)
+    returned = again.moved(1, "ngram")
+    assert returned is not None
+    assert returned <= 150
+    assert again.favourites[-1] == tuple(OFFLINE.values())
+
+
+def test_favourites_of_near_equals_do_not_flap() -> None:
+    """Two methods within a tenth of each other on one cluster, under noise: the favourite changes
+    at most twice in 800 requests, and what is lost is less than the share."""
+    world = World(acceptance={("draft", 0): 1.9, ("ngram", 0): 1.25})
+    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
+    table = build_table(*profile, CENTROIDS, ENCODER)
+    for seed in SEEDS:
+        service = SimulatedService(table, CONFIG, seed)
+        service.run(200, world)
+        run = service.run(600, world)
+        assert run.changes() <= 2
+        best = min(run.of({0: m, 1: "ngram"}) for m in ("draft", "ngram"))
+        assert run.taken() <= (1.0 + CONFIG.exploration) * best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_the_profile_says_wrongly_is_found_out(offline: RoutingTable, seed: int) -> None:
+    """N-gram is as good on the first cluster too."""
+    service = SimulatedService(offline, CONFIG, seed)
+    run = service.run(800, World(acceptance={("ngram", 0): 5.0}))
+    found = run.moved(0, "ngram")
+    assert found is not None
+    assert found <= 300
+    assert run.favourites[-1] == ("ngram", "ngram")
