@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: install serve test test-slow test-browser check clean
+.PHONY: install serve test test-slow test-browser screenshots check clean
 
 install: $(VENV)/.encoder
 
@@ -26,6 +26,10 @@ test-slow: $(VENV)/.test install
 test-browser: $(VENV)/.browser install
 	@tests/browser/install-chromium
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+
+screenshots: $(VENV)/.browser install
+	@tests/browser/install-chromium
+	$(BIN)/python tests/browser/take_screenshots.py docs/page $(ARGS)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 // One answer on the page: its text, tinted, and what is known of how it came about.
 
 import { answers } from "./api.js";
-import { element, following } from "./dom.js";
+import { element, following, speed } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { tinted } from "./tint.js";
 
@@ -82,7 +82,7 @@ function measured(usage) {
     : ["drafted", "nothing"];
   return [
     ["method", s.method, "method"],
-    ["tokens/s", s.tokens_per_s.toFixed(0)],
+    ["tokens/s", speed(s.tokens_per_s)],
     ["tokens/step", s.mean_acceptance_length.toFixed(2)],
     drafts,
     ["tokens", String(usage.completion_tokens)],

@@ -1,7 +1,7 @@
 // One prompt through every method, side by side.
 
 import { Answer } from "./answer.js";
-import { $, element, grow, say } from "./dom.js";
+import { $, element, grow, say, speed } from "./dom.js";
 import { fell } from "./routing.js";
 
 const question = $("question"), area = $("lanes").parentElement;
@@ -12,13 +12,13 @@ function lane(model) {
   const made = element("section");
   const name = model.slice(model.indexOf(":") + 1);
   made.setAttribute("aria-label", name);
-  const speed = element("progress");
-  speed.max = 1;
-  speed.value = 0;
-  speed.setAttribute("aria-label", `Speed of ${name} against the fastest`);
-  made.append(element("h2", "", name), speed, answer.turn);
+  const bar = element("progress");
+  bar.max = 1;
+  bar.value = 0;
+  bar.setAttribute("aria-label", `Speed of ${name} against the fastest`);
+  made.append(element("h2", "", name), bar, answer.turn);
   $("lanes").append(made);
-  return { model, name, answer, speed };
+  return { model, name, answer, bar };
 }
 
 const rate = ({ answer }) => answer.usage.speculative.tokens_per_s;
@@ -26,7 +26,7 @@ const rate = ({ answer }) => answer.usage.speculative.tokens_per_s;
 function standings(lanes) {
   const done = lanes.filter(({ answer }) => answer.usage);
   const best = Math.max(...done.map(rate));
-  for (const one of done) one.speed.value = rate(one) / best;
+  for (const one of done) one.bar.value = rate(one) / best;
   return done;
 }
 
@@ -37,7 +37,7 @@ function verdict(lanes) {
   const plain = done.find(({ name }) => name === "naive");
   const times = plain && plain !== first
     ? `, ${(rate(first) / rate(plain)).toFixed(1)} times plain decoding` : "";
-  return `Fastest this time: ${first.name}, ${rate(first).toFixed(0)} tokens/s${times}.`;
+  return `Fastest this time: ${first.name}, ${speed(rate(first))} tokens/s${times}.`;
 }
 
 function working(on) {

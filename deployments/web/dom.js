@@ -10,6 +10,11 @@ export function element(tag, className = "", text = "") {
   return made;
 }
 
+// Few digits, and yet no slow machine's 0.
+export function speed(perSecond) {
+  return perSecond.toFixed(perSecond < 10 ? 1 : 0);
+}
+
 // To screen readers; nobody sees it.
 export function say(message) {
   $("status").textContent = message;

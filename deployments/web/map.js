@@ -33,7 +33,7 @@ export function sign(method) {
   return drawn;
 }
 
-// clusters: [{ point: [x, y], method: index, title }]; prompt: { point, cluster } or null.
+// clusters: [{ point: [x, y], method: index, title, speed }]; prompt: { point, cluster } or null.
 // label says in words what is to be seen.
 export function map(width, clusters, prompt, label) {
   const height = Math.round(Math.min(420, width * 0.75));
@@ -43,11 +43,15 @@ export function map(width, clusters, prompt, label) {
     const [[x1, y1], [x2, y2]] = [prompt.point, clusters[prompt.cluster].point].map(place);
     drawn.append(shape("line", { x1, y1, x2, y2, class: "way" }));
   }
-  clusters.forEach(({ point, method, title }, cluster) => {
+  clusters.forEach(({ point, method, title, speed }, cluster) => {
     const [x, y] = place(point);
-    const number = shape("text", { x, y, "pointer-events": "none" });
+    const number = shape("text", { x, y, class: "number", "pointer-events": "none" });
     number.textContent = cluster;
-    drawn.append(marker(method, x, y, RADIUS, title), number);
+    // towards the middle, where there is room
+    const right = x < width / 2;
+    const beside = shape("text", { x: x + (right ? 18 : -18), y, class: right ? "speed" : "speed left" });
+    beside.textContent = speed;
+    drawn.append(beside, marker(method, x, y, RADIUS, title), number);
   });
   if (prompt) {
     const [x, y] = place(prompt.point);

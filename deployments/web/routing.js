@@ -1,7 +1,7 @@
 // The routing table in force: a picture of the clusters, and figures.
 
 import { explain, routing } from "./api.js";
-import { $, element } from "./dom.js";
+import { $, element, speed } from "./dom.js";
 import { map, sign } from "./map.js";
 
 const REFRESH_MS = 2000;
@@ -12,6 +12,10 @@ export function fell(messages, speculative) {
   last = { messages, speculative, spot: null, fit: null };
 }
 
+// Where it fell in this table: a refit just now, seen by another ingress, has other clusters.
+const spotIn = (table) => (last?.fit === table.fit_id ? last.spot : null);
+
+const rate = (value) => (value == null ? "–" : speed(value));
 const number = (value, digits) => (value == null ? "–" : value.toFixed(digits));
 
 // Seconds per step by method, over the replicas that have measured it.
@@ -42,20 +46,33 @@ function row(cells) {
   return made;
 }
 
+// What a row is about, so that a screen reader says it with each of the row's figures.
+function rowHead(...content) {
+  const cell = element("th");
+  cell.scope = "row";
+  cell.append(...content);
+  return cell;
+}
+
 function named(table, method) {
   const cell = element("td", "name");
   cell.append(sign(table.methods.indexOf(method)), method);
   return cell;
 }
 
-function clusterRow(table, { cluster, favourite, acceptance, tokens_per_s, offline_steps, live_steps }, steps) {
-  const live = steps[favourite] && acceptance[favourite] && acceptance[favourite] / steps[favourite];
+// Tokens/s of a cluster's method by its step time just now; null before it has answered.
+function live({ favourite, acceptance }, steps) {
+  return steps[favourite] && acceptance[favourite] && acceptance[favourite] / steps[favourite];
+}
+
+function clusterRow(table, one, steps) {
+  const { cluster, favourite, acceptance, tokens_per_s, offline_steps, live_steps } = one;
   const made = row([
-    String(cluster), named(table, favourite), number(tokens_per_s[favourite], 0), number(live, 0),
+    rowHead(String(cluster)), named(table, favourite), rate(tokens_per_s[favourite]), rate(live(one, steps)),
     number(acceptance[favourite], 2),
     number(offline_steps[favourite] + live_steps[favourite], 0),
   ]);
-  if (last?.spot?.cluster === cluster) made.setAttribute("aria-current", "true");
+  if (spotIn(table)?.cluster === cluster) made.setAttribute("aria-current", "true");
   return made;
 }
 
@@ -63,7 +80,7 @@ function methodRow(table, method, steps) {
   const hosts = table.loads.filter((load) => load.healthy && load.methods.includes(method));
   const favoured = table.assignment.filter((favourite) => favourite === method).length;
   return row([
-    named(table, method), String(favoured), String(hosts.length),
+    rowHead(sign(table.methods.indexOf(method)), method), String(favoured), String(hosts.length),
     number(steps[method] && steps[method] * 1e3, 1),
   ]);
 }
@@ -71,15 +88,25 @@ function methodRow(table, method, steps) {
 function draw(table) {
   const steps = stepsNow(table);
   const { points, explained } = table.projection;
-  const clusters = table.evidence.map(({ cluster, favourite, tokens_per_s }) => ({
-    point: points[cluster],
-    method: table.methods.indexOf(favourite),
-    title: `Cluster ${cluster}: ${favourite}, ${number(tokens_per_s[favourite], 0)} tokens/s expected`,
-  }));
-  const spot = last?.spot ?? null;
+  const clusters = table.evidence.map((one) => {
+    const { cluster, favourite, tokens_per_s } = one;
+    const expected = tokens_per_s[favourite], now = live(one, steps);
+    return {
+      point: points[cluster],
+      method: table.methods.indexOf(favourite),
+      speed: now == null ? `(${rate(expected)})` : rate(now),
+      title: `Cluster ${cluster}: ${favourite}, ${rate(expected)} tokens/s expected, ${rate(now)} live`,
+    };
+  });
+  const spot = spotIn(table);
   const label = `${table.clusters} clusters on a plane${spot ? `; the last prompt fell into cluster ${spot.cluster}` : ""}. The table below has each one's method and speed.`;
   $("map").replaceChildren(map($("map").clientWidth, clusters, spot, label));
-  $("caption").textContent = `The clusters' centroids on their two main directions (PCA), which hold ${Math.round(100 * explained)}% of what sets them apart. Table version ${table.version} of fit ${table.fit_id}.`;
+  $("legend").replaceChildren(...table.methods.map((method) => {
+    const made = element("li");
+    made.append(sign(table.methods.indexOf(method)), method);
+    return made;
+  }));
+  $("caption").textContent = `The clusters' centroids on their two main directions (PCA), which hold ${Math.round(100 * explained)}% of what sets them apart; beside each its method's tokens/s just now, or in brackets what is expected. Table version ${table.version} of fit ${table.fit_id}.`;
   fill($("clusters"), ["Cluster", "Method", "Expected tokens/s", "Live tokens/s", "Tokens/step", "Steps seen"],
     table.evidence.map((one) => clusterRow(table, one, steps)));
   fill($("methods"), ["Method", "Clusters", "Replicas", "Step now, ms"],
@@ -97,8 +124,8 @@ async function refresh() {
   try {
     const table = await routing();
     if (last && last.fit !== table.fit_id) {
-      const { point, cluster } = await explain(last.messages);
-      last.fit = table.fit_id;
+      const { point, cluster, fit_id } = await explain(last.messages);
+      last.fit = fit_id;
       last.spot = point && { point, cluster };
     }
     draw(table);

@@ -75,13 +75,14 @@ class Browser:
             uploadThroughput=-1,
         )
 
-    def prefer(self, scheme: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
+    def prefer(self, scheme: str = "light", motion: str = "no-preference") -> None:
+        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
         self._command("Emulation.setEmulatedMedia", features=features)
 
     def reset(self) -> None:
         self.offline(False)
-        self.prefer("light")
+        self.prefer()
 
     def screenshot(self, file: Path) -> None:
         self.driver.save_screenshot(str(file))
@@ -104,6 +105,21 @@ class ChatPage:
 
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector: str) -> list[str]:
+        """What these elements say, read at one moment: the routing view draws itself anew."""
+        found = f"[...document.querySelectorAll({selector!r})]"
+        return list(self.run(f"return {found}.map((e) => (e.innerText ?? e.textContent).trim())"))
+
+    def heard(self) -> dict[str, list[str]]:
+        """The names of what is on the page, by role, as a screen reader is told."""
+        tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})
+        found: dict[str, list[str]] = {}
+        for node in tree["nodes"]:
+            if not node["ignored"]:
+                name = node.get("name", {}).get("value", "")
+                found.setdefault(node["role"]["value"], []).append(name)
+        return found
 
     def run(self, script: str) -> Any:
         return self.driver.execute_script(script)

@@ -86,16 +86,19 @@ def test_the_clusters_are_drawn_and_listed(page: "ChatPage", address: str) -> No
     table = httpx.get(f"{address}/v1/routing").json()
     page.view("Routing")
     page.until(lambda: page.all("#map svg"))
-    numbers = [e.text for e in page.all("#map text")]
-    assert numbers == [str(k) for k in range(table["clusters"])]
+    assert page.texts("#map .number") == [str(k) for k in range(table["clusters"])]
+    speeds = page.texts("#map .speed")
+    assert all(float(speed.strip("()")) > 0 for speed in speeds), speeds
+    assert len(speeds) == table["clusters"]
+    assert page.texts("#legend li") == table["methods"]
     assert len(page.all("#map path")) == table["clusters"]
     assert page.all("#map .prompt") == []
     assert "Ask something" in page.one("#fell").text
 
-    rows = [row.text.split() for row in page.all("#clusters tbody tr")]
+    rows = [row.split() for row in page.texts("#clusters tbody tr")]
     assert [row[:2] for row in rows] == [[str(k), m] for k, m in enumerate(table["assignment"])]
     assert all(float(row[2]) > 0 for row in rows), "expected tokens/s"
-    assert [row.text.split()[0] for row in page.all("#methods tbody tr")] == table["methods"]
+    assert page.texts("#methods tbody th") == table["methods"]
 
 
 def test_distances_on_the_picture_are_those_of_the_plane(page: "ChatPage", address: str) -> None:
@@ -103,7 +106,7 @@ def test_distances_on_the_picture_are_those_of_the_plane(page: "ChatPage", addre
     page.view("Routing")
     page.until(lambda: page.all("#map svg"))
     drawn = page.run(
-        """return [...document.querySelectorAll('#map text')]
+        """return [...document.querySelectorAll('#map .number')]
         .map((e) => [Number(e.getAttribute('x')), -Number(e.getAttribute('y'))]);"""
     )
 
@@ -125,10 +128,9 @@ def test_the_last_prompt_is_on_the_picture(page: "ChatPage") -> None:
     page.until(lambda: page.all("#map .prompt"))
     told = f"Your last prompt fell into cluster {facts['cluster']} and was answered by"
     page.until(lambda: page.one("#fell").text == f"{told} {facts['method']}.")
-    [row] = page.all("#clusters tr[aria-current=true]")
-    assert row.text.split()[0] == facts["cluster"]
-    label = page.one("#map svg").get_attribute("aria-label")
-    assert f"the last prompt fell into cluster {facts['cluster']}" in label
+    assert page.texts("#clusters tr[aria-current=true] th") == [facts["cluster"]]
+    [picture] = page.heard()["image"]
+    assert f"the last prompt fell into cluster {facts['cluster']}" in picture
 
 
 def test_the_picture_keeps_up_with_the_table(page: "ChatPage") -> None:
@@ -176,8 +178,11 @@ def test_on_a_phone_the_views_fit(
     else:
         page.until(lambda: page.all("#map svg"))
     assert page.sideways() == 0
-    for shown in page.all("#map svg, #lanes > section, nav a"):
-        assert shown.rect["x"] >= 0
-        assert shown.rect["x"] + shown.rect["width"] <= 360
+    edges = page.run(
+        """const shown = [...document.querySelectorAll('#map svg, #lanes > section, nav a')];
+        return shown.map((e) => e.getBoundingClientRect()).map(({left, right}) => [left, right]);"""
+    )
+    assert len(edges) >= 4
+    assert [(left, right) for left, right in edges if left < 0 or right > 360] == []
     tops = {link.rect["y"] for link in [page.one("h1"), *page.all("nav a")]}
     assert max(tops) - min(tops) < 20, "the header takes more than a line"
