@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
 
-from deployments.in_flight import published
+from deployments.in_flight import InFlight, published
 from schemas import DecodeRequest
 
 
@@ -40,14 +40,26 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         in_flight = published(self.app_name)
         if in_flight is None:
             return [shuffled]
-        names = {replica.replica_id.unique_id for replica in shuffled}
         request = _decode_request(pending_request)
         own = request.request_id if request is not None else None
+        # Where there is no choice nothing is looked up.
+        ranked = shuffled if len(shuffled) == 1 else self._ranked(shuffled, in_flight, own)
+        if not ranked:
+            return [shuffled]
+        if own is not None:
+            in_flight.placed(own, ranked[0].replica_id.unique_id, accepted=False)
+        return [[replica] for replica in ranked]
+
+    def _ranked(
+        self, shuffled: Sequence[Any], in_flight: InFlight, own: str | None
+    ) -> Sequence[Any]:
+        """The replicas, best first, for the request called `own`; none where none has reported."""
+        names = {replica.replica_id.unique_id for replica in shuffled}
         placed = in_flight.placed_loads(own)
         loads = {load.replica: load for load in placed if load.replica in names}
         self._reported = (self._reported | loads.keys()) & names
         if not loads:
-            return [shuffled]
+            return []
         sent = in_flight.sent_tokens(names, own)
 
         def order(replica: Any) -> tuple[bool, int]:
@@ -56,11 +68,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
                 return not load.healthy, load.outstanding_tokens
             return name in self._reported, sent[name]
 
-        ranked = sorted(shuffled, key=order)
-        if own is not None:
-            first = ranked[0].replica_id.unique_id
-            in_flight.placed(own, first, accepted=False)
-        return [[replica] for replica in ranked]
+        return sorted(shuffled, key=order)
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: Any, _result: Any

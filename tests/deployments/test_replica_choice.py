@@ -148,6 +148,13 @@ async def test_a_full_replica_gives_way_to_the_next(world):
     assert (full.outstanding_tokens, free.outstanding_tokens) == (10, 750)
 
 
+async def test_a_single_replica_is_known_to_have_what_was_sent(world):
+    world.router.update_replicas([Replica("only")])
+    world.report("only", 100)
+    assert await world.send("x") == "only"
+    assert [load.outstanding_tokens for load in world.in_flight.placed_loads()] == [150]
+
+
 async def test_where_nothing_is_known_serve_counts_requests(world):
     world.router.update_replicas([Replica("busy", requests=9), Replica("idle", requests=1)])
     await asyncio.sleep(0)
