@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ops.load_policies import ONLY, ROUTED
-from ops.plots import GREY, colour_of, figure, legend
+from ops.plots import GREY, colour_of, common_legend, figure, logarithmic
 
 SIZE = (9.0, 4.6)
 
@@ -38,10 +38,10 @@ def _latency(figures: dict[str, Any], file: Path) -> Path:
                     markersize=4,
                     linewidth=2.4 if name == ROUTED else 1.3,
                 )
-            panel.set_yscale("log")
+            logarithmic(panel)
             panel.set_xlabel("load, as a share of capacity")
             panel.set_ylabel(f"{label} (s)")
-        legend(axes[0][0], 3)
+        common_legend(axes[0][0], 4)
     return file
 
 
@@ -70,11 +70,11 @@ def _ratios(figures: dict[str, Any], file: Path) -> Path:
                     linewidth=1.3,
                 )
             panel.axhline(1.0, color=GREY, linewidth=1.0, linestyle="--")
-            panel.set_yscale("log")
+            logarithmic(panel)
             panel.set_xlabel("load, as a share of capacity")
             which = "mean" if key == "mean_latency" else "95th percentile"
             panel.set_ylabel(f"rival's latency over routed's ({which})")
-        legend(axes[0][0], 3)
+        common_legend(axes[0][0], 4)
     return file
 
 

@@ -45,7 +45,7 @@ def figures_at(
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """What people read: per load a line a policy, and what routing is worth there."""
-    columns = ["policy", "mean s", "p95 s", "TTFT s", "tok/s", "of", "refused", "methods"]
+    columns = ["policy", "mean s", "p95 s", "TTFT s", "tok/s", "asked", "refused", "methods"]
     how = "simulated" if figures["simulated"] else "replayed on Ray Serve"
     for load in figures["loads"]:
         title = (

@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 GREY = "#7d7d7d"
@@ -53,6 +54,21 @@ def figure(
 def colour_of(names: Sequence[str]) -> dict[str, str]:
     """A colour per name, in their order."""
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers on it."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def common_legend(axes: Axes, columns: int) -> None:
+    """One legend above all panels, of what these axes show."""
+    handles, labels = axes.get_legend_handles_labels()
+    drawn = axes.get_figure()
+    drawn.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9)
 
 
 def legend(axes: Axes, columns: int) -> None:

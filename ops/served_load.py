@@ -163,7 +163,7 @@ async def _in_turn(
                 await until_quiet(service, replicas)
                 asks = _asks(load, policies[name])
                 runs[str(name)] = await drive(service, model, asks, load.arrivals, advance)
-            results.append(runs)
+            results.append({name: runs[name] for name in policies})
     return results
 
 

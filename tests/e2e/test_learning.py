@@ -1,0 +1,172 @@
+"""`bench learning`'s scenarios, shortened, on a real Ray Serve that replays a small recording."""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import numpy as np
+import pytest
+from ray import serve
+from replayed import replay_config
+from running_service import Service, deployed, until
+
+from deployments.run import APPLICATION
+from ops.learning_report import figures_of
+from ops.learning_runs import Phase, Run, run_phases
+from ops.learning_scenarios import Prompts, busiest, killed, new_kind, slower, steady
+from ops.load_policies import Question, static_table
+from ops.own_service import OwnService
+from router import cluster
+from router.embed import Encoder
+from router.policy import Features
+from router.profile import Profile
+from router.table import load_table
+from schemas import AppConfig
+from workers.bundle import Bundle
+
+KNOWN = ("code", "weather")
+PAIRS_PER_S = 4.0
+FIRST, SECOND = "draft_verify", "ngram"
+"""The best method of the known prompts, and the best one while it is half as fast."""
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A replaying service, its prompts, and what its table says without load."""
+
+    service: Service
+    own: OwnService
+    prompts: Prompts
+    static: Callable[[Question], str]
+
+    @property
+    def known(self) -> Prompts:
+        """The prompts of the kinds that the table was fitted on."""
+        both = zip(self.prompts.questions, self.prompts.domains, strict=True)
+        kept = [(question, domain) for question, domain in both if domain in KNOWN]
+        return Prompts([q for q, _ in kept], [d for _, d in kept])
+
+    def run(self, phases: list[Phase]) -> Run:
+        coroutine = run_phases(self.own, phases, self.static, PAIRS_PER_S, 0, lambda: None)
+        return asyncio.run(coroutine)
+
+    def chat(self, question: Question, **fields: object) -> httpx.Response:
+        return self.service.chat(question.text, max_tokens=25, temperature=0, **fields)
+
+    def share(self, method: str, prompts: int = 12) -> float:
+        """Of so many known prompts, the share that `method` answered."""
+        asked = self.known.drawn(prompts, np.random.default_rng(0))
+        answers = [self.chat(question) for question in asked]
+        assert all(answer.is_success for answer in answers)
+        until(lambda: self.service.routing()["feedback"]["observations_waiting"] == 0)
+        return sum(a.headers["x-specadapt-method"] == method for a in answers) / prompts
+
+
+def world_of(config: AppConfig) -> World:
+    service = deployed(config)
+    table = load_table(config.router.routing)
+    calm = static_table(table, config.router)
+    recorded = Profile.load(config.engine.replay).prompts
+    vectors = Encoder(config.router.encoder).embed([p.text for p in recorded])
+    labels = cluster.assign(table.centroids, vectors)
+    questions = [
+        Question(p.token_ids, int(c), Features(len(p.token_ids), 25), p.text)
+        for p, c in zip(recorded, labels, strict=True)
+    ]
+    prompts = Prompts(questions, [p.domain for p in recorded])
+    own = OwnService(service.config, service.url)
+    return World(service, own, prompts, lambda question: calm(question, ())[0])
+
+
+@pytest.fixture(scope="module")
+def world(
+    deploy: object, port: int, tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """Two replicas of the best method, one of each other; none computes. Learns quickly."""
+    assert deploy is deployed, "a Ray of the session's own runs"
+    settings = {
+        "methods": [
+            {"name": name, "num_cpus": 0, "min_replicas": count, "max_replicas": count}
+            for name, count in {"naive": 1, FIRST: 2, SECOND: 1}.items()
+        ],
+        "router": {"half_life": 20.0, "drift_window": 40},
+        "http": {"port": port},
+    }
+    folder = tmp_path_factory.mktemp("learning")
+    yield world_of(replay_config(folder, tiny_bundle, KNOWN, settings))
+    serve.delete(APPLICATION)
+
+
+def shares(run: Run, phase: str) -> dict[str, float]:
+    """By method its share of the routed answers in the second half of a phase."""
+    pairs = [p for p in run.pairs if p.phase == phase]
+    methods = [p.routed.method for p in pairs[len(pairs) // 2 :]]
+    return {m: methods.count(m) / len(methods) for m in set(methods)}
+
+
+def test_a_replay_says_so_and_refuses_what_was_not_recorded(world):
+    answer = world.chat(world.prompts.questions[0])
+    assert answer.headers["x-specadapt-replay"] == "recording"
+    assert answer.headers["x-specadapt-method"] == FIRST
+    assert httpx.get(f"{world.service.url}/health").headers["x-specadapt-replay"] == "recording"
+    refused = world.service.chat("something else", temperature=0)
+    assert refused.status_code == 400
+    assert "no recorded answer" in refused.json()["error"]["message"]
+
+
+def test_traffic_leaves_a_method_that_is_slower_and_comes_back(world):
+    assert busiest(world.known, world.static) == FIRST
+    until(lambda: world.share(FIRST) > 0.7, seconds=60)
+    world.own.set_factor(FIRST, 3.0)
+    try:
+        until(lambda: world.share(FIRST) < 0.4, seconds=60)
+    finally:
+        world.own.set_factor(FIRST, 1.0)
+    until(lambda: world.share(FIRST) > 0.7, seconds=120)
+
+
+@pytest.mark.slow
+def test_slower(world):
+    run = world.run(slower(world.known, FIRST, 100, np.random.default_rng(0)))
+    assert run.failures == []
+    assert shares(run, "before").get(FIRST, 0) > 0.7
+    assert shares(run, "slower").get(FIRST, 0) < 0.5
+    figures = figures_of(run, {}, seed=0)
+    _, during, _ = figures["phases"]
+    assert during["second_half"]["ratio"] > 1.1, "ahead of the table that goes on with the method"
+
+
+@pytest.mark.slow
+def test_killed(world):
+    run = world.run(killed(world.known, FIRST, 60, np.random.default_rng(0)))
+    assert run.failures == [], "no client notices"
+    assert all(pair.routed is not None for pair in run.pairs)
+    live = until(lambda: len(world.service.routing()["loads"]) >= world.own.replicas, seconds=120)
+    assert live
+    until(lambda: world.share(FIRST) > 0.7, seconds=120)
+
+
+@pytest.mark.slow
+def test_steady(world):
+    run = world.run(steady(world.known, 100, np.random.default_rng(0)))
+    assert run.failures == []
+    [phase] = figures_of(run, {}, seed=0)["phases"]
+    budget = world.service.config.router.exploration
+    _, high = phase["static_over_routed"]["ci95"]
+    assert high > 1.0 / (1.0 + budget), "not behind the static table by more than it may explore"
+
+
+@pytest.mark.slow
+def test_new_kind(world):
+    before = world.service.routing()
+    run = world.run(new_kind(world.prompts, ["cooking"], 60, np.random.default_rng(0)))
+    assert run.failures == []
+    started = time.monotonic()
+    now = until(
+        lambda: (r := world.service.routing())["fit_id"] != before["fit_id"] and r, seconds=60
+    )
+    assert len(now["assignment"]) > len(before["assignment"])
+    assert SECOND in now["assignment"], f"after {time.monotonic() - started:.0f} s"
+    assert shares(run, "new prompts").get(SECOND, 0) > 0.5
