@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from router.queueing import burden
 from schemas import DecodeRequest, LoadReport
 
 
@@ -59,7 +60,7 @@ class InFlight:
         reports = self.placed_loads()
         for sent in self._under_way():
             hosts = [
-                (report.outstanding_tokens, index)
+                (burden(report, sent.request.method), index)
                 for index, report in enumerate(reports)
                 if report.healthy and sent.request.method in report.methods
             ]

@@ -1,4 +1,5 @@
-"""Which of a deployment's replicas takes a request: the one with the fewest outstanding tokens.
+"""Which of a deployment's replicas takes a request: the one with the fewest outstanding tokens,
+those of other methods weighing more (`router.queueing.burden`).
 
 Ray Serve makes one such router per handle, inside the ingress process. It pickles this module by
 value, so nothing here may be a variable of the module: what the router shares with the ingress is
@@ -12,6 +13,7 @@ from typing import Any
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
 
 from deployments.in_flight import InFlight, published
+from router.queueing import burden
 from schemas import DecodeRequest
 
 
@@ -41,20 +43,21 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         if in_flight is None:
             return [shuffled]
         request = _decode_request(pending_request)
-        own = request.request_id if request is not None else None
+        if request is None:
+            return [shuffled]
         # Where there is no choice nothing is looked up.
-        ranked = shuffled if len(shuffled) == 1 else self._ranked(shuffled, in_flight, own)
+        ranked = shuffled if len(shuffled) == 1 else self._ranked(shuffled, in_flight, request)
         if not ranked:
             return [shuffled]
-        if own is not None:
-            in_flight.placed(own, ranked[0].replica_id.unique_id, accepted=False)
+        in_flight.placed(request.request_id, ranked[0].replica_id.unique_id, accepted=False)
         return [[replica] for replica in ranked]
 
     def _ranked(
-        self, shuffled: Sequence[Any], in_flight: InFlight, own: str | None
+        self, shuffled: Sequence[Any], in_flight: InFlight, request: DecodeRequest
     ) -> Sequence[Any]:
-        """The replicas, best first, for the request called `own`; none where none has reported."""
+        """The replicas, best first, for the request; none where none has reported."""
         names = {replica.replica_id.unique_id for replica in shuffled}
+        own = request.request_id
         placed = in_flight.placed_loads(own)
         loads = {load.replica: load for load in placed if load.replica in names}
         self._reported = (self._reported | loads.keys()) & names
@@ -62,11 +65,11 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
             return []
         sent = in_flight.sent_tokens(names, own)
 
-        def order(replica: Any) -> tuple[bool, int]:
+        def order(replica: Any) -> tuple[bool, float]:
             name = replica.replica_id.unique_id
             if (load := loads.get(name)) is not None:
-                return not load.healthy, load.outstanding_tokens
-            return name in self._reported, sent[name]
+                return not load.healthy, burden(load, request.method)
+            return name in self._reported, float(sent[name])
 
         return sorted(shuffled, key=order)
 

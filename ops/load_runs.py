@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from ops.load_arrivals import Floats
 from ops.load_policies import Policy, Question
+from router.queueing import burden
 from schemas import DecodeRequest, EngineConfig, LoadReport, MethodSpec, SamplingParams
 from workers.engine import EngineBusyError
 from workers.replay_engine.engine import ReplayEngine
@@ -101,7 +102,7 @@ async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]
                     max_tokens=question.features.max_tokens,
                 ),
             )
-            for engine in _by_outstanding(loads, method):
+            for engine in _by_burden(loads, method):
                 try:
                     return await _outcome(engine, request)
                 except EngineBusyError:
@@ -112,9 +113,9 @@ async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]
     return await asyncio.gather(*(ask(*one) for one in asked))
 
 
-def _by_outstanding(loads: Mapping[ReplayEngine, LoadReport], method: str) -> list[ReplayEngine]:
+def _by_burden(loads: Mapping[ReplayEngine, LoadReport], method: str) -> list[ReplayEngine]:
     hosts = [engine for engine, load in loads.items() if method in load.methods]
-    return sorted(hosts, key=lambda engine: loads[engine].outstanding_tokens)
+    return sorted(hosts, key=lambda engine: burden(loads[engine], method))
 
 
 async def _outcome(engine: ReplayEngine, request: DecodeRequest) -> Outcome:

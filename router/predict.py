@@ -6,7 +6,7 @@ prompt and is kept per cluster; step time depends on the machine and the load an
 method, so that evidence about one slow replica serves every cluster.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,13 +158,11 @@ def predicted_seconds(
     prompt_tokens: float,
     output_tokens: float,
     batch: float = 1.0,
-    beside: Iterable[int] = (),
 ) -> float:
-    """Seconds from admission to the last token. `accepted` [m]: tokens per step. `beside`: the
-    methods in the batch; a step takes as long as the slowest of them."""
+    """Seconds from admission to the last token. `accepted` [m]: tokens per step."""
     steps = max(0.0, output_tokens - 1.0) / accepted[method]
     context = prompt_tokens + output_tokens / 2.0
-    step = max(step_seconds(table, m, batch, context) for m in {method, *beside})
+    step = step_seconds(table, method, batch, context)
     return prefill_seconds(table, method, prompt_tokens) + float(steps) * step
 
 

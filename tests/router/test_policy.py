@@ -7,6 +7,7 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 from router.assign import build_table
 from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from router.queueing import burden
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -167,15 +168,17 @@ def test_a_decision_is_always_admissible(
     assert all(s > 0.0 for s in decision.predicted_seconds.values())
 
 
-def test_a_shared_replica_takes_what_runs_there_already() -> None:
-    """In one batch a step takes as long as its slowest method: behind `draft` sequences the other
-    methods lose what a step of their own would save."""
-    table = MADE
-    everyone = {"methods": table.methods, "running": 4}
-    alone = predicted(table, report("all", **everyone, running_by_method={"ngram": 4}))
-    beside = predicted(table, report("all", **everyone, running_by_method={"draft": 4}))
-    assert alone["ngram"] < beside["ngram"]
-    assert alone["draft"] == beside["draft"]
+def test_like_goes_to_like_on_shared_replicas() -> None:
+    """In one batch a step takes as long as its slowest method."""
+    shared = {"methods": MADE.methods, "running": 4, "outstanding_tokens": 240}
+    drafting = report("all", **shared, running_by_method={"draft": 4})
+    mixed = report("all", **shared, running_by_method={"draft": 2, "ngram": 2})
+    copying = report("all", **shared, running_by_method={"ngram": 4})
+    burdens = [burden(r, "ngram") for r in (copying, mixed, drafting)]
+    assert burdens[0] == 240
+    assert burdens == sorted(burdens)
+    assert len(set(burdens)) == 3
+    assert burden(report("all", methods=MADE.methods), "ngram") == 0
 
 
 def test_behind_a_line_a_prompt_waits_for_the_answers_before_it(table: RoutingTable) -> None:
