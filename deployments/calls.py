@@ -80,15 +80,17 @@ class Calls:
     async def _first(
         self, method: str, chunks: Chunks, deadline: float | None
     ) -> DecodeChunk | None:
-        """The first chunk. Raises MethodLostError where the method's replicas stop reporting:
-        Ray Serve would otherwise hold the request until a new one has started."""
+        """The first chunk. Raises MethodLostError where the method's replicas stop reporting and
+        others go on: Ray Serve would otherwise hold the request until a new one has started.
+        Where nobody reports, the reports are late, or there is nobody else to ask."""
         pending = asyncio.ensure_future(anext(chunks, None))
         known_alive = method in self.ready()
         try:
             async with within(deadline):
                 while not pending.done():
                     await asyncio.wait({pending}, timeout=_WATCH_SECONDS)
-                    if known_alive and not pending.done() and method not in self.ready():
+                    ready = self.ready()
+                    if known_alive and not pending.done() and ready and method not in ready:
                         raise MethodLostError(f"{method} has no live replica")
             return pending.result()
         except BaseException:

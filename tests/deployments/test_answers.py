@@ -123,6 +123,27 @@ async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ing
     assert (await asked).reason == "failover"
 
 
+async def test_reports_that_stop_altogether_end_no_answer(ingress, monkeypatch):
+    reached, asked_again = asyncio.Event(), asyncio.Event()
+
+    async def late(request, _):
+        reached.set()
+        await asked_again.wait()
+        yield DecodeChunk(request_id=request.request_id, text="here", finish_reason="stop")
+
+    class Watched(tuple):
+        def __iter__(self):
+            asked_again.set()
+            return super().__iter__()
+
+    monkeypatch.setattr("deployments.calls._WATCH_SECONDS", 0.02)
+    ingress.streams["draft_verify"] = late
+    asked = asyncio.create_task(answered(ingress, prompt()))
+    await asyncio.wait_for(reached.wait(), 30.0)
+    ingress.link.loads = Watched()
+    assert (await asyncio.wait_for(asked, 30.0)).method == "draft_verify"
+
+
 async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
     answer = await answered(ingress, prompt(pinned="naive"))
     assert (answer.method, answer.reason) == ("naive", "pinned")
