@@ -41,10 +41,15 @@ class World:
         self.reports = []
         self.in_flight = InFlight(lambda: self.reports)
         publish(METHOD.app_name, self.in_flight)
-        made = RequestRouterConfig(request_router_class=REPLICA_CHOICE).get_request_router_class()
-        self.router = made(METHOD, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True)
-        self.router.initialize_state()
+        self.router = self.made()
         self._open = ExitStack()
+
+    def made(self):
+        """Another handle's router, from bytes of its own."""
+        kind = RequestRouterConfig(request_router_class=REPLICA_CHOICE).get_request_router_class()
+        router = kind(METHOD, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True)
+        router.initialize_state()
+        return router
 
     def report(self, name, outstanding, age=0.1, healthy=True):
         self.reports = [report for report in self.reports if report.replica != name]
@@ -61,8 +66,9 @@ class World:
             )
         )
 
-    async def send(self, identity, tokens=50):
+    async def send(self, identity, tokens=50, router=None):
         """The replica that takes a request, as the ingress calls it; it stays under way."""
+        router = router or self.router
         request = DecodeRequest(
             request_id=identity,
             method="naive",
@@ -73,10 +79,15 @@ class World:
         # One HTTP request, so that all of its calls carry the same internal id.
         metadata = RequestMetadata("http", "http")
         pending = PendingRequest(args=[request, False], kwargs={}, metadata=metadata)
-        replica = await self.router._choose_replica_for_request(pending)
-        self.router.on_send_request(replica.replica_id)
-        self.router.on_request_routed(pending, replica.replica_id, None)
+        replica = await router._choose_replica_for_request(pending)
+        router.on_send_request(replica.replica_id)
+        router.on_request_routed(pending, replica.replica_id, None)
         return replica.replica_id.unique_id
+
+
+def batched(taken):
+    """Neighbours two by two."""
+    return zip(taken[::2], taken[1::2], strict=True)
 
 
 @pytest.fixture
@@ -146,6 +157,18 @@ async def test_a_full_replica_gives_way_to_the_next(world):
     assert await asyncio.wait_for(world.send("x"), 10) == "free"
     full, free = world.in_flight.loads()
     assert (full.outstanding_tokens, free.outstanding_tokens) == (10, 750)
+
+
+async def test_the_methods_of_shared_replicas_are_balanced_together(world):
+    """Each method has a handle, and so a router, of its own to the one deployment."""
+    replicas = [Replica("1"), Replica("2")]
+    routers = [world.router, world.made(), world.made()]
+    for router in routers:
+        router.update_replicas(replicas)
+    world.report("1", 0)
+    world.report("2", 0)
+    taken = [await world.send(str(i), router=routers[i % 3]) for i in range(12)]
+    assert all({first, second} == {"1", "2"} for first, second in batched(taken))
 
 
 async def test_a_single_replica_is_known_to_have_what_was_sent(world):
