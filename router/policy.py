@@ -93,10 +93,10 @@ def choose(
     explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
     if explorable and purse is not None and config.exploration > 0.0:
-        errors = predict.log_error(table)[cluster, :, temperature_band(features.temperature)]
+        errors = _errors(table, cluster, band, alone, loaded)
         made = explore.choice(
             [loaded[n] for n in ranked],
-            [errors[table.methods.index(n)] for n in ranked],
+            [errors[n] for n in ranked],
             config.hysteresis,
             config.exploration,
             purse,
@@ -193,6 +193,22 @@ def _greedy(
         if not clearly:
             return last, "conversation"
     return method, reason
+
+
+def _errors(
+    table: RoutingTable,
+    cluster: int,
+    band: int,
+    alone: Mapping[str, float],
+    loaded: Mapping[str, float],
+) -> dict[str, float]:
+    """By method, the standard error of the logarithm of its predicted seconds under load: what is
+    added by the load is known from the replicas' reports, so queues make no method uncertain."""
+    errors = {}
+    for name, error in zip(table.methods, predict.log_error(table)[cluster, :, band], strict=True):
+        own = min(1.0, alone[name] / loaded[name]) if loaded[name] > 0.0 else 1.0
+        errors[name] = max(predict.LEAST_ERROR, own * float(error))
+    return errors
 
 
 def _favourite(

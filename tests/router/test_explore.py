@@ -8,8 +8,9 @@ from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, Wo
 from router.assign import build_table
 from router.explore import PURSE_REQUESTS, Purse, choice, soonest
 from router.policy import Constraints, Features, choose
-from schemas import RouterConfig, RoutingTable
+from schemas import LoadReport, RouterConfig, RoutingTable
 
+CONFIG = RouterConfig()
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
 
 
@@ -142,6 +143,33 @@ def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
         assert decision.reason != "exploration"
         assert (decision.propensity, decision.exploration_seconds) == (1.0, 0.0)
     assert (purse and purse.seconds) == before
+
+
+def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
+    """Behind queues of one length everywhere less is tried out than without any."""
+    limits = Constraints(healthy=frozenset(METHODS))
+    queues = tuple(
+        LoadReport(
+            replica=name,
+            methods=(name,),
+            running=8,
+            waiting=8,
+            outstanding_tokens=960,
+            free_slots=10_000,
+            time=0.0,
+        )
+        for name in METHODS
+    )
+    tried = []
+    for loads in ((), queues):
+        rng = np.random.default_rng(0)
+        made = [
+            choose(table, 0, PROMPT, loads, limits, rng, CONFIG, purse_of(100.0)) for _ in range(40)
+        ]
+        not_tried = [d for d in made if d.reason != "exploration"]
+        tried.append(1.0 - not_tried[0].propensity)
+    unloaded, queued = tried
+    assert 0.0 < queued < unloaded
 
 
 @pytest.mark.parametrize("share", [0.003, 0.01, 0.03])
