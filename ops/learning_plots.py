@@ -43,14 +43,19 @@ def _latencies(panel: Axes, scenario: dict[str, Any]) -> None:
     for name, key in {"routed": "routed_s", "static table": "static_s"}.items():
         known = [(pair["at"], pair[key]) for pair in pairs if pair[key] is not None]
         at, seconds = np.asarray(known, dtype=float).T
-        panel.plot(at, seconds, ".", color=colours[name], markersize=2, alpha=0.35)
+        panel.plot(at, seconds, ".", color=colours[name], markersize=3, alpha=0.5)
         smooth, middle = _median(at, seconds)
         panel.plot(smooth, middle, color=colours[name], label=name, linewidth=2)
+    panel.set_ylim(bottom=0.0)
     lost = [pair["at"] for pair in pairs if pair["static_s"] is None]
     if lost:
-        top = panel.get_ylim()[1]
         panel.plot(
-            lost, [top] * len(lost), "x", color=colours["static table"], label="static: no answer"
+            lost,
+            [0.04] * len(lost),
+            "x",
+            color=colours["static table"],
+            label="static table: no answer",
+            transform=panel.get_xaxis_transform(),
         )
     panel.set_ylabel("latency (s)")
     legend(panel, 3)
