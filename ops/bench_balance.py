@@ -32,7 +32,7 @@ def bench_balance(
     shares: Annotated[
         str, typer.Option("--shares", metavar="A,B", help="loads as shares of measured capacity")
     ] = "0.3,0.7",
-    requests: Annotated[int, typer.Option("--requests", min=2, help="per load")] = 200,
+    requests: Annotated[int, typer.Option("--requests", min=2, help="per load")] = 100,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
@@ -41,7 +41,7 @@ def bench_balance(
     """Load a service of one method on two one-thread replicas, each on a core of its own, and then
     the configured methods on a replica each; arrivals are a Poisson process.
 
-    Example: `specadapt bench balance --shares 0.3,0.7 --requests 200`
+    Example: `specadapt bench balance --shares 0.3,0.7 --requests 200 --limit 80`
     """
     from ops.machine import describe_machine
     from ops.prompts import fingerprint, select
