@@ -172,6 +172,25 @@ def test_offline_evidence_goes_where_its_prompts_went() -> None:
     assert Reference.read(table.provenance["distances"]).prompts == 500
 
 
+def test_an_added_cluster_keeps_only_what_its_own_drift_leaves() -> None:
+    """Where the fit knew a few prompts as far away as the new ones, half of these are no new
+    ground by themselves; all of them together are."""
+    world = World()
+    sent = stream(world, world.disk)
+    _, vectors = recent(sent).all()
+    labels = cluster.assign(world.disk.centroids, vectors)
+    apart = cluster.distances(world.disk.centroids, vectors, labels)
+    rows = world.fit.reference.quantiles.copy()
+    rows[:, -2:] = np.median(apart[-200:][1::2]), 1.5
+    reference = Reference(rows, world.fit.reference.prompts)
+    made = refit(world.fit, world.disk, reference, recent(sent).all(), WINDOW)
+    assert made is not None
+    new = cluster.assign(made.fit.centroids, vectors) == 2
+    near = reference.ranks(labels, apart)[new] < refit_module.NEW_GROUND
+    assert near.mean() > 0.3
+    assert made.share[2].sum() < 0.03
+
+
 def test_lengths_of_the_new_cluster_are_those_of_its_prompts() -> None:
     world = World()
     table = refitted(world, stream(world, world.disk)).fit.table(world.disk)
