@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,10 +53,24 @@ class OwnService:
 
 
 @contextmanager
+def _quiet_output() -> Iterator[None]:
+    """What Ray prints goes to standard error: standard output may carry the figures alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextmanager
 def own_service(config: AppConfig) -> Iterator[OwnService]:
     """The service on a Ray of this process's own, on a free port and with a state of its own; all
     replicas are there, and all of it is stopped at the end."""
-    with tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
+    with _quiet_output(), tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
         state = config.feedback.model_copy(update={"state_uri": str(Path(folder) / "state")})
         http = config.http.model_copy(update={"host": "127.0.0.1", "port": 0})
         asked = config.model_copy(update={"feedback": state, "http": http})
