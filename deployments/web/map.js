@@ -1,7 +1,6 @@
 // The clusters drawn in two dimensions, and where the last prompt fell.
 
 const SVG = "http://www.w3.org/2000/svg";
-const RADIUS = 13;
 const MARGIN = 30;
 // A method is a shape as well as a colour.
 const SHAPES = [
@@ -37,21 +36,26 @@ export function sign(method) {
 // label says in words what is to be seen.
 export function map(width, clusters, prompt, label) {
   const height = Math.round(Math.min(420, width * 0.75));
+  const radius = width < 500 ? 10 : 13;
   const place = placement([...clusters.map(({ point }) => point), ...(prompt ? [prompt.point] : [])], width, height);
   const drawn = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   if (prompt) {
     const [[x1, y1], [x2, y2]] = [prompt.point, clusters[prompt.cluster].point].map(place);
     drawn.append(shape("line", { x1, y1, x2, y2, class: "way" }));
   }
-  clusters.forEach(({ point, method, title, speed }, cluster) => {
+  for (const { point, speed } of clusters) {
+    const [x, y] = place(point);
+    // towards the middle, where there is room
+    const right = x < width / 2, away = radius + 5;
+    const words = shape("text", { x: right ? x + away : x - away, y, class: right ? "speed" : "speed left" });
+    words.textContent = speed;
+    drawn.append(words);
+  }
+  clusters.forEach(({ point, method, title }, cluster) => {
     const [x, y] = place(point);
     const number = shape("text", { x, y, class: "number", "pointer-events": "none" });
     number.textContent = cluster;
-    // towards the middle, where there is room
-    const right = x < width / 2;
-    const beside = shape("text", { x: x + (right ? 18 : -18), y, class: right ? "speed" : "speed left" });
-    beside.textContent = speed;
-    drawn.append(beside, marker(method, x, y, RADIUS, title), number);
+    drawn.append(marker(method, x, y, radius, title), number);
   });
   if (prompt) {
     const [x, y] = place(prompt.point);
