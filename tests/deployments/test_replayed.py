@@ -1,5 +1,9 @@
 """A service that gives recorded answers back: which ones, how slowly, and that it says so."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -60,3 +64,22 @@ def test_every_response_says_that_it_is_a_replay():
     app = FastAPI()
     app.add_middleware(ReplayNotice, notice=notice)
     assert TestClient(app).get("/nowhere").headers[HEADER] == notice
+
+
+def test_a_replica_that_replays_loads_no_model_library(config):
+    """Eighteen of them would not fit a laptop with torch in each."""
+    script = """
+import sys
+import deployments.method
+from deployments.artifacts import method_specs
+from schemas import AppConfig
+from workers.bundle import load_bundle
+from workers.engine import load_engine
+config = AppConfig.model_validate_json(sys.argv[1])
+load_engine(method_specs(config, ["naive"]), load_bundle(config.bundle), config.engine)
+print([name for name in ("torch", "transformers", "sklearn") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", script, config.model_dump_json()]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr

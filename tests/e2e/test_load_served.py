@@ -1,0 +1,79 @@
+"""`bench load --serve` and `bench learning` as commands, on a small recording."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from replayed import replay_config
+
+from workers.bundle import Bundle
+
+pytestmark = pytest.mark.slow
+
+METHODS = ("draft_verify", "ngram")
+
+
+@pytest.fixture(scope="module")
+def world(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """The arguments that both commands take."""
+    folder = tmp_path_factory.mktemp("load")
+    config = replay_config(folder, tiny_bundle, ("code", "weather", "cooking"), {})
+    config = config.model_copy(
+        update={"engine": config.engine.model_copy(update={"replay_slowdown": 4.0})}
+    )
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    return [
+        *["--config", folder / "config.yaml", "--profile", folder / "recording"],
+        *["--methods", ",".join(METHODS), "--replicas", 1],
+    ]
+
+
+def specadapt(*arguments: object) -> Any:
+    """The command's JSON, which has to be all of its standard output."""
+    command = [sys.executable, "-m", "ops", *map(str, arguments), "--json", "-"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_policies_side_by_side(world):
+    figures = specadapt(
+        *["bench", "load", "--serve", *world, "--shares", "0.5", "--seconds", 10],
+        *["--singles", "draft_verify"],
+    )
+    assert figures["simulated"] is False
+    bounds = figures["bounds"]
+    assert bounds["by_prompt"] >= 0.999 * bounds["by_cluster"] > 0
+    assert bounds["shared_by_cluster"] >= 0.999 * max(bounds["single"].values())
+    [load] = figures["loads"]
+    policies = load["policies"]
+    assert list(policies) == [
+        "routed", "static_table", "random", "routed_shared", "only_draft_verify",
+    ]  # fmt: skip
+    for policy in policies.values():
+        assert policy["requests"] == figures["settings"]["requests"][0]
+        assert policy["refused"] == 0
+        assert 0 < policy["mean_ttft_s"] < policy["mean_latency_s"]
+    assert policies["only_draft_verify"]["shares"] == {"draft_verify": 1.0}
+    assert set(policies["random"]["shares"]) == set(METHODS)
+    assert load["routed_over"].keys() == {
+        "best_single", "static_table", "random", "routed_shared",
+    }  # fmt: skip
+
+
+def test_a_scenario(world):
+    figures = specadapt("bench", "learning", *world, "--scenarios", "killed", "--pairs", 20)
+    scenario = figures["scenarios"]["killed"]
+    assert scenario["method"] == "draft_verify"
+    assert scenario["failed"] == []
+    assert [phase["phase"] for phase in scenario["phases"]] == [
+        "before", "one killed", "all killed",
+    ]  # fmt: skip
+    assert len(scenario["pairs"]) == 60
+    assert all(pair["routed_s"] is not None for pair in scenario["pairs"])
+    assert scenario["table"][-1]["version"] > 0
