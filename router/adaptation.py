@@ -19,7 +19,6 @@ class Adaptation:
     """
 
     def __init__(self, disk: RoutingTable, config: RouterConfig) -> None:
-        """Raises ValueError where the table's distances are not readable."""
         self._disk = disk
         self._config = config
         self._late_moved = self._late_dropped = 0

@@ -56,6 +56,11 @@ class Reference:
         self.quantiles = quantiles
         self.prompts = prompts
 
+    @property
+    def clusters(self) -> int:
+        """k"""
+        return len(self.quantiles) - 1
+
     @classmethod
     def of(
         cls, labels: cluster.Labels, distances: Floats, k: int, before: Self | None = None
@@ -74,7 +79,7 @@ class Reference:
         for c in range(k):
             if sizes[c] >= MIN_CLUSTER:
                 rows.append(np.quantile(distances[labels == c], points))
-            elif before is not None and c < len(before.quantiles) - 1:
+            elif before is not None and c < before.clusters:
                 rows.append(before.quantiles[c])
             else:
                 rows.append(shared)
@@ -90,7 +95,7 @@ class Reference:
 
     def ranks(self, labels: cluster.Labels, distances: Floats) -> Floats:
         """The share [n] of its cluster's prompts that was clearly nearer than each distance."""
-        rows = np.minimum(labels, len(self.quantiles) - 1)
+        rows = np.minimum(labels, self.clusters)
         ranks = np.empty(len(distances))
         for row in np.unique(rows):
             mine = rows == row

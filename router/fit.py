@@ -32,7 +32,7 @@ class Fit:
 
     @classmethod
     def on_disk(cls, table: RoutingTable) -> Self:
-        """The table's own; raises ValueError where its distances are not readable."""
+        """The table's own clusters."""
         k, distances = len(table.assignment), table.provenance.get("distances")
         reference = None if distances is None else Reference.read(distances)
         return cls(table.fit_id, table.centroids, np.eye(k), np.zeros((k, 3)), reference)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from router import predict
+from router.drift import Reference
 from schemas import EncoderInfo, RoutingTable
 
 JSON_FILE = "routing.json"
@@ -81,8 +82,23 @@ def load_table(
         raise RoutingTableError(f"{text}: {where}: {detail['msg']}") from error
     except (AttributeError, TypeError, json.JSONDecodeError, OSError) as error:
         raise RoutingTableError(f"{text} is not readable: {error}") from error
+    _check_distances(text, table)
     check_table(table, encoder, settings_hashes)
     return table
+
+
+def _check_distances(path: Path, table: RoutingTable) -> None:
+    if "distances" not in table.provenance:
+        return  # of a fit that did not keep them: live prompts take their place
+    try:
+        clusters = Reference.read(table.provenance["distances"]).clusters
+    except ValueError as error:
+        raise RoutingTableError(f"{path}: provenance.distances: {error}; fit again") from error
+    if clusters != len(table.assignment):
+        raise RoutingTableError(
+            f"{path}: provenance.distances are of {clusters} clusters, the table has "
+            f"{len(table.assignment)}; fit again"
+        )
 
 
 def check_table(

@@ -9,12 +9,14 @@ from routing_world import ACCEPTANCE, METHODS, answer_seconds, make_profile
 
 from router import cluster, predict
 from router import refit as refit_module
+from router.adaptation import Adaptation
 from router.assign import build_table
 from router.drift import DriftWatch, Reference, share_farther
 from router.feedback import Learner
 from router.fit import Fit
 from router.recent import RecentAnswers
 from router.refit import Refitted, moved, refit, successor
+from router.table import restrict
 from schemas import DecodeStats, EncoderInfo, Observation, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig(half_life=1e9)
@@ -267,6 +269,22 @@ def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:
     assert again.fit_id == second.fit_id
     np.testing.assert_allclose(again.centroids, second.centroids, atol=1e-6)
     np.testing.assert_allclose(again.table(world.disk).output_tokens, table.output_tokens)
+
+
+def test_a_smaller_portfolio_goes_on_under_the_same_fit() -> None:
+    world = World()
+    adaptation = Adaptation(world.disk, RouterConfig(drift_window=WINDOW))
+    assert adaptation.observe(stream(world, world.disk))
+    made = adaptation.refitting()()
+    assert made is not None
+    state = json.loads(json.dumps(adaptation.adopting(made).state()))
+    small = Adaptation.restore(restrict(world.disk, METHODS[:2]), RouterConfig(), state).table
+    assert (small.fit_id, small.methods) == (made.fit.fit_id, METHODS[:2])
+    assert len(small.assignment) == len(small.centroids) == 3
+    with pytest.raises(ValueError, match="belongs to fit"):
+        Adaptation.restore(
+            world.disk.model_copy(update={"fit_id": "other"}), RouterConfig(), state | {"fit": None}
+        )
 
 
 def test_a_saved_fit_of_another_table_is_refused() -> None:

@@ -50,6 +50,20 @@ def test_damage_is_named(table: RoutingTable, tmp_path: Path) -> None:
         load_table(tmp_path)
 
 
+def test_distances_of_other_clusters_are_refused(table: RoutingTable, tmp_path: Path) -> None:
+    for distances, message in (
+        (
+            {"quantiles": [[0.5] * 21] * 4, "prompts": 9},
+            "of 3 clusters, the table has 2; fit again",
+        ),
+        ({"prompts": 9}, "distances of the fit are not readable.*fit again"),
+    ):
+        provenance = table.provenance | {"distances": distances}
+        save_table(table.model_copy(update={"provenance": provenance}), tmp_path)
+        with pytest.raises(RoutingTableError, match=message):
+            load_table(tmp_path)
+
+
 def test_restrict_keeps_what_is_served(table: RoutingTable) -> None:
     small = restrict(table, ["naive", "draft"])
     assert small.methods == ("naive", "draft")
