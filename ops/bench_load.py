@@ -41,7 +41,7 @@ def bench_load(
     ] = False,
     seconds: Annotated[
         float, typer.Option("--seconds", min=1.0, help="with --serve: of arrivals, per load")
-    ] = 20.0,
+    ] = 30.0,
     singles: Annotated[
         str | None,
         typer.Option(

@@ -88,6 +88,7 @@ async def answered(
         first_token_seconds=seconds - usage["speculative"]["decode_seconds"],
         seconds=seconds,
         finished_at=now - started,
+        outside_seconds=seconds - usage["speculative"]["total_seconds"],
     )
 
 

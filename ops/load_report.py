@@ -45,7 +45,8 @@ def figures_at(
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """What people read: per load a line a policy, and what routing is worth there."""
-    columns = ["policy", "mean s", "p95 s", "TTFT s", "tok/s", "asked", "refused", "methods"]
+    columns = ["policy", "mean s", "p95 s", "TTFT s", "outside s", "tok/s", "asked", "refused"]
+    columns.append("methods")
     how = "simulated" if figures["simulated"] else "replayed on Ray Serve"
     for load in figures["loads"]:
         title = (
@@ -107,6 +108,7 @@ def policy_figures(outcomes: Outcomes, began: float) -> dict[str, Any]:
         "mean_latency_s": _mean(latencies),
         "p95_latency_s": _p95(latencies),
         "mean_ttft_s": float(np.mean([o.first_token_seconds for o in answered])),
+        "outside_engine_s_p50": float(np.median([o.outside_seconds for o in answered])),
         "tokens_per_s": sum(o.output_tokens for o in answered) / lasted,
         "requests": len(outcomes),
         "refused": len(outcomes) - len(answered),

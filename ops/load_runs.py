@@ -22,13 +22,15 @@ from workers.replay_engine.simulated_time import run_simulated
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request; seconds are from its arrival, on the run's clock."""
+    """What became of one request; seconds are from its arrival, on the run's clock, of which
+    `outside_seconds` passed before and after the engine had it."""
 
     method: str
     output_tokens: int
     first_token_seconds: float
     seconds: float
     finished_at: float
+    outside_seconds: float = 0.0
 
 
 Runs = dict[str, list[Outcome | None]]
