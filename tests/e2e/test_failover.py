@@ -24,11 +24,12 @@ GREEDY = {"temperature": 0, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Every method has one replica; the favourite answers whatever its load, unless it cannot."""
+    """Every method has one replica; the favourite answers whatever its load, unless it cannot, and
+    nothing is forgotten."""
     config = service_config(
         tmp_path_factory.mktemp("failover"),
         tiny_bundle,
-        router={"hysteresis": 1e6},
+        router={"hysteresis": 1e6, "half_life": 1e6},
         http={"port": port},
     )
     yield deploy(config)
@@ -151,9 +152,10 @@ def learned(service):
 
 
 def test_without_the_feedback_actor_it_answers_and_says_so(service):
-    assert "x-specadapt-degraded" not in service.chat().headers
+    answers = [service.chat(ignore_eos=True) for _ in range(4)]
+    assert "x-specadapt-degraded" not in answers[-1].headers
     before, steps = learned(service)
-    assert steps > 0
+    assert steps > 4
     ray.kill(service.feedback(), no_restart=False)
 
     def degraded():
@@ -166,7 +168,7 @@ def test_without_the_feedback_actor_it_answers_and_says_so(service):
     after, steps_after = learned(service)
     assert after["feedback"]["epoch"] > before["feedback"]["epoch"]
     assert after["version"] >= before["version"]
-    assert steps_after >= steps
+    assert steps_after > 0.99 * steps
     assert httpx.get(f"{service.url}/health").status_code == 200
 
 
