@@ -9,7 +9,7 @@ from ray.util.metrics import Counter, Histogram, Metric
 from test_answers import answered, prompt, spoken
 
 from deployments.feedback import Feedback
-from deployments.metrics import Metrics, ReplicaMetrics
+from deployments.metrics import DriftMetrics, Metrics, ReplicaMetrics
 from schemas import DecodeStats
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -19,7 +19,8 @@ UNITS = {"seconds": "seconds", "tokens": "tokens", "sequences": "sequences", "st
 
 def in_code():
     """Name as Ray exports it -> (kind, labels)."""
-    parts = [*vars(Metrics()).values(), *vars(ReplicaMetrics("a")).values()]
+    owners = (Metrics(), ReplicaMetrics("a"), DriftMetrics())
+    parts = [part for owner in owners for part in vars(owner).values()]
     found = {}
     for metric in (part for part in parts if isinstance(part, Metric)):
         suffix = "_total" if isinstance(metric, Counter) else ""
