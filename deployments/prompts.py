@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from deployments.api_error import ApiError
 from deployments.generation import GenerationRequest
@@ -18,6 +18,8 @@ from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
 EMBEDDED_CHARACTERS = 8192
+# Shorter texts take less than half a millisecond, less than going to a thread and back may.
+_SHORT_BYTES = 2048
 
 Result = TypeVar("Result")
 
@@ -33,7 +35,9 @@ class PromptReader:
         self.token_text = TokenText(self._tokenizer)
         self._vocabulary = len(self._tokenizer)
         self._longest = max(len(token.encode()) for token in self._tokenizer.get_vocab())
-        # One thread: a fast tokenizer raises "Already borrowed" when two change its settings.
+        # One thread with a tokenizer of its own for long texts: a fast tokenizer raises "Already
+        # borrowed" when two threads change its settings.
+        self._threads_tokenizer = bundle.tokenizer()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
 
     @property
@@ -95,8 +99,9 @@ class PromptReader:
         self, given: str | list[int], field: str, request: CompletionRequest, pinned: str | None
     ) -> Prompt:
         if isinstance(given, str):
-            self._check_size(len(given.encode()), request, field)
-            ids = await self._in_thread(lambda: encode_text(self._tokenizer, given))
+            size = len(given.encode())
+            self._check_size(size, request, field)
+            ids = await self._tokenised(size, lambda tokenizer: encode_text(tokenizer, given))
             text = given
         else:
             if not all(0 <= token < self._vocabulary for token in given):
@@ -106,7 +111,7 @@ class PromptReader:
                     param=field,
                     code="invalid_value",
                 )
-            ids, text = given, await self._in_thread(lambda: self._tokenizer.decode(given))
+            ids, text = given, await self._in_thread(lambda: self._threads_tokenizer.decode(given))
         if not ids:
             raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
         return Prompt(
@@ -136,9 +141,10 @@ class PromptReader:
     async def _chat_ids(
         self, messages: Sequence[Mapping[str, str]], request: ChatRequest
     ) -> list[int]:
-        self._check_size(sum(len(m["content"].encode()) for m in messages), request, None)
-        return await self._in_thread(
-            lambda: encode_chat(self._tokenizer, messages, add_generation_prompt=True)
+        size = sum(len(m["content"].encode()) for m in messages)
+        self._check_size(size, request, None)
+        return await self._tokenised(
+            size, lambda tokenizer: encode_chat(tokenizer, messages, add_generation_prompt=True)
         )
 
     def _check_size(self, size: int, request: GenerationRequest, field: str | None) -> None:
@@ -146,6 +152,12 @@ class PromptReader:
         least = size // self._longest
         if least > self.context:
             raise request.too_long(f"at least {least} tokens", self.context, field)
+
+    async def _tokenised(self, size: int, encode: Callable[[Any], list[int]]) -> list[int]:
+        """What `encode` makes of a text of `size` bytes, given a tokenizer."""
+        if size <= _SHORT_BYTES:
+            return encode(self._tokenizer)
+        return await self._in_thread(lambda: encode(self._threads_tokenizer))
 
     async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
