@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ops import flags
-from ops.output import emit, progress, table
+from ops.output import cell, emit, progress, table
 
 if TYPE_CHECKING:
     from ops.prompts import Prompt
@@ -64,7 +64,11 @@ def bench_http(
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
         "started_by": "this command" if url is None else "others",
     }
-    rows = [[name, value] for name, value in figures.items() if name not in {"settings", "methods"}]
+    shown = {name: figures[name] for name in figures if name not in {"settings", "methods"}}
+    rows = [
+        [name, " to ".join(map(cell, value)) if isinstance(value, list) else value]
+        for name, value in shown.items()
+    ]
     emit(figures, lambda: [table("Served", ["figure", "value"], rows)], json)
 
 
