@@ -38,9 +38,9 @@ class Constraints:
 
     `healthy`: methods with a replica that answers. `excluded`: methods that cannot serve a
     parameter of the request. `resting`: methods whose circuit is open. `conversation_method`: who
-    answered the turn before. `deadline_seconds`: from now; the method is chosen among those
-    predicted to meet it, and nothing is tried out. `explore`: whether this request may be used to
-    learn.
+    answered the turn before; while it goes on nothing is tried out. `deadline_seconds`: from now;
+    the method is chosen among those predicted to meet it, and nothing is tried out either.
+    `explore`: whether this request may be used to learn.
     """
 
     healthy: frozenset[str]
@@ -92,6 +92,7 @@ def choose(
     propensity, extra = 1.0, 0.0
     explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
+    explorable &= method != constraints.conversation_method
     if explorable and purse is not None and config.exploration > 0.0:
         errors = _errors(table, cluster, band, alone, loaded)
         made = explore.choice(

@@ -128,6 +128,7 @@ def test_a_purse_holds_so_much_and_no_more() -> None:
         ({"deadline_seconds": 60.0}, purse_of(100.0)),
         ({"pinned": "draft"}, purse_of(100.0)),
         ({"conversation_method": "ngram"}, purse_of(100.0)),
+        ({"conversation_method": "draft"}, purse_of(100.0)),
         ({}, None),
     ],
 )
