@@ -8,7 +8,7 @@ from router.assign import acceptance_evidence
 from router.explore import Purse
 from router.feedback import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
-from router.predict import ANSWER_TOKENS, favourite
+from router.predict import ANSWER_TOKENS, acceptance, favourite, log_error
 from router.table import RoutingTableError, restrict
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
@@ -147,6 +147,47 @@ def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
     learner.observe([observe(table, str(i), "ngram", 1, output_tokens=2) for i in range(10)])
     fresh = sum(0.5 ** (i / 10) for i in range(10))
     assert learner.table.live_tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
+
+
+def test_what_is_not_seen_is_forgotten_too(table: RoutingTable) -> None:
+    """Acceptance with the cluster's observations, step times with all: whoever they are of."""
+    learner = Learner(table, RouterConfig(half_life=10.0))
+    learner.observe([observe(table, f"slow {i}", "draft", 0, slower=2.0) for i in range(20)])
+    before = learner.table
+    learner.observe([observe(table, f"other {i}", "naive", 1) for i in range(40)])
+    after = learner.table
+    assert after.live_step_weight[1] == pytest.approx(before.live_step_weight[1] / 2)
+    assert 1.0 < after.live_step_ratio[1] < before.live_step_ratio[1]
+    assert after.live_tokens[0, 1, 0] == before.live_tokens[0, 1, 0]
+    assert (log_error(after)[:, 1] > log_error(before)[:, 1]).all()
+    learner.observe([observe(table, f"same {i}", "naive", 0) for i in range(10)])
+    assert learner.table.live_tokens[0, 1, 0] == pytest.approx(before.live_tokens[0, 1, 0] / 2)
+
+
+def live(table: RoutingTable, cluster: int, tokens_per_step: float, answers: float) -> RoutingTable:
+    """The table with so many live answers of n-gram, greedy, on one cluster."""
+    tokens, steps = table.live_tokens.copy(), table.live_steps.copy()
+    tokens[cluster, 2, 0] = answers * ANSWER_TOKENS
+    steps[cluster, 2, 0] = answers * ANSWER_TOKENS / tokens_per_step
+    return table.model_copy(update={"live_tokens": tokens, "live_steps": steps})
+
+
+def test_live_answers_overrule_the_profile_where_they_contradict_it(table: RoutingTable) -> None:
+    """The profile has 5 tokens a step on the second cluster, from ten answers."""
+    assert acceptance(live(table, 1, 1.2, 10.0))[1, 2, 0] < 1.3
+    # by no more than chance explains: the two are averaged
+    between = acceptance(live(table, 1, 4.0, 10.0))[1, 2, 0]
+    assert 3.8 < between < 4.5
+    # two answers are no proof
+    assert log_error(live(table, 1, 1.2, 2.0))[1, 2, 0] > log_error(table)[1, 2, 0]
+    # what is forgotten overrules nothing
+    faint = acceptance(live(table, 1, 1.2, 0.01))[1, 2, 0]
+    assert faint == pytest.approx(acceptance(table)[1, 2, 0], rel=0.05)
+
+
+def test_much_traffic_of_one_cluster_says_little_of_another(table: RoutingTable) -> None:
+    quiet, busy = (acceptance(live(table, 1, 5.0, n))[0, 2, 0] for n in (0.0, 1000.0))
+    assert busy == pytest.approx(quiet, rel=0.06)
 
 
 @pytest.mark.parametrize(
