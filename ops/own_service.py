@@ -5,20 +5,23 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import serve
+from ray.serve.exceptions import RayServeException
 
 from deployments.app import build, resolved
 from deployments.run import APPLICATION, needed_cpus, start_local_ray, with_free_port
 from schemas import AppConfig
 
 CALL_SECONDS = 60.0
+ALIVE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,30 @@ class OwnService:
         self._everywhere(method, "set_replay_factor", method, factor)
 
     def kill(self, method: str, count: int | None = None) -> int:
-        """Kill so many replicas of a method (None: all), and say how many these were."""
+        """Kill so many replicas of a method (None: all), once all of them live, and say how many
+        these were."""
         pids = [place["pid"] for place in self._everywhere(method, "placement")][:count]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         return len(pids)
 
     def _everywhere(self, method: str, call: str, *args: Any) -> list[Any]:
+        """What each of a method's replicas answers, as soon as all of them live.
+
+        Raises TimeoutError.
+        """
         handle = serve.get_deployment_handle(method, APPLICATION)
-        results: list[Any] = handle.broadcast(call, *args).results(timeout_s=CALL_SECONDS)
-        return results
+        count = next(m.max_replicas for m in self.config.methods if m.name == method)
+        deadline = time.monotonic() + ALIVE_SECONDS
+        while True:
+            # one that has just died, or none at all, is an error until Ray Serve has noticed
+            with suppress(RayServeException, ray.exceptions.RayError):
+                results = handle.broadcast(call, *args).results(timeout_s=CALL_SECONDS)
+                if len(results) == count:
+                    return list(results)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{method}: not all of {count} replicas answer")
+            time.sleep(0.5)
 
 
 @contextmanager
