@@ -123,12 +123,12 @@ def test_a_deadline_moves_a_prompt_that_would_otherwise_stay(table: RoutingTable
 
 
 def test_a_favourite_that_would_be_late_is_a_constraint(table: RoutingTable) -> None:
-    slack = RouterConfig(hysteresis=9.0)
     busy = (report("draft", running=8, outstanding_tokens=500),)
-    assert route(table, 0, busy, config=slack).method == "draft"
-    predicted = route(table, 0, busy, config=slack).predicted_seconds
-    between = (predicted["draft"] + min(predicted.values())) / 2
-    late = route(table, 0, busy, config=slack, deadline_seconds=between)
+    free = route(table, 0, busy)
+    assert (free.method, free.reason) == ("ngram", "load")
+    predicted = free.predicted_seconds
+    between = (predicted["draft"] + predicted["ngram"]) / 2
+    late = route(table, 0, busy, deadline_seconds=between)
     assert (late.method, late.reason) == ("ngram", "constraint")
 
 
