@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from router.explore import Purse
 from router.policy import Constraints, Features, choose
 from schemas import LoadReport, RouterConfig, RoutingTable
 
@@ -33,10 +34,11 @@ def routed(table: RoutingTable, config: RouterConfig, seed: int) -> Policy:
     """The policy that serves, exploration included."""
     rng = np.random.default_rng((seed, 2))
     constraints = Constraints(healthy=frozenset(table.methods))
+    purse = Purse()
 
     def ranked(question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
         decision = choose(
-            table, question.cluster, question.features, loads, constraints, rng, config
+            table, question.cluster, question.features, loads, constraints, rng, config, purse
         )
         return [decision.method, *(m for m in decision.ranked if m != decision.method)]
 

@@ -148,6 +148,7 @@ def build_table(
         prefill_seconds=_prefill(profile, names),
         output_tokens=output,
         output_count=output_count,
+        live_output=np.zeros((k, 2)),
         speedup=speedup,
         speedup_count=speedup_count,
         provenance={

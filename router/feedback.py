@@ -6,6 +6,7 @@ acceptance    per cluster x method x temperature band. An observation weakens wh
               all methods in its cluster and band, by half in `half_life` of them, so that a
               method not tried for long becomes uncertain (`predict.log_error`) and is tried.
               Offline counts are the prior: they stay, as at most OFFLINE_ANSWERS answers.
+output        per cluster: how long answers are, with the same half-life.
 step ratio    per method: how much slower its steps are than the measured grid. Observations weigh
               half after STEP_HALF_LIFE more of the same method, and half after UNTRIED_HALF_LIVES
               x `half_life` more of any: a method that nobody is sent to any more drifts back to
@@ -45,6 +46,7 @@ class Learner:
         self._config = config
         self._tokens = table.live_tokens.copy()
         self._steps = table.live_steps.copy()
+        self._output = table.live_output.copy()
         self._log_ratio = np.zeros(len(table.methods))
         self._ratio_weight = np.zeros(len(table.methods))
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -86,6 +88,8 @@ class Learner:
     def _learn(self, observation: Observation) -> None:
         stats = observation.stats
         m = self._table.methods.index(stats.method)
+        if observation.cluster >= 0:
+            self._learn_output(observation)
         # The prefill emits the first token, outside of what is called a decode step here.
         tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
         if tokens < 1 or steps < 1:
@@ -101,6 +105,14 @@ class Learner:
             self._steps[k, m, band] += added[1]
         if stats.decode_seconds > 0.0:
             self._learn_ratio(observation, m, stats.decode_seconds / steps)
+
+    def _learn_output(self, observation: Observation) -> None:
+        stats, k = observation.stats, observation.cluster
+        tokens = float(stats.output_tokens)
+        if stats.finish_reason == "length":  # cut off: it would have been at least as long
+            tokens = max(tokens, predict.expected_output(self._table, k))
+        self._output[k] *= 0.5 ** (1.0 / self._config.half_life)
+        self._output[k] += (tokens, 1.0)
 
     def _learn_ratio(self, observation: Observation, m: int, seconds: float) -> None:
         stats = observation.stats
@@ -120,6 +132,7 @@ class Learner:
             update={
                 "live_tokens": self._tokens.copy(),
                 "live_steps": self._steps.copy(),
+                "live_output": self._output.copy(),
                 "live_step_ratio": ratio,
                 "live_step_weight": self._ratio_weight.copy(),
                 "version": self._table.version + 1,
@@ -154,6 +167,7 @@ class Learner:
             "assignment": list(self._table.assignment),
             "live_tokens": self._tokens.tolist(),
             "live_steps": self._steps.tolist(),
+            "live_output": self._output.tolist(),
             "log_ratio": self._log_ratio.tolist(),
             "ratio_weight": self._ratio_weight.tolist(),
             "seen": list(self._seen),
@@ -173,6 +187,7 @@ class Learner:
                 )
             learner = cls(table, config)
             version = int(state["version"])
+            learner._output[:] = np.asarray(state["live_output"])
             for m, name in enumerate(table.methods):
                 if name in state["methods"]:
                     old = state["methods"].index(name)

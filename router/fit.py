@@ -60,6 +60,7 @@ class Fit:
                 "live_steps": live,
                 "output_tokens": self._mean(disk.output_tokens, disk.output_count, 1),
                 "output_count": count,
+                "live_output": np.zeros((len(count), 2)),
                 "speedup": speedup,
                 "speedup_count": self.share @ disk.speedup_count,
                 "provenance": self._provenance(disk),

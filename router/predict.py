@@ -39,6 +39,9 @@ CLUSTER_ANSWERS = 4.0
 """Answers' worth of what the other clusters say of a cell: its log acceptance lies within 0.2 of
 the method's mean over clusters (0.06 to 0.29 there), which is ANSWER_SPREAD / sqrt(4)."""
 
+OUTPUT_PRIOR = 5.0
+"""Answers' worth of all clusters' mean length in each cluster's."""
+
 STEP_SPREAD = 0.15
 """Standard deviation of an answer's log step time around its method's: 0.16 to 0.18 there, of
 which contexts of different lengths are a part."""
@@ -122,15 +125,21 @@ def _offline_weight(table: RoutingTable) -> Floats:
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:
-    """Output tokens expected of a prompt of this cluster (-1: of any)."""
-    total = table.output_count.sum()
-    if total == 0.0:
+    """Output tokens expected of a prompt of this cluster (-1: of any); the profile's answers count
+    as at most OFFLINE_ANSWERS beside live ones."""
+    weight = np.minimum(1.0, OFFLINE_ANSWERS / np.maximum(table.output_count, 1.0))
+    offline = weight * table.output_count
+    tokens = offline * table.output_tokens + table.live_output[:, 0]
+    count = offline + table.live_output[:, 1]
+    # Over clusters as often as the profile saw them: the live mix passes.
+    often = table.output_count / max(1.0, float(table.output_count.sum()))
+    if not often.any():
         return float(table.output_tokens.mean())
-    mean = float((table.output_tokens * table.output_count).sum() / total)
+    mean = float((often * tokens / np.maximum(count, 1e-9)).sum())
     if cluster < 0:
         return mean
-    count, prior = table.output_count[cluster], 5.0
-    return float((table.output_tokens[cluster] * count + mean * prior) / (count + prior))
+    lean = OUTPUT_PRIOR * weight[cluster]
+    return float((tokens[cluster] + lean * mean) / (count[cluster] + lean))
 
 
 def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:

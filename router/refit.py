@@ -186,6 +186,7 @@ def successor(
         "assignment": [*old.assignment, *added],
         "live_tokens": tokens.tolist(),
         "live_steps": steps.tolist(),
+        "live_output": (made.share @ old.live_output).tolist(),
     }
     return Learner.restore(new, config, state)
 

@@ -57,8 +57,9 @@ class RoutingTable(Schema):
     step_seconds and step_count [m, B, C] on the grids; live_step_ratio [m], the factor by which
     live steps differ from the measured grid, and live_step_weight [m], the answers behind it
     (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
-    token; output_tokens and output_count [k]; speedup and speedup_count [k, m]: harmonic mean of
-    paired speedups over `naive`, for reports.
+    token; output_tokens and output_count [k], means and the answers behind them; live_output
+    [k, 2], the sum of the tokens and the number of live answers; speedup and speedup_count [k, m]: harmonic
+    mean of paired speedups over `naive`, for reports.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -86,16 +87,21 @@ class RoutingTable(Schema):
     prefill_seconds: Array
     output_tokens: Array
     output_count: Array
+    live_output: Array
     speedup: Array
     speedup_count: Array
     provenance: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
-    def _no_live_steps_yet(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "live_step_weight" not in values:
-            return {**values, "live_step_weight": np.zeros(len(values.get("methods", ())))}
-        return values
+    def _nothing_live_yet(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        nothing = {
+            "live_step_weight": np.zeros(len(values.get("methods", ()))),
+            "live_output": np.zeros((len(values.get("assignment", ())), 2)),
+        }
+        return nothing | values
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -114,6 +120,7 @@ class RoutingTable(Schema):
             "prefill_seconds": (m, 2),
             "output_tokens": (k,),
             "output_count": (k,),
+            "live_output": (k, 2),
             "speedup": (k, m),
             "speedup_count": (k, m),
         }

@@ -8,7 +8,7 @@ from router.assign import acceptance_evidence
 from router.explore import Purse
 from router.feedback import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
-from router.predict import ANSWER_TOKENS, acceptance, favourite, log_error
+from router.predict import ANSWER_TOKENS, acceptance, expected_output, favourite, log_error
 from router.table import RoutingTableError, restrict
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
@@ -138,6 +138,26 @@ def test_live_acceptance_overturns_the_measured_one(table: RoutingTable) -> None
             break
     assert learner.table.assignment == ("draft", "draft")
     assert i < 40
+
+
+def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    before = [expected_output(table, k) for k in (0, 1)]
+    learner.observe(observe(table, f"o{i}", "ngram", 1, output_tokens=200) for i in range(100))
+    assert expected_output(learner.table, 1) > 160
+    assert expected_output(learner.table, 0) < before[0] + 0.5 * (200 - before[0])
+    restored = Learner.restore(table, CONFIG, json.loads(json.dumps(learner.state())))
+    assert expected_output(restored.table, 1) == pytest.approx(expected_output(learner.table, 1))
+
+
+def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    cut = (
+        observe(table, f"o{i}", "ngram", 1, output_tokens=4, finish_reason="length")
+        for i in range(100)
+    )
+    learner.observe(cut)
+    assert expected_output(learner.table, 1) == pytest.approx(expected_output(table, 1), rel=0.02)
 
 
 def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
