@@ -49,10 +49,9 @@ bench.command("router")(bench_router)
 bench.command("http")(bench_http)
 bench.command("load")(bench_load)
 bench.command("learning")(bench_learning)
+bench.command("balance")(bench_balance)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
-bench.command("learning")(bench_learning)
-bench.command("balance")(bench_balance)
 app.add_typer(bench, name="bench")
 
 if find_spec("ops.train") is not None:

@@ -287,7 +287,7 @@ def test_profiles_that_cannot_be_replayed(tmp_path, tiny_bundle):
     with pytest.raises(ValueError, match="profile to replay has no medusa, only naive, ngram"):
         loading(EngineConfig(replay=folder), unknown)
     other_settings = SPECS[1].model_copy(update={"settings": {"stop": {"gamma": 3}}})
-    with pytest.raises(RecordingError, match="ngram: profile to replay was measured with other"):
+    with pytest.raises(RecordingError, match="ngram: the profile to replay was measured"):
         loading(EngineConfig(replay=folder), [other_settings])
     mixed = [SPECS[0], MethodSpec(name="plain", lossless=True, source="test")]
     with pytest.raises(ValueError, match="or of 'replay' alone"):
