@@ -34,6 +34,10 @@ UNTRIED_HALF_LIVES = 4.0
 """A method's steps are seen in every cluster, so what is known of them outlives a cluster's half
 life by so much."""
 
+MIXED_SHARE = 0.2
+"""An answer of which more steps than that were shared with other methods says nothing of its own
+method's steps."""
+
 REMEMBERED_IDS = 4096
 """So many observation ids are kept to count each observation once."""
 
@@ -103,7 +107,8 @@ class Learner:
             self._steps[k, :, band] *= forget
             self._tokens[k, m, band] += added[0]
             self._steps[k, m, band] += added[1]
-        if stats.decode_seconds > 0.0:
+        # A mixed batch's step takes as long as its slowest method, whichever that was.
+        if stats.decode_seconds > 0.0 and stats.mixed_steps <= MIXED_SHARE * steps:
             self._learn_ratio(observation, m, stats.decode_seconds / steps)
 
     def _learn_output(self, observation: Observation) -> None:

@@ -126,7 +126,7 @@ class Scheduler:
         yield seconds
         for sequence in batch:
             if sequence.finished is None:
-                sequence.emit(len(batch), self._now())
+                sequence.emit(len(batch), self._now(), len(methods) > 1)
         self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
         known = self.step_seconds
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}

@@ -35,6 +35,7 @@ class Sequence:
         self._steps = iter(answer.steps)
         self._target_steps = 0
         self._batch_sum = 0
+        self._mixed_steps = 0
         self._submitted = self._last = now
         self._admitted: float | None = None
         self._first: float | None = None
@@ -53,8 +54,9 @@ class Sequence:
         """Take a place in the batch; the waiting time ends."""
         self._admitted = now
 
-    def emit(self, batch: int, now: float) -> None:
-        """Hand over the next recorded step's tokens; `batch` sequences shared the step."""
+    def emit(self, batch: int, now: float, mixed: bool = False) -> None:
+        """Hand over the next recorded step's tokens; `batch` sequences shared the step, `mixed`
+        says that some were of other methods."""
         recorded = next(self._steps)
         tokens = list(recorded[: self.remaining])
         self.output.extend(tokens)
@@ -63,6 +65,7 @@ class Sequence:
             self._first = now
         else:
             self._batch_sum += batch
+            self._mixed_steps += mixed
         self._last = now
         if self._target_steps == len(self.answer.steps) and len(tokens) == len(recorded):
             self.finished = self.answer.finish_reason
@@ -91,6 +94,7 @@ class Sequence:
             total_seconds=self._last - self._submitted,
             other_seconds=decode,
             mean_batch=self._batch_sum / steps if steps > 0 else 1.0,
+            mixed_steps=self._mixed_steps,
             finish_reason=reason,
             looping=is_looping(self.output),
         )

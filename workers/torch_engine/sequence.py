@@ -31,6 +31,7 @@ class Tally:
     target_steps: int = 0
     decode_steps: int = 0
     batch_sum: int = 0
+    mixed_steps: int = 0
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     draft_seconds: float = 0.0
@@ -178,6 +179,7 @@ class Sequence:
             sample_seconds=tally.sample_seconds,
             other_seconds=max(0.0, decode - phases),
             mean_batch=tally.batch_sum / tally.decode_steps if tally.decode_steps else 1.0,
+            mixed_steps=tally.mixed_steps,
             finish_reason=reason,
             looping=is_looping(self.tokens[self.prompt_tokens :]),
         )

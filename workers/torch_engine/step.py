@@ -53,9 +53,10 @@ def step(batch: Seq[Sequence], target: Target) -> list[StepError]:
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
     _book(proposals, "verify_seconds", forward)
     _book(proposals, "sample_seconds", max(0.0, seconds - forward))
+    mixed = len({sequence.method.name for sequence in batch}) > 1
     for proposal, path in verified:
         try:
-            _settle(proposal, path, output, target, len(batch))
+            _settle(proposal, path, output, target, len(batch), mixed)
         except Exception as error:
             errors.append(StepError([proposal.sequence], error, attributable=True))
     return errors
@@ -76,9 +77,10 @@ def read_chunk(sequence: Sequence, tokens: int, target: Target) -> list[StepErro
 
 
 def _settle(
-    proposal: Proposal, path: Path, output: TargetOutput, target: Target, batch: int
+    proposal: Proposal, path: Path, output: TargetOutput, target: Target, batch: int, mixed: bool
 ) -> None:
-    """Every part that holds state moves on to the path; then its tokens are emitted."""
+    """Every part that holds state moves on to the path; then its tokens are emitted. `mixed`:
+    another method took part in the step."""
     sequence = proposal.sequence
     target.commit(proposal, path, output)
     proposal.plan.drafter.commit(proposal, path, output)
@@ -87,6 +89,7 @@ def _settle(
     if sequence.output_tokens:
         sequence.tally.decode_steps += 1
         sequence.tally.batch_sum += batch
+        sequence.tally.mixed_steps += mixed
     sequence.emit(proposal, path, token_logprobs(proposal, path, output))
 
 

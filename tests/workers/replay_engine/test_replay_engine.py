@@ -158,6 +158,7 @@ def test_a_batch_slows_its_steps_as_recorded(load, batch):
     for position, chunks in enumerate(answers):
         stats = chunks[-1].stats
         assert stats.mean_batch == pytest.approx(batch)
+        assert stats.mixed_steps == 0
         assert stats.first_token_seconds == pytest.approx(PREFILL * (position + 1))
         others = PREFILL * (batch - position - 1)
         assert stats.decode_seconds == pytest.approx(others + decode_seconds("naive", PLAIN, batch))
@@ -174,6 +175,7 @@ def test_a_shared_step_takes_as_long_as_its_slowest_method(load):
 
     _, slow = run_simulated(together())
     assert slow[-1].stats.decode_seconds == pytest.approx(decode_seconds("ngram", PLAIN, 2))
+    assert slow[-1].stats.mixed_steps == len(PLAIN) - 1
     assert set(engine.load().recent_step_seconds) == {"naive", "ngram"}
 
 
