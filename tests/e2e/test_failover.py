@@ -21,6 +21,9 @@ FAVOURITE = "draft_verify"
 PROMPT = "Write a Python function"
 GREEDY = {"temperature": 0, "ignore_eos": True}
 
+# Three minutes: every killed replica has to start again.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
@@ -186,7 +189,6 @@ def outcome(answer):
     return "broken off"
 
 
-@pytest.mark.slow
 def test_whatever_dies_every_client_gets_an_answer_or_an_error_event(service):
     ended = threading.Event()
 
