@@ -13,14 +13,11 @@ SCENARIOS = "steady,slower,killed,new_kind"
 
 
 def bench_learning(
-    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="answers to replay")],
+    profile: flags.Recording,
     bundle: flags.Bundle = None,
     routing: flags.Routing = None,
     config: flags.Config = None,
-    methods: Annotated[
-        str | None,
-        typer.Option("--methods", metavar="A,B", help="[default: all that profile and table have]"),
-    ] = None,
+    methods: flags.RecordedMethods = None,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="per method")] = 2,
     scenarios: Annotated[
         str, typer.Option("--scenarios", metavar="A,B", help="which of them")

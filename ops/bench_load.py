@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 
 def bench_load(
-    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="answers to replay")],
+    profile: flags.Recording,
     bundle: flags.Bundle = None,
     routing: flags.Routing = None,
     config: flags.Config = None,
-    methods: Annotated[
-        str | None,
-        typer.Option("--methods", metavar="A,B", help="[default: all that profile and table have]"),
-    ] = None,
+    methods: flags.RecordedMethods = None,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="per method")] = 3,
     shares: Annotated[
         str, typer.Option("--shares", metavar="X,Y", help="loads, as shares of capacity")

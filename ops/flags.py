@@ -63,5 +63,10 @@ Routing = Annotated[
     Path | None,
     typer.Option("--routing", metavar="DIR", help="routing table  [default: <bundle>/routing]"),
 ]
+Recording = Annotated[Path, typer.Option("--profile", metavar="DIR", help="answers to replay")]
+RecordedMethods = Annotated[
+    str | None,
+    typer.Option("--methods", metavar="A,B", help="[default: all that profile and table have]"),
+]
 
 DEFAULT_MAX_TOKENS = 128

@@ -21,6 +21,7 @@ from deployments.run import APPLICATION, needed_cpus, start_local_ray, with_free
 from schemas import AppConfig
 
 CALL_SECONDS = 60.0
+POLL_SECONDS = 0.5
 ALIVE_SECONDS = 300.0
 
 
@@ -66,7 +67,7 @@ class OwnService:
                     return list(results)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{method}: not all of {count} replicas answer")
-            time.sleep(0.5)
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager
