@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.profile import Profile
-from schemas import EncoderInfo, MeasuredUnder
+from schemas import Decision, DecodeStats, EncoderInfo, MeasuredUnder, Observation
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 METHODS = ("naive", "draft", "ngram")
@@ -78,3 +78,20 @@ def make_profile(
         max_tokens=128,
     )
     return Profile(meta, tuple(prompts), tuple(rows), tuple(grid)), np.asarray(vectors, np.float32)
+
+
+def observation_of(
+    decision: Decision, stats: DecodeStats, vector: bytes | None = None
+) -> Observation:
+    """What the ingress makes of an answer; `vector` is the prompt's, packed."""
+    return Observation(
+        stats=stats,
+        cluster=decision.cluster,
+        fit_id=decision.fit_id,
+        table_version=decision.table_version,
+        policy=decision.policy,
+        reason=decision.reason,
+        propensity=decision.propensity,
+        time=0.0,
+        vector=vector,
+    )

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps
+from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observation_of
 
 from router.explore import Purse
 from router.feedback import Learner
 from router.policy import Constraints, Features, choose
-from schemas import Decision, DecodeStats, Observation, RouterConfig, RoutingTable
+from schemas import Decision, DecodeStats, RouterConfig, RoutingTable
 
 TOKENS = 61
 PREFILL = 0.02
@@ -121,14 +121,5 @@ class SimulatedService:
             decode_seconds=seconds,
             finish_reason="stop",
         )
-        observation = Observation(
-            stats=stats,
-            cluster=decision.cluster,
-            fit_id=decision.fit_id,
-            table_version=decision.table_version,
-            policy=decision.policy,
-            reason=decision.reason,
-            propensity=decision.propensity,
-            time=0.0,
-        )
+        observation = observation_of(decision, stats)
         self.learner.observe([observation])

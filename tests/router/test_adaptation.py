@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 from prompt_kinds import DIMENSION, Kinds
-from routing_world import METHODS, answer_seconds, make_profile
+from routing_world import METHODS, answer_seconds, make_profile, observation_of
 
 from router import cluster
 from router.adaptation import Adaptation
@@ -12,7 +12,7 @@ from router.assign import build_table
 from router.drift import Reference
 from router.explore import Purse
 from router.policy import Constraints, Features, choose
-from schemas import DecodeStats, EncoderInfo, Observation, RouterConfig
+from schemas import DecodeStats, EncoderInfo, RouterConfig
 
 KNOWN, NEW = [0, 1], 2
 FEATURES = Features(prompt_tokens=20, max_tokens=128)
@@ -66,17 +66,7 @@ class Service:
             decode_seconds=seconds,
             finish_reason="stop",
         )
-        observation = Observation(
-            stats=stats,
-            cluster=decision.cluster,
-            fit_id=decision.fit_id,
-            table_version=decision.table_version,
-            policy=decision.policy,
-            reason=decision.reason,
-            propensity=decision.propensity,
-            time=0.0,
-            vector=cluster.packed(vector),
-        )
+        observation = observation_of(decision, stats, cluster.packed(vector))
         if self.adaptation.observe([observation]) and self._config.refit:
             made = self.adaptation.refitting()()
             if made is not None:
