@@ -51,8 +51,15 @@ class Tree(Protocol):
     """Which shape a model's drafts take."""
 
     def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
-        """Add one level: logits [sum of frontiers, vocab] float32 belong to the proposals'
-        frontier nodes in order; each proposal's frontier becomes the nodes worth extending."""
+        """Add one level; each proposal's frontier becomes the nodes worth extending.
+
+        logits: float32 [sum of frontiers, vocab], a row for each frontier node in order; or
+        [proposals, vocab], a row that all frontier nodes of a proposal share.
+        """
+        ...
+
+    def finish(self, proposals: Seq[Proposal]) -> None:
+        """Called once after the last level: the place to drop nodes (Proposal.keep)."""
         ...
 
 

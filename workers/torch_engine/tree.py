@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 ROOT = -1
 """Parent index of a tree's first level: the last token the sequence has emitted."""
+DROPPED = -2
+"""Stands in a drafter's cache where a node was that is no longer in the tree."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +26,10 @@ class Proposal:
     sampled: drawn from the drafter's warped distribution (then `q` holds it), else chosen.
     q: [vocab] float32 the node was drawn from, after the request's temperature, top-k and top-p.
     logits: [vocab] the drafter's raw logits at the node's parent, where the drafter has any.
+    values: per node the sum of log q along its path, 0.0 where the tree does not compute it.
     frontier: nodes (or ROOT) that the drafter may still extend.
+    cached: nodes that the drafter has read, in the order of their slots in its own cache; DROPPED
+    for those that `keep` let go.
     is_chain: whether every node follows the one before it.
     limit: greatest number of levels; a row has room for 64 nodes beyond the context.
     chunk: committed tokens to read in this step, where more are pending (a long prompt); None
@@ -40,7 +46,9 @@ class Proposal:
     sampled: list[bool] = field(default_factory=list)
     q: list[Tensor | None] = field(default_factory=list)
     logits: list[Tensor | None] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     frontier: list[int] = field(default_factory=lambda: [ROOT])
+    cached: list[int] = field(default_factory=list)
     is_chain: bool = field(default=True, init=False)
     chunk: int | None = None
     row: int = 0
@@ -49,7 +57,13 @@ class Proposal:
         return len(self.tokens)
 
     def add(
-        self, token: int, parent: int, *, q: Tensor | None = None, logits: Tensor | None = None
+        self,
+        token: int,
+        parent: int,
+        *,
+        q: Tensor | None = None,
+        logits: Tensor | None = None,
+        value: float = 0.0,
     ) -> int:
         """Append a node and return its index; a node with `q` was sampled from it."""
         self.is_chain = self.is_chain and parent == len(self.tokens) - 1
@@ -59,7 +73,19 @@ class Proposal:
         self.sampled.append(q is not None)
         self.q.append(q)
         self.logits.append(logits)
+        self.values.append(value)
         return len(self.tokens) - 1
+
+    def keep(self, nodes: Seq[int]) -> None:
+        """Drop all nodes but these (ascending, with their ancestors) and number them anew."""
+        place = {node: index for index, node in enumerate(nodes)} | {ROOT: ROOT}
+        self.parents = [place[self.parents[node]] for node in nodes]
+        for name in ("tokens", "depths", "sampled", "q", "logits", "values"):
+            column = getattr(self, name)
+            setattr(self, name, [column[node] for node in nodes])
+        self.frontier = [place[node] for node in self.frontier if node in place]
+        self.cached = [place.get(node, DROPPED) for node in self.cached]
+        self.is_chain = all(parent == index - 1 for index, parent in enumerate(self.parents))
 
     def children(self, node: int) -> list[int]:
         """The nodes under `node`, in the order they were added."""

@@ -53,3 +53,5 @@ class Pairs:
                 proposal.add(best[1], parent)
                 extended.append(proposal.add(best[0], parent))
             proposal.frontier = extended
+
+    def finish(self, proposals: Seq[Proposal]) -> None: ...

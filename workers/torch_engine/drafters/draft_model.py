@@ -1,10 +1,10 @@
 """A small model of the same tokenizer drafts, with a KV cache of its own."""
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from workers.torch_engine.growth import frontier_span, grow, kept_slots
 from workers.torch_engine.kv_pool import Lease
 from workers.torch_engine.layout import Span
 from workers.torch_engine.model import load_model
@@ -16,14 +16,6 @@ from workers.torch_engine.tree import ROOT, Path, Proposal
 CATCH_UP = 16
 """Missing tokens beyond which a sequence catches up in forwards of its own, so that one long
 prompt does not pad the whole batch."""
-
-
-@dataclass(slots=True)
-class _State:
-    """One sequence's row, and the tree nodes whose keys lie behind its committed tokens."""
-
-    lease: Lease
-    read: list[int] = field(default_factory=list)
 
 
 @register("drafter", "draft_model")
@@ -53,46 +45,33 @@ class DraftModel:
             )
         self.pool = self.model.make_pool(context.rows, context.capacity)
         self._chunk = context.chunk
-        self._states: dict[int, _State] = {}
+        self._leases: dict[int, Lease] = {}
 
     def propose(self, proposals: Seq[Proposal]) -> None:
         """Grow each tree level by level until its limit, its stop or an empty frontier."""
         active = self._caught_up([p for p in proposals if p.limit > 0])
-        active.sort(key=lambda p: self._states[p.sequence.id].lease.row)
-        level = 0
-        while active:
-            spans = [self._span(p) for p in active]
-            logits, _ = self.model.forward(self.model.lay_out(spans, self.pool), self.pool)
-            for proposal in active:
-                self._note_read(proposal)
-            _expand(active, logits)
-            level += 1
-            active = [
-                p for p in active if level < p.limit and p.frontier and p.plan.stop.goes_on(p)
-            ]
+        grow(sorted(active, key=lambda p: self._leases[p.sequence.id].row), self._read_frontiers)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:  # noqa: ARG002
         """Keep the cached nodes of the accepted path (the deepest level was never read)."""
-        state = self._states.get(proposal.sequence.id)
-        if state is not None and state.read:
-            place = {node: index for index, node in enumerate(state.read)}
-            self.pool.commit(state.lease, [place[node] for node in path.nodes if node in place])
-            state.read.clear()
+        lease = self._leases.get(proposal.sequence.id)
+        if lease is not None:
+            self.pool.commit(lease, kept_slots(proposal, path.nodes))
 
     def release(self, sequence: Sequence) -> None:
         """Give the sequence's row back."""
-        state = self._states.pop(sequence.id, None)
-        if state is not None:
-            self.pool.release(state.lease)
+        lease = self._leases.pop(sequence.id, None)
+        if lease is not None:
+            self.pool.release(lease)
 
     def _caught_up(self, proposals: Seq[Proposal]) -> list[Proposal]:
         """Read at most a chunk of what is missing; those whose cache now lacks but a few tokens."""
         budget, ready = self._chunk, list[Proposal]()
         for proposal in proposals:
             sequence = proposal.sequence
-            if sequence.id not in self._states:
-                self._states[sequence.id] = _State(self.pool.acquire())
-            lease = self._states[sequence.id].lease
+            if sequence.id not in self._leases:
+                self._leases[sequence.id] = self.pool.acquire()
+            lease = self._leases[sequence.id]
             missing = sequence.tokens[lease.length : -1]
             if len(missing) >= CATCH_UP:
                 read = missing[:budget]
@@ -109,37 +88,20 @@ class DraftModel:
             self.model.forward(self.model.lay_out([span], self.pool), self.pool)
             lease.length += len(tokens)
 
+    def _read_frontiers(self, active: list[Proposal]) -> Tensor:
+        """The draft's logits at the frontiers: at first after the tokens that its cache lacks."""
+        spans = [self._span(proposal) for proposal in active]
+        logits, _ = self.model.forward(self.model.lay_out(spans, self.pool), self.pool)
+        for proposal, span in zip(active, spans, strict=True):
+            if proposal.frontier == [ROOT]:
+                span.lease.length += len(span.tokens)
+            else:
+                proposal.cached.extend(proposal.frontier)
+        return logits
+
     def _span(self, proposal: Proposal) -> Span:
-        """The proposal's frontier: at first the tokens the cache lacks, then the newest nodes."""
-        state, tokens = self._states[proposal.sequence.id], proposal.sequence.tokens
-        if proposal.frontier == [ROOT]:
-            missing = tokens[state.lease.length :]
-            return Span(state.lease, missing, logits_from=len(missing) - 1)
-        new = [proposal.tokens[node] for node in proposal.frontier]
-        if proposal.is_chain:
-            return Span(state.lease, new, read=len(state.read))
-        order = {node: index for index, node in enumerate(state.read + proposal.frontier)}
-        parents = [order.get(proposal.parents[node], ROOT) for node in order]
-        return Span(state.lease, new, parents=parents, read=len(state.read))
-
-    def _note_read(self, proposal: Proposal) -> None:
-        state = self._states[proposal.sequence.id]
-        if proposal.frontier == [ROOT]:
-            state.lease.length = len(proposal.sequence.tokens)
-        else:
-            state.read.extend(proposal.frontier)
-
-
-def _expand(active: list[Proposal], logits: Tensor) -> None:
-    """Let each tree extend its own proposals; logits rows follow `active` and its frontiers."""
-    trees = {id(p.plan.tree): p.plan.tree for p in active}
-    if len(trees) == 1:
-        active[0].plan.tree.expand(active, logits)
-        return
-    starts = [0]
-    for proposal in active:
-        starts.append(starts[-1] + len(proposal.frontier))
-    for key, tree in trees.items():
-        members = [i for i, p in enumerate(active) if id(p.plan.tree) == key]
-        rows = [row for i in members for row in range(starts[i], starts[i + 1])]
-        tree.expand([active[i] for i in members], logits[rows])
+        lease = self._leases[proposal.sequence.id]
+        if proposal.frontier != [ROOT]:
+            return frontier_span(proposal, lease)
+        missing = proposal.sequence.tokens[lease.length :]
+        return Span(lease, missing, logits_from=len(missing) - 1)

@@ -29,6 +29,9 @@ class Chain:
             rows = logits if len(sampled) == len(proposals) else logits[sampled]
             self._draw([proposals[i] for i in sampled], rows)
 
+    def finish(self, proposals: Seq[Proposal]) -> None:
+        """A chain keeps all its nodes."""
+
     def _draw(self, proposals: list[Proposal], logits: Tensor) -> None:
         q = warp_each(logits, [p.sequence.sampling for p in proposals])
         tokens = draw(q, [p.sequence.rng.random() for p in proposals])

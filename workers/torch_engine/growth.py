@@ -1,0 +1,78 @@
+"""Growing token trees level by level: what drafters with a model of their own share."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+from torch import Tensor
+
+from workers.torch_engine.kv_pool import Lease
+from workers.torch_engine.layout import Span
+from workers.torch_engine.parts import Tree
+from workers.torch_engine.tree import ROOT, Proposal
+
+
+def grow(proposals: Seq[Proposal], read: Callable[[list[Proposal]], Tensor]) -> None:
+    """Add levels until each proposal's limit, its stop or an empty frontier, then finish the trees.
+
+    read: takes the proposals that still grow, in the order given, and returns the drafter's logits
+    at their frontiers as Tree.expand wants them.
+    """
+    active = [p for p in proposals if p.limit > 0]
+    level = 0
+    while active:
+        expand(active, read(active))
+        level += 1
+        active = [p for p in active if level < p.limit and p.frontier and p.plan.stop.goes_on(p)]
+    for tree, members in _by_tree(proposals):
+        tree.finish([proposals[i] for i in members])
+
+
+def expand(proposals: Seq[Proposal], logits: Tensor) -> None:
+    """Let each tree add one level to its own proposals; logits as in Tree.expand."""
+    groups = _by_tree(proposals)
+    if len(groups) == 1:
+        groups[0][0].expand(proposals, logits)
+        return
+    rows = rows_of(proposals, logits)
+    shared = len(logits) == len(proposals)
+    for tree, members in groups:
+        chosen = members if shared else [row for i in members for row in rows[i]]
+        tree.expand([proposals[i] for i in members], logits[chosen])
+
+
+def rows_of(proposals: Seq[Proposal], logits: Tensor) -> list[Seq[int]]:
+    """Per proposal the row of `logits` (as in Tree.expand) that belongs to each frontier node."""
+    if len(logits) == len(proposals):
+        return [[index] * len(p.frontier) for index, p in enumerate(proposals)]
+    rows, start = list[Seq[int]](), 0
+    for proposal in proposals:
+        rows.append(range(start, start + len(proposal.frontier)))
+        start += len(proposal.frontier)
+    return rows
+
+
+def frontier_span(proposal: Proposal, lease: Lease) -> Span:
+    """The frontier's nodes, to be read behind the committed tokens and the nodes read before."""
+    tokens = [proposal.tokens[node] for node in proposal.frontier]
+    read = len(proposal.cached)
+    if proposal.is_chain:
+        return Span(lease, tokens, read=read)
+    order = [*proposal.cached, *proposal.frontier]
+    place = {node: index for index, node in enumerate(order)}
+    parents = [place.get(proposal.parents[node], ROOT) for node in order]
+    return Span(lease, tokens, parents=parents, read=read)
+
+
+def kept_slots(proposal: Proposal, nodes: Seq[int]) -> list[int]:
+    """Where in the drafter's cache the nodes of a path lie, as far as it has read them; offsets
+    from its committed tokens, for KvPool.commit."""
+    place = {node: index for index, node in enumerate(proposal.cached)}
+    return [place[node] for node in nodes if node in place]
+
+
+def _by_tree(proposals: Seq[Proposal]) -> list[tuple[Tree, list[int]]]:
+    groups: dict[int, tuple[Tree, list[int]]] = {}
+    for index, proposal in enumerate(proposals):
+        tree = proposal.plan.tree
+        groups.setdefault(id(tree), (tree, []))[1].append(index)
+    return list(groups.values())
