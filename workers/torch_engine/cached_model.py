@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from workers.torch_engine.kv_pool import KvPool, LayerCache
+from workers.torch_engine.kv_pool import TREE_ROOM, KvPool, LayerCache
 from workers.torch_engine.layout import Layout, Span, build_layout
-from workers.torch_engine.llama import TREE_ROOM
 from workers.torch_engine.transformers_model import TransformersModel, padded, unpadded
 from workers.torch_engine.visibility import spelled_out
 

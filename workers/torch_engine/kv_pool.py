@@ -7,6 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+TREE_ROOM = 64
+"""Slots of every row beyond the context, so that a tree fits in even at a request's last tokens."""
+
 
 @dataclass(slots=True, eq=False)
 class Lease:

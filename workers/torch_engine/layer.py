@@ -1,6 +1,5 @@
 """One decoder block's weights, fused and reordered for our forward."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,9 +7,7 @@ from torch import Tensor
 
 from workers.torch_engine.operators import Operator, projection, rms_norm
 from workers.torch_engine.shape import LlamaShape
-
-Take = Callable[[str], Tensor]
-"""A tensor of the checkpoint by name, on the right device and in the right dtype."""
+from workers.torch_engine.weights import Take
 
 
 @dataclass(slots=True)
@@ -35,21 +32,32 @@ class Layer:
 
 
 def build_layer(
-    take: Take, take_norm: Take, shape: LlamaShape, index: int, *, rotary: int, view: int
+    take: Take,
+    take_norm: Take,
+    shape: LlamaShape,
+    index: int,
+    *,
+    prefix: str,
+    input_norm: bool = True,
+    rotary: int = 0,
+    view: int = 0,
 ) -> Layer:
-    """Read block `index`; `take_norm` yields norm weights with the family's offset added."""
+    """Read block `index`, whose tensors' names begin with `prefix`.
+
+    take_norm: yields norm weights with the family's offset added. input_norm: whether the block
+    norms what its attention reads.
+    """
 
     def norm(name: str) -> Operator:
         return rms_norm(take_norm(name), shape.eps)
 
-    prefix = f"model.layers.{index}."
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     dims = shape.each_attention[index].rotary.dims
     after = prefix + "post_attention_layernorm.weight"
     before_mlp = prefix + "pre_feedforward_layernorm.weight" if shape.sandwich else after
     last = prefix + "post_feedforward_layernorm.weight"
     return Layer(
-        input_norm=norm(prefix + "input_layernorm.weight"),
+        input_norm=norm(prefix + "input_layernorm.weight") if input_norm else _as_it_is,
         qkv=projection(
             _qkv(take, attention, "weight", shape, dims),
             _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
@@ -73,6 +81,10 @@ def build_layer(
         rotary=rotary,
         view=view,
     )
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
 
 
 def _qkv(take: Take, prefix: str, kind: str, shape: LlamaShape, dims: int) -> Tensor:

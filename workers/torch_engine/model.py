@@ -20,13 +20,15 @@ class Model(Protocol):
     """A causal language model over a KvPool of its own making.
 
     vocab: length of a row of logits. max_positions: positions it can compute, None where nothing
-    but memory bounds them. embedding, lm_head: [vocab, hidden], as its checkpoint has them.
+    but memory bounds them. layer_count: of its layers; hidden states before each may be captured.
+    embedding, lm_head: [vocab, hidden], as its checkpoint has them.
     """
 
     device: torch.device
     dtype: torch.dtype
     vocab: int
     max_positions: int | None
+    layer_count: int
     embedding: Tensor
     lm_head: Tensor
 
@@ -42,6 +44,10 @@ class Model(Protocol):
         self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+        ...
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         ...
 
 

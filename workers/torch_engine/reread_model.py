@@ -5,9 +5,8 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from workers.torch_engine.kv_pool import KvPool
+from workers.torch_engine.kv_pool import TREE_ROOM, KvPool
 from workers.torch_engine.layout import Layout, Span, build_layout
-from workers.torch_engine.llama import TREE_ROOM
 from workers.torch_engine.transformers_model import TransformersModel, unpadded
 from workers.torch_engine.visibility import spelled_out
 

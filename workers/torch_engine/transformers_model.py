@@ -21,6 +21,7 @@ class TransformersModel(ABC):
         config = causal.config.get_text_config()
         self.vocab: int = config.vocab_size
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.layer_count: int = config.num_hidden_layers
         self.embedding: Tensor = causal.get_input_embeddings().weight
         self.lm_head: Tensor = causal.get_output_embeddings().weight
 
@@ -37,6 +38,11 @@ class TransformersModel(ABC):
         self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        logits: Tensor = self.causal.get_output_embeddings()(states)
+        return logits.float()
 
 
 def padded(values: Tensor, layout: Layout) -> Tensor:
