@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.base import Schema
 
 Role = Literal["selector", "drafter", "tree", "stop", "verifier"]
-Setting = bool | int | float | str | tuple[float, ...]
+Setting = bool | int | float | str | tuple[int, ...] | tuple[float, ...]
 
 
 class MethodSpec(Schema):

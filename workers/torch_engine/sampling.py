@@ -59,6 +59,25 @@ def draw(weights: Tensor, uniforms: Sequence[float]) -> list[int]:
     return drawn
 
 
+def draw_distinct(q: Tensor, uniforms: Sequence[Sequence[float]]) -> list[tuple[list[int], Tensor]]:
+    """As many different indices per row of q [n, vocab] as there are lists of n uniforms.
+
+    Each entry has one index per row and the distributions [n, vocab] they were drawn from: q
+    without the indices drawn before, renormalised; where nothing of q is left, uniform over the
+    indices not drawn yet.
+    """
+    drawn: list[tuple[list[int], Tensor]] = []
+    left, undrawn = q, torch.ones_like(q)
+    for draws in uniforms:
+        mass = left.sum(-1, keepdim=True)
+        given = torch.where(mass > 0.0, left / mass, undrawn / undrawn.sum(-1, keepdim=True))
+        tokens = draw(given, draws)
+        drawn.append((tokens, given))
+        taken = torch.tensor(tokens, device=q.device)[:, None]
+        left, undrawn = given.scatter(1, taken, 0.0), undrawn.scatter(1, taken, 0.0)
+    return drawn
+
+
 def uniforms(n: int, rng: random.Random) -> list[float]:
     """n independent draws from [0, 1) of a request's own generator."""
     return [rng.random() for _ in range(n)]

@@ -1,0 +1,60 @@
+"""A tree that follows the drafter's confidence (EAGLE-2, arXiv 2406.16858)."""
+
+from collections.abc import Sequence as Seq
+
+from torch import Tensor
+
+from workers.torch_engine.growth import rows_of
+from workers.torch_engine.kv_pool import TREE_ROOM
+from workers.torch_engine.parts import Context
+from workers.torch_engine.registry import register
+from workers.torch_engine.tree import ROOT, Proposal
+
+
+@register("tree", "eagle2")
+class Eagle2:
+    """Value V of a node: the sum of log q along its path, q the drafter's raw softmax.
+
+    Every level extends its k best nodes to their k best children each; after the last level the
+    `nodes` best of all stay, of equals the shallower. A child's V is never above its parent's, so
+    what stays is connected. All children are chosen, at every temperature.
+    """
+
+    def __init__(self, context: Context, *, nodes: int = 16, k: int = 4) -> None:
+        if not 1 <= k <= nodes <= TREE_ROOM:
+            raise ValueError(
+                f"tree 'eagle2': needs 1 <= k <= nodes <= {TREE_ROOM}, not k={k}, nodes={nodes}"
+            )
+        if k > context.vocab:
+            raise ValueError(f"tree 'eagle2': k={k} exceeds the vocabulary of {context.vocab}")
+        self._nodes, self._k = nodes, k
+
+    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+        """Add the frontiers' k best children each, and extend the k best of those."""
+        top = logits.topk(self._k)
+        scores = (top.values - logits.logsumexp(-1, keepdim=True)).tolist()
+        tokens, raw = top.indices.tolist(), logits.unbind()
+        for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
+            candidates = [
+                (value + score, token, node, row)
+                for node, row in zip(proposal.frontier, rows, strict=True)
+                for value in (0.0 if node == ROOT else proposal.values[node],)
+                for score, token in zip(scores[row], tokens[row], strict=True)
+            ]
+            candidates.sort(key=lambda candidate: -candidate[0])
+            # others can be among the best of all no more: there are `nodes` better ones here
+            added = [
+                proposal.add(token, node, logits=raw[row], value=value)
+                for value, token, node, row in candidates[: self._nodes]
+            ]
+            # a level more is read by the drafter, whose row has no more room than the target's
+            proposal.frontier = added[: min(self._k, TREE_ROOM - len(proposal.cached))]
+
+    def finish(self, proposals: Seq[Proposal]) -> None:
+        """Keep the best nodes of all levels."""
+        for proposal in proposals:
+            if len(proposal) > self._nodes:
+                values = proposal.values
+                # nodes stand level by level and sorting is stable: of equals the shallower stay
+                best = sorted(range(len(proposal)), key=lambda node: -values[node])
+                proposal.keep(sorted(best[: self._nodes]))

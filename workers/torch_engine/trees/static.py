@@ -1,0 +1,112 @@
+"""The same shape every step."""
+
+from collections.abc import Sequence as Seq
+
+from torch import Tensor
+
+from workers.torch_engine.growth import rows_of
+from workers.torch_engine.kv_pool import TREE_ROOM
+from workers.torch_engine.parts import Context
+from workers.torch_engine.registry import register
+from workers.torch_engine.sampling import draw_distinct, uniforms, warp_each
+from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.tree_shape import (
+    RankPath,
+    ShapeLevel,
+    parse_paths,
+    paths_of_widths,
+    shape_levels,
+)
+
+
+@register("tree", "static")
+class Static:
+    """A shape given by widths (SpecInfer, arXiv 2305.09781) or by paths (Medusa, 2401.10774).
+
+    widths: nodes of depth i have the widths[i] best children. paths: the nodes, each as the ranks
+    along its path, "0 1 0.0 0.1": the two best first tokens and the two best after the best. The
+    stop bounds the depth.
+    sample: above temperature 0 children are drawn from q, each without the siblings drawn before
+    it, where otherwise they are the best and so chosen; a child's rank is then the order of draws.
+    """
+
+    def __init__(
+        self, context: Context, *, widths: Seq[int] = (), paths: str = "", sample: bool = False
+    ) -> None:
+        nodes = _nodes(widths, paths)
+        if len(nodes) > TREE_ROOM:
+            raise ValueError(
+                f"tree 'static': {len(nodes)} nodes are more than the {TREE_ROOM} that a step "
+                "has room for"
+            )
+        try:
+            self._levels = shape_levels(nodes)
+        except ValueError as error:
+            raise ValueError(f"tree 'static': {error}") from error
+        if (widest := max(level.width for level in self._levels)) > context.vocab:
+            raise ValueError(
+                f"tree 'static': rank {widest - 1} does not exist in a vocabulary of "
+                f"{context.vocab}"
+            )
+        self._sample = sample
+
+    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+        """Add the shape's next level; empties the frontier at its last one."""
+        rows = rows_of(proposals, logits)
+        drawn = [self._sample and p.sequence.sampling.temperature > 0.0 for p in proposals]
+        chosen = [i for i, draws in enumerate(drawn) if not draws]
+        if chosen:
+            self._choose([proposals[i] for i in chosen], [rows[i] for i in chosen], logits)
+        if len(chosen) < len(proposals):
+            sampled = [i for i, draws in enumerate(drawn) if draws]
+            self._draw([proposals[i] for i in sampled], [rows[i] for i in sampled], logits)
+
+    def finish(self, proposals: Seq[Proposal]) -> None:
+        """All nodes stay."""
+
+    def _choose(self, proposals: list[Proposal], rows: list[Seq[int]], logits: Tensor) -> None:
+        levels = [self._level(proposal) for proposal in proposals]
+        best = logits.topk(max(level.width for level in levels)).indices.tolist()
+        raw = logits.unbind()
+        for proposal, level, own in zip(proposals, levels, rows, strict=True):
+            frontier = proposal.frontier
+            added = [
+                proposal.add(best[own[place]][rank], frontier[place], logits=raw[own[place]])
+                for place, rank in zip(level.parents, level.ranks, strict=True)
+            ]
+            proposal.frontier = [added[node] for node in level.extended]
+
+    def _draw(self, proposals: list[Proposal], rows: list[Seq[int]], logits: Tensor) -> None:
+        levels = [self._level(proposal) for proposal in proposals]
+        wanted = [row for own in rows for row in own]
+        owners = [p for p, own in zip(proposals, rows, strict=True) for _ in own]
+        q = warp_each(logits[wanted], [p.sequence.sampling for p in owners])
+        width = max(level.width for level in levels)
+        draws = [[u for p in owners for u in uniforms(1, p.sequence.rng)] for _ in range(width)]
+        ranked = draw_distinct(q, draws)
+        start = 0
+        for proposal, level, own in zip(proposals, levels, rows, strict=True):
+            frontier = proposal.frontier
+            added = []
+            for place, rank in zip(level.parents, level.ranks, strict=True):
+                tokens, given = ranked[rank]
+                at = start + place
+                raw = logits[own[place]]
+                added.append(proposal.add(tokens[at], frontier[place], q=given[at], logits=raw))
+            proposal.frontier = [added[node] for node in level.extended]
+            start += len(own)
+
+    def _level(self, proposal: Proposal) -> ShapeLevel:
+        first = proposal.frontier[0]
+        return self._levels[0 if first == ROOT else proposal.depths[first] + 1]
+
+
+def _nodes(widths: Seq[int], paths: str) -> list[RankPath]:
+    if bool(widths) == bool(paths):
+        raise ValueError("tree 'static': give either widths, such as [3, 2, 1], or paths")
+    if any(width < 1 or width != int(width) for width in widths):
+        raise ValueError(f"tree 'static': widths are whole numbers above 0, not {list(widths)}")
+    try:
+        return parse_paths(paths) if paths else paths_of_widths([int(width) for width in widths])
+    except ValueError as error:
+        raise ValueError(f"tree 'static': {error}") from error
