@@ -26,6 +26,10 @@ def bench_learning(
     share: Annotated[
         float, typer.Option("--share", min=0.01, help="load, as a share of capacity")
     ] = 0.4,
+    slowdown: Annotated[
+        float | None,
+        typer.Option("--slowdown", min=1.0, help="of the replay (default: engine.replay_slowdown)"),
+    ] = None,
     new: Annotated[
         str, typer.Option("--new", metavar="A,B", help="domains that the table has not seen")
     ] = "edit,tool_use",
@@ -57,8 +61,12 @@ def bench_learning(
     unknown = [name for name in wanted if name not in PHASES]
     if unknown:
         raise InputError(f"--scenarios: no {', '.join(unknown)}, only {', '.join(PHASES)}")
+    served = load_config(config)
+    if slowdown is not None:
+        engine = served.engine.model_copy(update={"replay_slowdown": slowdown})
+        served = served.model_copy(update={"engine": engine})
     plan = Plan(
-        config=load_config(config),
+        config=served,
         profile=profile,
         bundle=bundle,
         routing=routing,

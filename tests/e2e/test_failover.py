@@ -27,35 +27,47 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Every method has one replica; the favourite answers whatever its load, unless it cannot, and
-    nothing is forgotten."""
+    """Every method has one replica; clusters keep their favourite, a conversation stays with its
+    method whatever its load unless that cannot answer, and nothing is forgotten."""
     config = service_config(
         tmp_path_factory.mktemp("failover"),
         tiny_bundle,
-        router={"hysteresis": 1e6, "half_life": 1e6},
+        router={"hysteresis": 1e6, "conversation_margin": 1e6, "half_life": 1e6},
         http={"port": port},
     )
     yield deploy(config)
     serve.delete(APPLICATION)
 
 
+@pytest.fixture(scope="module")
+def messages(service):
+    """A conversation that the favourite has begun, ending with the user."""
+    first = service.chat(PROMPT, model=f"tiny:{FAVOURITE}", max_tokens=4).json()
+    answer = first["choices"][0]["message"]["content"]
+    return [
+        {"role": "user", "content": PROMPT},
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": "And another one"},
+    ]
+
+
 def kill(service, method):
     os.kill(service.method(method, "placement")["pid"], signal.SIGKILL)
 
 
-def reasons_until_back(service, method):
-    """Why others answered until Ray Serve had another replica of the favourite `method`."""
+def reasons_until_back(service, messages):
+    """Why others answered until Ray Serve had another replica of the favourite."""
     reasons = []
 
     def back():
-        answer = service.chat(PROMPT, max_tokens=2)
+        answer = service.chat(messages=messages, max_tokens=2)
         assert answer.status_code == 200, answer.text
         reasons.append(answer.headers["x-specadapt-reason"])
-        return answer.headers["x-specadapt-method"] == method
+        return answer.headers["x-specadapt-method"] == FAVOURITE
 
     until(back, START_SECONDS)
-    until(lambda: service.routing()["circuits"][method] == "closed", START_SECONDS)
-    assert reasons.pop() == "favourite"
+    until(lambda: service.routing()["circuits"][FAVOURITE] == "closed", START_SECONDS)
+    assert reasons.pop() in ("favourite", "conversation")
     return set(reasons)
 
 
@@ -78,15 +90,15 @@ def said(chunks):
     return "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if "choices" in c)
 
 
-def test_a_death_before_the_first_chunk_is_invisible(service):
-    undisturbed = service.chat(PROMPT, model="tiny:naive", max_tokens=16, **GREEDY).json()
+def test_a_death_before_the_first_chunk_is_invisible(service, messages):
+    fields = {"messages": messages, "max_tokens": 16, **GREEDY}
+    undisturbed = service.chat(model="tiny:naive", **fields).json()
     text = undisturbed["choices"][0]["message"]["content"]
     # One step takes longer than this test; the setting dies with the process.
     slowed(service, FAVOURITE, 100_000)
     with ThreadPoolExecutor(6) as clients:
         asked = [
-            clients.submit(service.chat, PROMPT, max_tokens=16, stream=stream, **GREEDY)
-            for stream in (True, False) * 3
+            clients.submit(service.chat, stream=stream, **fields) for stream in (True, False) * 3
         ]
         until(lambda: waiting(service, FAVOURITE) == 6)
         kill(service, FAVOURITE)
@@ -100,16 +112,16 @@ def test_a_death_before_the_first_chunk_is_invisible(service):
         else:
             *chunks, done = events(answer)
             assert (said(chunks), done) == (text, "[DONE]")
-    assert reasons_until_back(service, FAVOURITE) == {"failover"}
+    assert reasons_until_back(service, messages) == {"failover"}
 
 
-def test_a_death_in_the_middle_of_a_stream_is_said(service):
-    start = service.chat(PROMPT, max_tokens=16, **GREEDY).json()
+def test_a_death_in_the_middle_of_a_stream_is_said(service, messages):
+    start = service.chat(messages=messages, max_tokens=16, **GREEDY).json()
     text = start["choices"][0]["message"]["content"]
     slowed(service, FAVOURITE, 100)
     body = {
         "model": "tiny",
-        "messages": [{"role": "user", "content": PROMPT}],
+        "messages": messages,
         "max_tokens": 400,
         "stream": True,
         **GREEDY,
@@ -141,7 +153,7 @@ def test_a_death_in_the_middle_of_a_stream_is_said(service):
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks[:-1])
     assert said(chunks)
     assert text.startswith(said(chunks)) or said(chunks).startswith(text)
-    reasons_until_back(service, FAVOURITE)
+    reasons_until_back(service, messages)
 
 
 def live_steps(service):
@@ -189,14 +201,15 @@ def outcome(answer):
     return "broken off"
 
 
-def test_whatever_dies_every_client_gets_an_answer_or_an_error_event(service):
+def test_whatever_dies_every_client_gets_an_answer_or_an_error_event(service, messages):
     ended = threading.Event()
 
     def client(stream):
         options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
         outcomes = []
         while not ended.is_set():
-            outcomes.append(outcome(service.chat(PROMPT, max_tokens=24, **options, **GREEDY)))
+            answer = service.chat(messages=messages, max_tokens=24, **options, **GREEDY)
+            outcomes.append(outcome(answer))
         return outcomes
 
     with ThreadPoolExecutor(8) as pool:
@@ -205,7 +218,7 @@ def test_whatever_dies_every_client_gets_an_answer_or_an_error_event(service):
             for _ in range(3):
                 until(lambda: waiting(service, FAVOURITE) > 0)
                 kill(service, FAVOURITE)
-                assert "failover" in reasons_until_back(service, FAVOURITE)
+                assert "failover" in reasons_until_back(service, messages)
         finally:
             ended.set()
         outcomes = {stream: [] for stream in (True, False)}
