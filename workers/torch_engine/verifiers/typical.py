@@ -1,0 +1,88 @@
+"""Typical acceptance: what is likely enough under the target is kept (Medusa, arXiv 2401.10774).
+Lossy above temperature 0."""
+
+import math
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.registry import register
+from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.verification import draw_bonus, split_greedy, warped_rows
+
+
+@register("verifier", "typical")
+class Typical:
+    """Accept x where p(x) > min(epsilon, delta * exp(-H(p))), H in nats; the longest accepted path
+    wins, of equally long ones that of the larger sum of log p. The token after it is drawn from p.
+
+    p is the softmax under the request's temperature, top-k and top-p: what they exclude is not
+    accepted. At temperature 0: greedy matching.
+    """
+
+    needs_distribution = False
+
+    def __init__(self, _context: Context, *, epsilon: float = 0.09, delta: float = 0.3) -> None:
+        if not (0.0 <= epsilon < 1.0 and delta >= 0.0):
+            raise ValueError(
+                f"verifier 'typical': epsilon is from 0 up to 1 and delta not negative, not "
+                f"{epsilon} and {delta}"
+            )
+        self._epsilon, self._delta = epsilon, delta
+
+    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+        """One path per proposal."""
+        paths, sampled = split_greedy(proposals, output)
+        if sampled:
+            paths |= self._accept(sampled, output)
+        return [paths[proposal.sequence.id] for proposal in proposals]
+
+    def _accept(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        p, starts = warped_rows(proposals, output)
+        at_parent, threshold = self._judged(proposals, p, starts)
+        kept, ends, first = list[tuple[int, ...]](), list[int](), 0
+        for proposal, start in zip(proposals, starts, strict=True):
+            own = slice(first, first + len(proposal))
+            path = _best_path(proposal, at_parent[own], threshold[own])
+            kept.append(path)
+            ends.append(start + 1 + (path[-1] if path else ROOT))
+            first += len(proposal)
+        last = p[ends]
+        bonus = draw_bonus(last, last, proposals)
+        return {
+            proposal.sequence.id: Path(path, token)
+            for proposal, path, token in zip(proposals, kept, bonus, strict=True)
+        }
+
+    def _judged(
+        self, proposals: list[Proposal], p: Tensor, starts: list[int]
+    ) -> tuple[list[float], list[float]]:
+        """Per node of all proposals p of its token at its parent, and what it must exceed."""
+        parents = [
+            start + 1 + parent
+            for proposal, start in zip(proposals, starts, strict=True)
+            for parent in proposal.parents
+        ]
+        tokens = [token for proposal in proposals for token in proposal.tokens]
+        negative_entropy = torch.xlogy(p, p).sum(-1)
+        threshold = (self._delta * negative_entropy.exp()).clamp(max=self._epsilon)
+        return p[parents, tokens].tolist(), threshold[parents].tolist()
+
+
+def _best_path(
+    proposal: Proposal, at_parent: list[float], threshold: list[float]
+) -> tuple[int, ...]:
+    """The deepest node whose whole path is accepted, from the first level down to it."""
+    best, best_key = ROOT, (0, 0.0)
+    sums: dict[int, float] = {ROOT: 0.0}
+    for node, parent in enumerate(proposal.parents):
+        if parent in sums and at_parent[node] > threshold[node]:
+            sums[node] = sums[parent] + math.log(at_parent[node])
+            best_key, best = max((best_key, best), ((proposal.depths[node] + 1, sums[node]), node))
+    path = list[int]()
+    while best != ROOT:
+        path.append(best)
+        best = proposal.parents[best]
+    return tuple(reversed(path))
