@@ -10,6 +10,10 @@ from workers.torch_engine.layout import Span
 from workers.torch_engine.parts import Tree
 from workers.torch_engine.tree import ROOT, Proposal
 
+CATCH_UP = 16
+"""Missing tokens from which on a sequence catches up in forwards of its own, so that one long
+prompt does not pad the whole batch."""
+
 
 def grow(proposals: Seq[Proposal], read: Callable[[list[Proposal]], Tensor]) -> None:
     """Add levels until each proposal's limit, its stop or an empty frontier, then finish the trees.

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Seq
 
 from torch import Tensor
 
-from workers.torch_engine.growth import frontier_span, grow, kept_slots
+from workers.torch_engine.growth import CATCH_UP, frontier_span, grow, kept_slots
 from workers.torch_engine.kv_pool import Lease
 from workers.torch_engine.layout import Span
 from workers.torch_engine.model import load_model
@@ -12,10 +12,6 @@ from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.tree import ROOT, Path, Proposal
-
-CATCH_UP = 16
-"""Missing tokens beyond which a sequence catches up in forwards of its own, so that one long
-prompt does not pad the whole batch."""
 
 
 @register("drafter", "draft_model")
