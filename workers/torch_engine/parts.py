@@ -84,6 +84,8 @@ class Verifier(Protocol):
 
     needs_distribution: bool
     """Whether it reads the drafter's logits or q."""
+    takes_trees: bool
+    """Whether a node may have siblings."""
 
     def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; draws come from each sequence's own generator."""
@@ -168,6 +170,11 @@ class Method:
             raise ValueError(
                 f"method {spec.name!r}: verifier {spec.verifier!r} needs a drafter with a "
                 f"distribution, which {spec.drafter!r} has not"
+            )
+        if not self.verifier.takes_trees and spec.tree != "chain":
+            raise ValueError(
+                f"method {spec.name!r}: verifier {spec.verifier!r} takes chains only, not the tree "
+                f"{spec.tree!r}; use one_hot or, where children are sampled, multi_step"
             )
 
 

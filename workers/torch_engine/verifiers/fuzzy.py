@@ -50,6 +50,7 @@ class Fuzzy:
     """
 
     needs_distribution = True
+    takes_trees = False
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ class Greedy:
     """
 
     needs_distribution = False
+    takes_trees = True
 
     def __init__(self, _context: Context) -> None: ...
 

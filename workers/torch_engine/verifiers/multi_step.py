@@ -24,6 +24,7 @@ class MultiStep:
     """
 
     needs_distribution = False
+    takes_trees = True
 
     def __init__(self, _context: Context) -> None: ...
 

@@ -21,6 +21,7 @@ class OneHot:
     """
 
     needs_distribution = False
+    takes_trees = True
 
     def __init__(self, _context: Context) -> None: ...
 

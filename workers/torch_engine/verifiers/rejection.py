@@ -21,6 +21,7 @@ class Rejection:
     """
 
     needs_distribution = False
+    takes_trees = False
 
     def __init__(self, _context: Context) -> None: ...
 

@@ -23,6 +23,7 @@ class Typical:
     """
 
     needs_distribution = False
+    takes_trees = True
 
     def __init__(self, _context: Context, *, epsilon: float = 0.09, delta: float = 0.3) -> None:
         if not (0.0 <= epsilon < 1.0 and delta >= 0.0):
