@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from random_heads import save_heads
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from workers.bundle import Bundle, load_bundle
@@ -77,7 +78,8 @@ def make_bundle(
     noise: float = 0.1,
     seed: int = 0,
 ) -> Bundle:
-    """A complete tiny bundle in `folder`: a target of 3 layers x 64 and its blurred draft."""
+    """A complete tiny bundle in `folder`: a target of 3 layers x 64, its blurred draft and random
+    heads."""
     tokenizer = real_or_byte_tokenizer() if tokenizer is None else tokenizer
     size, eos = vocab or len(tokenizer), tokenizer.eos_token_id
     torch.manual_seed(seed)
@@ -86,6 +88,7 @@ def make_bundle(
     target.save_pretrained(folder / "target")
     blurred(target, noise).save_pretrained(folder / "draft")
     parts = {name: name for name in ("tokenizer", "target", "draft")}
+    parts |= save_heads(folder, target.config)
     (folder / "bundle.json").write_text(json.dumps({"name": "tiny", "parts": parts}))
     return load_bundle(folder)
 

@@ -2,6 +2,9 @@
 
 from schemas import MethodSpec
 
+MEDUSA_TREE = "0 1 2 0.0 0.1 1.0 0.0.0 0.0.1 0.1.0 1.0.0 0.0.0.0"
+"""The likeliest ranks first: a small tree, since 12 tokens cost the CPU little more than one."""
+
 _ALL = (
     MethodSpec(
         name="naive",
@@ -31,6 +34,50 @@ _ALL = (
         lossless=False,
         source="Fuzzy Speculative Decoding, arXiv 2502.20704",
         settings={"stop": {"gamma": 4}, "verifier": {"divergence": "js", "threshold": 0.4}},
+    ),
+    MethodSpec(
+        name="medusa",
+        drafter="medusa",
+        tree="static",
+        verifier="one_hot",
+        lossless=True,
+        source="Medusa (Cai et al. 2024), arXiv 2401.10774, with lossless verification",
+        settings={"tree": {"paths": MEDUSA_TREE}, "stop": {"gamma": 4}},
+    ),
+    MethodSpec(
+        name="medusa_typical",
+        drafter="medusa",
+        tree="static",
+        verifier="typical",
+        lossless=False,
+        source="Medusa (Cai et al. 2024), arXiv 2401.10774, section 2.3.1",
+        settings={"tree": {"paths": MEDUSA_TREE}, "stop": {"gamma": 4}},
+    ),
+    MethodSpec(
+        name="eagle",
+        drafter="eagle",
+        verifier="rejection",
+        lossless=True,
+        source="EAGLE (Li et al. 2024), arXiv 2401.15077, on a chain as vLLM drafts with it",
+        settings={"stop": {"gamma": 4}},
+    ),
+    MethodSpec(
+        name="eagle2",
+        drafter="eagle",
+        tree="eagle2",
+        verifier="one_hot",
+        lossless=True,
+        source="EAGLE-2 (Li et al. 2024), arXiv 2406.16858",
+        settings={"tree": {"nodes": 12, "k": 3}, "stop": {"gamma": 5}},
+    ),
+    MethodSpec(
+        name="eagle3",
+        drafter="eagle3",
+        tree="eagle2",
+        verifier="one_hot",
+        lossless=True,
+        source="EAGLE-3 (Li et al. 2025), arXiv 2503.01840",
+        settings={"tree": {"nodes": 12, "k": 3}, "stop": {"gamma": 5}},
     ),
 )
 

@@ -13,10 +13,10 @@ def test_a_bundle_names_its_parts(tiny_bundle: Bundle) -> None:
     assert tiny_bundle.name == "tiny"
     assert (tiny_bundle.part("target") / "config.json").is_file()
     assert tiny_bundle.has("draft")
-    assert not tiny_bundle.has("medusa")
+    assert not tiny_bundle.has("mtp")
     assert tiny_bundle.tokenizer().eos_token == "<|end|>"
-    with pytest.raises(BundleError, match="no part 'medusa': it has draft, target, tokenizer"):
-        tiny_bundle.part("medusa")
+    with pytest.raises(BundleError, match="no part 'mtp': it has draft, eagle, eagle3, med"):
+        tiny_bundle.part("mtp")
 
 
 def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None:

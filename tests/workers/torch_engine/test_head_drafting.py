@@ -1,0 +1,208 @@
+"""What medusa, eagle and eagle3 draft is what their papers' formulas say, node by node."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import heads_reference
+import pytest
+import random_heads
+import torch
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import hugging_face
+from rig import Rig
+from torch import Tensor
+
+from schemas import MethodSpec
+from workers.bundle import Bundle, BundleError, load_bundle
+from workers.torch_engine.tree import ROOT, Proposal
+
+VOCAB = 24
+CHUNK = 24
+TREES: dict[str, dict[str, Any]] = {
+    "chain": {},
+    "static": {"tree": {"widths": (2, 2, 1)}},
+    "eagle2": {"tree": {"nodes": 9, "k": 3}},
+}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("heads") / "bundle"
+    made = make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2)
+    target = hugging_face(made.part("target")).config
+    random_heads.save_medusa(folder / "medusa-full", target, shared=False)
+    random_heads.save_eagle(folder / "eagle-own", target, own=True)
+    random_heads.save_eagle3(
+        folder / "eagle3-full", target, reduced=False, norm_before_residual=True
+    )
+    parts = json.loads((folder / "bundle.json").read_text())["parts"]
+    others = ("medusa-full", "eagle-own", "eagle3-full")
+    parts |= {name: name for name in others}
+    (folder / "bundle.json").write_text(json.dumps({"name": "heads", "parts": parts}))
+    return load_bundle(folder)
+
+
+def spec(drafter: str, part: str, tree: str) -> MethodSpec:
+    settings = {"stop": {"gamma": 3}, "drafter": {"part": part}} | TREES[tree]
+    return MethodSpec(
+        name=f"{part}_{tree}".replace("-", "_"),
+        drafter=drafter,
+        tree=tree,
+        verifier="rejection" if tree == "chain" else "one_hot",
+        lossless=True,
+        source="test",
+        settings=settings,
+    )
+
+
+@dataclass
+class Drafted:
+    """A proposal as it was when the drafter had finished it."""
+
+    method: str
+    known: list[int]
+    tokens: list[int]
+    parents: list[int]
+    logits: list[Tensor]
+
+    def path(self, node: int) -> list[int]:
+        """Tokens from the first level down to the node."""
+        above = [] if node == ROOT else self.path(self.parents[node])
+        return above if node == ROOT else [*above, self.tokens[node]]
+
+
+def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
+    """Everything that the rig's drafters propose from now on."""
+    seen: list[Drafted] = []
+
+    def watch(propose: Callable[[Sequence[Proposal]], None]) -> Any:
+        def recorded(proposals: Sequence[Proposal]) -> None:
+            propose(proposals)
+            for p in proposals:
+                logits = [row for row in p.logits if row is not None]
+                name, known = p.sequence.method.name, list(p.sequence.tokens)
+                seen.append(Drafted(name, known, list(p.tokens), list(p.parents), logits))
+
+        return recorded
+
+    for drafter in rig.scheduler._drafters:
+        monkeypatch.setattr(drafter, "propose", watch(drafter.propose))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("drafter", "part"),
+    [
+        ("medusa", "medusa"),
+        ("medusa", "medusa-full"),
+        ("eagle", "eagle"),
+        ("eagle", "eagle-own"),
+        ("eagle3", "eagle3"),
+        ("eagle3", "eagle3-full"),
+    ],
+)
+def test_drafts_are_the_formulas(
+    make_rig, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, drafter: str, part: str
+) -> None:
+    """Chains and trees, several sequences, prompts of one token and of several chunks, accepted
+    and rejected nodes, temperatures 0 and 1."""
+    methods = [spec(drafter, part, tree) for tree in TREES]
+    rig = make_rig(bundle, methods, prefill_chunk=CHUNK)
+    seen = record(rig, monkeypatch)
+    rng = random.Random(1)
+    asked = []
+    for index, length in enumerate((1, 2, CHUNK - 3, CHUNK + 1, 3 * CHUNK + 5, 9)):
+        prompt = [rng.randrange(VOCAB) for _ in range(length)]
+        temperature = float(index % 2)
+        name = methods[index % 3].name
+        asked.append(rig.submit(name, prompt, max_tokens=12, temperature=temperature, seed=index))
+    answers = rig.finish(*asked)
+    assert sum(answer.stats.accepted_tokens for answer in answers) > 0
+    assert {drafted.method for drafted in seen} == {method.name for method in methods}
+    head = heads_reference.Head(bundle.part(part), hugging_face(bundle.part("target")))
+    reference = getattr(heads_reference, drafter)
+    with torch.inference_mode():
+        for drafted in seen:
+            compare(drafted, lambda known, path: reference(head, known, path))
+
+
+def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor]) -> None:
+    """Each node's logits, along every leaf's path."""
+    assert len(drafted.logits) == len(drafted.tokens)
+    leaves = set(range(len(drafted.tokens))) - set(drafted.parents)
+    for leaf in leaves:
+        path, node = drafted.path(leaf), leaf
+        expected = reference(drafted.known, path[:-1])
+        for level in reversed(range(len(path))):
+            torch.testing.assert_close(drafted.logits[node], expected[level], atol=1e-3, rtol=1e-3)
+            node = drafted.parents[node]
+
+
+def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> None:
+    rig = make_rig(bundle, [spec("eagle", "eagle", "chain")])
+    (drafter,) = rig.scheduler._drafters
+    assert drafter.head.embedding is rig.engine._target.model.embedding
+    assert drafter.head._own_read_out is None
+
+
+def changed(bundle: Bundle, folder: Path, part: str, **config: Any) -> Bundle:
+    """A copy of the bundle with other values in one part's config.json."""
+    shutil.copytree(bundle.path, folder)
+    file = folder / part / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    return load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    ("part", "config", "said"),
+    [
+        ("eagle", {"hidden_size": 32}, r"eagle/config.json: hidden_size is 32, the target's is 64"),
+        ("medusa", {"vocab_size": 7}, "medusa/config.json: vocab_size is 7, the target's is 24"),
+        ("eagle", {"num_hidden_layers": 2}, "'llama' with 2 layers is not computed here"),
+        ("eagle3", {"fc_norm": True}, "fc_norm is not computed here"),
+        (
+            "eagle3",
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]}},
+            r"fc.weight takes 192 values; .*\(0, 1\) of a target with 3 layers have 128",
+        ),
+        (
+            "eagle3",
+            {"eagle_aux_hidden_state_layer_ids": [0, 1, 3]},
+            r"layers \(0, 1, 3\) of a target with 3 layers",
+        ),
+    ],
+)
+def test_heads_that_do_not_fit_are_refused(
+    make_rig, bundle: Bundle, tmp_path: Path, part: str, config: dict, said: str
+) -> None:
+    other = changed(bundle, tmp_path / "other", part, **config)
+    with pytest.raises(BundleError, match=said):
+        make_rig(other, [spec(part, part, "chain")])
+
+
+@pytest.mark.parametrize(
+    ("part", "drop", "said"),
+    [
+        ("eagle3", "d2t", "LM head has 12 rows for a vocabulary of 24, .* names none"),
+        ("medusa", "token_map", "LM head has 12 rows"),
+        ("eagle", "fc.weight", "no tensor 'fc.weight'"),
+        ("medusa", "blocks.1.layers.0.weight", "no tensor 'blocks.1.layers.0.weight'"),
+    ],
+)
+def test_missing_tensors_are_named(
+    make_rig, bundle: Bundle, tmp_path: Path, part: str, drop: str, said: str
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    other = changed(bundle, tmp_path / "other", part)
+    file = other.part(part) / "model.safetensors"
+    tensors = load_file(file)
+    del tensors[drop]
+    save_file(tensors, file)
+    with pytest.raises(BundleError, match=said):
+        make_rig(other, [spec(part, part, "chain")])

@@ -1,0 +1,14 @@
+"""EAGLE and EAGLE-2: a block of one layer predicts the target's next feature."""
+
+from workers.torch_engine.feature_drafter import FeatureDrafter
+from workers.torch_engine.heads.eagle import EagleHead
+from workers.torch_engine.parts import Context
+from workers.torch_engine.registry import register
+
+
+@register("drafter", "eagle")
+class Eagle(FeatureDrafter):
+    """part: the bundle's part that holds the head."""
+
+    def __init__(self, context: Context, *, part: str = "eagle") -> None:
+        super().__init__(EagleHead(context.bundle.part(part), context.target), context)

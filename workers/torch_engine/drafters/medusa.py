@@ -1,0 +1,60 @@
+"""Medusa: several heads say at once what follows the target's own next token."""
+
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.growth import grow
+from workers.torch_engine.heads.medusa import MedusaHeads
+from workers.torch_engine.llama import FINAL
+from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.registry import register
+from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.tree import Path, Proposal
+
+
+@register("drafter", "medusa")
+class Medusa:
+    """Level k of every tree is head k's guess, whatever stands on the levels before it.
+
+    part: the bundle's part that holds the heads. They read the state that the last emitted token
+    was chosen from.
+    """
+
+    captures = frozenset({FINAL})
+    has_distribution = True
+
+    def __init__(self, context: Context, *, part: str = "medusa") -> None:
+        self.heads = MedusaHeads(context.bundle.part(part), context.target)
+        self._states: dict[int, Tensor] = {}
+
+    def propose(self, proposals: Seq[Proposal]) -> None:
+        """Grow each tree by a level per head, until its limit, its stop or an empty frontier."""
+        if not proposals:
+            return
+        states = torch.cat([self._states[p.sequence.id] for p in proposals])
+        logits = self.heads.forward(states)
+        row = {proposal.sequence.id: index for index, proposal in enumerate(proposals)}
+        levels = iter(logits.unbind())
+        for proposal in proposals:
+            proposal.limit = min(proposal.limit, self.heads.count)
+
+        def read(active: list[Proposal]) -> Tensor:
+            level = next(levels)
+            if len(active) == len(proposals):
+                return level
+            return level[[row[proposal.sequence.id] for proposal in active]]
+
+        grow(proposals, read)
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
+        """Keep the state at the end of the path."""
+        known = proposal.sequence.id
+        last = path.nodes[-1] + 1 if path.nodes else 0
+        row = output.starts[known] + output.pending[known] - 1 + last
+        self._states[known] = output.hidden[FINAL][row : row + 1]
+
+    def release(self, sequence: Sequence) -> None:
+        """Forget the sequence's state."""
+        self._states.pop(sequence.id, None)
