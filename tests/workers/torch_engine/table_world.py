@@ -18,8 +18,10 @@ from sampling_reference import Answer, chances, p_value
 from torch import Tensor
 
 from schemas import DecodeRequest, SamplingParams
+from workers.torch_engine import registry
 from workers.torch_engine.parts import TargetOutput, Verifier
 from workers.torch_engine.processing import Processor, make_processor, process
+from workers.torch_engine.sampling import draw, warp_each
 from workers.torch_engine.tree import ROOT, Proposal
 from workers.torch_engine.trees.chain import Chain
 
@@ -85,6 +87,12 @@ def frontier_logits(proposals: Sequence[Proposal]) -> Tensor:
     return rows(DRAFT, [pair(p, node) for p in proposals for node in p.frontier])
 
 
+def warped(table: Tensor, placed: Sequence[tuple[Proposal, int]]) -> Tensor:
+    """q [n, vocab] of a drafter at so many nodes, as their requests decode."""
+    logits = rows(table, [pair(proposal, node) for proposal, node in placed])
+    return warp_each(logits, [proposal.sequence.sampling for proposal, _ in placed])
+
+
 def sampled(proposals: Sequence[Proposal]) -> None:
     """A chain drawn from the drafter."""
     for _ in range(LEVELS):
@@ -115,6 +123,46 @@ def top_two(proposals: Sequence[Proposal]) -> None:
     """The drafter's two best children at every level."""
     for _ in range(LEVELS):
         Pairs(_World()).expand(proposals, frontier_logits(proposals))  # type: ignore[arg-type]
+
+
+def grown(tree: str, **settings: Any) -> Drafting:
+    """A registered tree grown by the drafter."""
+
+    def draft(proposals: Sequence[Proposal]) -> None:
+        made = registry.build("tree", tree, _World(), settings)
+        active = list(proposals)
+        while active and active[0].drafted_levels < LEVELS:
+            made.expand(active, frontier_logits(active))
+            active = [proposal for proposal in active if proposal.frontier]
+        made.finish(proposals)
+
+    draft.__name__ = f"{tree} {settings}"
+    return draft
+
+
+def with_replacement(proposals: Sequence[Proposal]) -> None:
+    """Two draws from the drafter under every node, the same token twice where it so happens."""
+    for _ in range(2):
+        placed = [(p, node) for p in proposals for node in p.frontier for _ in range(2)]
+        q = warped(DRAFT, placed)
+        drawn = draw(q, [p.sequence.rng.random() for p, _ in placed])
+        for proposal in proposals:
+            proposal.frontier = []
+        for (proposal, parent), token, row in zip(placed, drawn, q, strict=True):
+            proposal.frontier.append(proposal.add(token, parent, q=row))
+
+
+def two_drafters(proposals: Sequence[Proposal]) -> None:
+    """Siblings of three kinds: drawn from one drafter, chosen, and drawn from another."""
+    for node in (ROOT, 0):
+        placed = [(proposal, node) for proposal in proposals]
+        for table in (DRAFT, -DRAFT):
+            q = warped(table, placed)
+            drawn = draw(q, [p.sequence.rng.random() for p in proposals])
+            for proposal, token, row in zip(proposals, drawn, q, strict=True):
+                proposal.add(token, node, q=row)
+                if table is DRAFT:
+                    proposal.add(proposal.sequence.tokens[-1], node)
 
 
 def answers(

@@ -33,6 +33,16 @@ CASES = [
     ("one_hot", world.chosen),
     ("one_hot", world.siblings),
     ("one_hot", world.top_two),
+    ("multi_step", world.grown("static", widths=(2, 2, 1), sample=True)),
+]
+TREES = [
+    ("greedy", world.grown("static", widths=(3, 2, 1), sample=True)),
+    ("one_hot", world.grown("static", paths="0 1 2 0.0 0.2 1.0 0.2.0 0.2.1")),
+    ("one_hot", world.grown("eagle2", nodes=6, k=3)),
+    ("multi_step", world.grown("static", widths=(2, 2, 1))),
+    ("multi_step", world.grown("static", widths=(5, 2, 1), sample=True)),
+    ("multi_step", world.with_replacement),
+    ("multi_step", world.two_drafters),
 ]
 WISHES: list[dict[str, Any]] = [
     {},
@@ -61,6 +71,13 @@ def test_every_verifier_under_every_parameter(
 def test_every_verifier_under_a_grammar(verifier: str, draft: world.Drafting) -> None:
     made = registry.build("verifier", verifier, None, {})
     assert world.fit(made, draft, SamplingParams(temperature=1.0), COUNT, repeats=False) > RIGHT
+
+
+@pytest.mark.parametrize(("verifier", "draft"), TREES)
+def test_more_trees(verifier: str, draft: world.Drafting) -> None:
+    sampling = SamplingParams(temperature=0.7, top_p=0.9)
+    made = registry.build("verifier", verifier, None, {})
+    assert world.fit(made, draft, sampling, COUNT) > RIGHT
 
 
 def test_no_lossless_verifier_is_forgotten() -> None:

@@ -42,6 +42,7 @@ PENALISED = {"frequency_penalty": 2.0}
 
 def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> Any:
     """The module as it would be with `old` replaced by `new`."""
+    registry._import_parts()  # before nothing is registered any more
     source = inspect.getsource(module)
     assert source.count(old) == 1, f"{module.__name__} does not say {old!r} once"
     made = ModuleType(f"{module.__name__}_mutant")

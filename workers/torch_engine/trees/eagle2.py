@@ -31,9 +31,8 @@ class Eagle2:
 
     def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
         """Add the frontiers' k best children each, and extend the k best of those."""
-        top = logits.topk(self._k)
-        scores = (top.values - logits.logsumexp(-1, keepdim=True)).tolist()
-        tokens, raw = top.indices.tolist(), logits.unbind()
+        top = logits.log_softmax(-1).topk(self._k)
+        scores, tokens, raw = top.values.tolist(), top.indices.tolist(), logits.unbind()
         for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
             candidates = [
                 (value + score, token, node, row)

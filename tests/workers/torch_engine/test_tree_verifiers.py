@@ -1,0 +1,163 @@
+"""Verifiers on trees, held against their rules written out."""
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from table_world import Said
+
+from schemas import SamplingParams
+from workers.torch_engine import registry
+from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.sampling import draw
+from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.verifiers import multi_step
+
+VOCAB = 4
+weights = st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB).filter(sum)
+
+
+def proposal(number: int = 0, row: int = 0, temperature: float = 1.0) -> Proposal:
+    said = Said(number, SamplingParams(temperature=temperature), None, random.Random(number))
+    return Proposal(said, None, 9, row=row)  # type: ignore[arg-type]
+
+
+@settings(max_examples=30, deadline=None)
+@given(weights, weights, st.integers(1, 3), st.integers(-1, VOCAB - 1))
+def test_multi_step_emits_p(p: list[int], q: list[int], width: int, chosen: int) -> None:
+    """Every way to draw siblings without replacement, each with its chance: together they emit
+    the target's p exactly. A chosen token may be the eldest of them."""
+    assume(np.count_nonzero(q) >= width)
+    target = torch.tensor(p, dtype=torch.float64) / sum(p)
+    proposals, chances = list[Proposal](), list[float]()
+    for family in itertools.permutations(range(VOCAB), width):
+        made, chance = proposal(len(proposals)), 1.0
+        if chosen >= 0:
+            made.add(chosen, ROOT)
+        left = torch.tensor(q, dtype=torch.float64) / sum(q)
+        for token in family:
+            chance *= float(left[token])
+            if chance == 0.0:
+                break
+            made.add(token, ROOT, q=left)
+            rest = left.index_fill(0, torch.tensor(token), 0.0)
+            left = rest / rest.sum() if rest.any() else rest
+        else:
+            proposals.append(made)
+            chances.append(chance)
+    rows = [1 + len(made) for made in proposals]
+    starts = [0, *itertools.accumulate(rows)][:-1]
+    tried, left = multi_step._try_all(proposals, target.repeat(sum(rows), 1), starts)
+    emitted = np.zeros(VOCAB)
+    for made, chance, start in zip(proposals, chances, starts, strict=True):
+        reached = chance
+        for token, ratio in zip(made.tokens, tried[made.sequence.id], strict=True):
+            emitted[token] += reached * min(1.0, ratio)
+            reached *= 1.0 - min(1.0, ratio)
+        emitted += reached * left[start].numpy()
+    assert sum(chances) == pytest.approx(1.0)
+    assert emitted == pytest.approx(target.numpy(), abs=1e-9)
+
+
+def random_tree(seed: int, nodes: int) -> tuple[Proposal, TargetOutput]:
+    """A tree of chosen nodes, and a target with an opinion at each; its rows do not begin at 0."""
+    rng = random.Random(seed)
+    made = proposal(seed, row=2)
+    for _ in range(nodes):
+        parent = rng.randrange(-1, len(made))
+        token = rng.randrange(VOCAB)
+        if token not in [made.tokens[c] for c in made.children(parent)]:
+            made.add(token, parent)
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(len(made) + 3, VOCAB, generator=generator) * 1.5
+    return made, TargetOutput(logits, {}, {}, {})
+
+
+def typical_path(made: Proposal, p: torch.Tensor, epsilon: float, delta: float) -> tuple[int, ...]:
+    """The rule of typical acceptance, path by path."""
+    found: list[tuple[int, float, tuple[int, ...]]] = [(0, 0.0, ())]
+    for leaf in range(len(made)):
+        path = [leaf]
+        while made.parents[path[0]] != ROOT:
+            path.insert(0, made.parents[path[0]])
+        here = [p[made.parents[node] + 1] for node in path]
+        values = [float(row[made.tokens[n]]) for row, n in zip(here, path, strict=True)]
+        entropies = [float(torch.distributions.Categorical(row).entropy()) for row in here]
+        least = [min(epsilon, delta * math.exp(-entropy)) for entropy in entropies]
+        if all(value > bound for value, bound in zip(values, least, strict=True)):
+            found.append((len(path), sum(map(math.log, values)), tuple(path)))
+    return max(found)[2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(0, 15), st.sampled_from([(0.09, 0.3), (0.3, 0.3), (0.3, 2)])
+)
+def test_typical_acceptance(seed: int, nodes: int, bounds: tuple[float, float]) -> None:
+    made, output = random_tree(seed, nodes)
+    settings = dict(zip(("epsilon", "delta"), bounds, strict=True))
+    verifier = registry.build("verifier", "typical", None, settings)
+    p = output.logits[made.row :].softmax(-1)
+    kept = typical_path(made, p, *bounds)
+    last = p[kept[-1] + 1 if kept else 0]
+    bonus = draw(last[None], [random.Random(seed).random()])[0]
+    assert verifier.verify([made], output) == [Path(kept, bonus)]
+
+
+@pytest.mark.parametrize(
+    ("p", "accepted"),
+    [
+        ([0.5, 0.3, 0.2, 0.0], [0, 1, 2]),  # epsilon 0.09 is below 0.3 * exp(-1.03) = 0.107
+        ([0.97, 0.02, 0.01, 0.0], [0]),  # 0.09 again
+        ([0.92, 0.08, 0.0, 0.0], [0]),
+        ([1 / 16] * 16, list(range(16))),  # 0.3 * exp(-ln 16) = 0.019
+        ([0.37] + [0.01] * 63, [0]),
+    ],
+)
+def test_what_is_typical(p: list[float], accepted: list[int]) -> None:
+    """Medusa's own epsilon and delta are the defaults."""
+    verifier = registry.build("verifier", "typical", None, {})
+    output = TargetOutput(torch.tensor([p, p]).log(), {}, {}, {})
+    kept = []
+    for token in range(len(p)):
+        made = proposal()
+        made.add(token, ROOT)
+        kept += [token] if verifier.verify([made], output)[0].nodes else []
+    assert kept == accepted
+
+
+def test_what_a_request_excludes_is_not_typical() -> None:
+    verifier = registry.build("verifier", "typical", None, {})
+    made = proposal()
+    made.add(1, ROOT)
+    output = TargetOutput(torch.tensor([[0.5, 0.4, 0.1], [0.5, 0.4, 0.1]]).log(), {}, {}, {})
+    assert verifier.verify([made], output)[0].nodes == (0,)
+    made.sequence.sampling = SamplingParams(temperature=1.0, top_k=1)  # type: ignore[misc]
+    assert verifier.verify([made], output)[0] == Path((), 0)
+
+
+@pytest.mark.parametrize("name", ["greedy", "one_hot", "multi_step", "typical"])
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), nodes=st.integers(0, 15))
+def test_temperature_zero_follows_the_best(name: str, seed: int, nodes: int) -> None:
+    """The longest path whose every token is the target's best at its parent, then the best."""
+    made, output = random_tree(seed, nodes)
+    made.sequence.sampling = SamplingParams(temperature=0.0)  # type: ignore[misc]
+    best = output.logits[made.row :].argmax(-1).tolist()
+    node, kept = ROOT, list[int]()
+    while inside := [c for c in made.children(node) if made.tokens[c] == best[node + 1]]:
+        node = inside[0]
+        kept.append(node)
+    verifier = registry.build("verifier", name, None, {})
+    assert verifier.verify([made], output) == [Path(tuple(kept), best[node + 1])]
+
+
+@pytest.mark.parametrize("wrong", [{"epsilon": 1.0}, {"delta": -0.1}])
+def test_settings_that_typical_refuses(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="verifier 'typical': epsilon is from 0 up to 1"):
+        registry.build("verifier", "typical", None, wrong)

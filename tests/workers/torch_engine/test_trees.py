@@ -1,0 +1,298 @@
+"""Trees have the shape they are told to have."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_world import Said
+from torch import Tensor
+
+from schemas import SamplingParams
+from workers.torch_engine import registry
+from workers.torch_engine.growth import expand, frontier_span, kept_slots, rows_of
+from workers.torch_engine.kv_pool import TREE_ROOM, Lease
+from workers.torch_engine.parts import Plan, Tree
+from workers.torch_engine.tree import DROPPED, ROOT, Proposal
+from workers.torch_engine.tree_shape import (
+    RankPath,
+    format_path,
+    parse_paths,
+    paths_of_widths,
+    shape_levels,
+)
+
+VOCAB = 7
+
+
+class _Vocabulary:
+    vocab = VOCAB
+
+
+def build(name: str, **wishes: Any) -> Tree:
+    tree: Tree = registry.build("tree", name, _Vocabulary(), wishes)
+    return tree
+
+
+def proposal(tree: Tree, number: int = 0, temperature: float = 0.0) -> Proposal:
+    said = Said(number, SamplingParams(temperature=temperature), None, random.Random(number))
+    return Proposal(said, Plan(None, tree, None), 9)  # type: ignore[arg-type]
+
+
+def row_after(path: Sequence[int]) -> Tensor:
+    """A drafter's logits [vocab] after some tokens: any, but always the same."""
+    seed = torch.Generator().manual_seed(hash(tuple(path)) % 2**31)
+    return torch.randn(VOCAB, generator=seed) * 2.0
+
+
+def path_to(p: Proposal, node: int) -> list[int]:
+    """A node's tokens from the first level down."""
+    return [] if node == ROOT else [*path_to(p, p.parents[node]), p.tokens[node]]
+
+
+def grow(proposals: Sequence[Proposal], levels: int) -> None:
+    """As drafters do, with every frontier node read."""
+    active = list(proposals)
+    for _ in range(levels):
+        logits = torch.stack([row_after(path_to(p, n)) for p in active for n in p.frontier])
+        for p in active:
+            p.cached += [node for node in p.frontier if node != ROOT]
+        expand(active, logits)
+        active = [p for p in active if p.frontier]
+        if not active:
+            break
+    for p in proposals:
+        p.plan.tree.finish([p])
+
+
+def rank_paths(p: Proposal) -> set[RankPath]:
+    """The nodes as ranks among all tokens under their parents."""
+    named: dict[int, RankPath] = {ROOT: ()}
+    for node, parent in enumerate(p.parents):
+        order = row_after(path_to(p, parent)).argsort(descending=True).tolist()
+        named[node] = (*named[parent], order.index(p.tokens[node]))
+    return set(named.values()) - {()}
+
+
+def check(p: Proposal) -> None:
+    """What every tree must be."""
+    assert all(ROOT <= parent < node for node, parent in enumerate(p.parents))
+    assert [0 if q == ROOT else p.depths[q] + 1 for q in p.parents] == p.depths
+    assert len({(q, t) for q, t in zip(p.parents, p.tokens, strict=True)}) == len(p)
+    assert p.is_chain == (p.parents == [*range(-1, len(p) - 1)])
+    for node, row in enumerate(p.logits):
+        assert row is not None
+        assert torch.equal(row, row_after(path_to(p, p.parents[node])))
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> list[RankPath]:
+    """Connected trees of up to twelve nodes, in any order."""
+    nodes: list[RankPath] = []
+    for _ in range(draw(st.integers(1, 12))):
+        parent = draw(st.sampled_from([(), *nodes]))
+        if len(parent) < 4 and (path := (*parent, draw(st.integers(0, VOCAB - 1)))) not in nodes:
+            nodes.append(path)
+    return draw(st.permutations(nodes))
+
+
+def static(shape: list[RankPath], *, sample: bool = False) -> Tree:
+    return build("static", paths=" ".join(map(format_path, shape)), sample=sample)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes(), shapes(), st.booleans())
+def test_static_trees_are_their_paths(
+    one: list[RankPath], two: list[RankPath], sample: bool
+) -> None:
+    """Two shapes in one batch; at temperature 0 a tree that samples takes the best as well."""
+    trees = [
+        build("static", paths=" ".join(map(format_path, s)), sample=sample) for s in (one, two)
+    ]
+    proposals = [proposal(trees[i % 2], i) for i in range(4)]
+    grow(proposals, 5)
+    for p, wanted in zip(proposals, [one, two] * 2, strict=True):
+        check(p)
+        assert rank_paths(p) == set(wanted)
+        assert not any(p.sampled)
+
+
+@settings(max_examples=30, deadline=None)
+@given(shapes(), st.integers(1, 3))
+def test_static_trees_end_where_the_levels_do(shape: list[RankPath], levels: int) -> None:
+    p = proposal(static(shape))
+    grow([p], levels)
+    assert rank_paths(p) == {path for path in shape if len(path) <= levels}
+
+
+@settings(max_examples=30, deadline=None)
+@given(shapes(), st.integers(0, 1000))
+def test_sampled_children_differ_and_carry_what_they_were_drawn_from(
+    shape: list[RankPath], number: int
+) -> None:
+    p = proposal(static(shape, sample=True), number, 1.0)
+    grow([p], 5)
+    check(p)
+    assert all(p.sampled)
+    assert sorted(map(len, shape)) == [depth + 1 for depth in p.depths]
+    for node, q in enumerate(p.q):
+        assert q is not None
+        assert float(q.sum()) == pytest.approx(1.0)
+        assert q[p.tokens[node]] > 0.0
+        elders = [p.tokens[c] for c in p.children(p.parents[node]) if c < node]
+        assert not q[elders].any()
+
+
+def test_children_beyond_the_support_are_drawn_evenly() -> None:
+    """Nucleus of one token: q has no mass for the second child."""
+    tree = build("static", widths=(3,), sample=True)
+    p = proposal(tree, temperature=1.0)
+    p.sequence.sampling = SamplingParams(temperature=1.0, top_k=1)  # type: ignore[misc]
+    grow([p], 1)
+    assert len(set(p.tokens)) == 3
+    assert p.q[0] is not None
+    assert p.q[1] is not None
+    assert p.q[2] is not None
+    assert sorted(p.q[1].tolist()) == pytest.approx([0.0, *[1 / 6] * 6])
+    assert sorted(p.q[2].tolist()) == pytest.approx([0.0, 0.0, *[1 / 5] * 5])
+
+
+def best_values(nodes: int, k: int, levels: int) -> list[float]:
+    """Values of the `nodes` best candidates, beam by beam with nothing left out."""
+    beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    found: list[float] = []
+    for _ in range(levels):
+        below = []
+        for value, path in beam:
+            q = row_after(path).log_softmax(-1).tolist()
+            best = sorted(range(VOCAB), key=lambda token: -q[token])[:k]
+            below += [(value + q[token], (*path, token)) for token in best]
+        below.sort(reverse=True)
+        found += [value for value, _ in below]
+        beam = below[:k]
+    return sorted(found, reverse=True)[:nodes]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 12), st.integers(1, 5), st.floats(0.0, 1.0))
+def test_eagle2_keeps_the_best_of_all(k: int, more: int, levels: int, temperature: float) -> None:
+    tree = build("eagle2", nodes=k + more, k=k)
+    proposals = [proposal(tree, i, temperature) for i in range(2)]
+    grow(proposals, levels)
+    for p in proposals:
+        check(p)
+        assert not any(p.sampled)
+        assert len(p) == min(k + more, k + (levels - 1) * k * k)
+        assert sorted(p.values, reverse=True) == pytest.approx(best_values(k + more, k, levels))
+        for node, parent in enumerate(p.parents):
+            assert p.values[node] <= (0.0 if parent == ROOT else p.values[parent])
+
+
+def test_eagle2_prefers_the_shallower_of_equals() -> None:
+    """One token is certain at every level, so that all of a chain has the value 0."""
+    tree = build("eagle2", nodes=3, k=2)
+    p = proposal(tree)
+    certain = torch.full((1, VOCAB), -torch.inf).index_fill(1, torch.tensor(3), 0.0)
+    for _ in range(5):
+        expand([p], certain)
+    tree.finish([p])
+    assert p.depths == [0, 1, 2]
+    assert p.is_chain
+
+
+def test_eagle2_reads_no_more_than_a_row_has_room_for() -> None:
+    tree = build("eagle2", nodes=12, k=6)
+    p = proposal(tree)
+    grow([p], 20)
+    assert 0 < len(p.cached) <= TREE_ROOM
+    assert len(p) == 12
+
+
+def test_a_row_that_all_nodes_share() -> None:
+    """What Medusa's heads give: one row per proposal and level."""
+    for name, wishes in (("static", {"widths": (3, 2)}), ("eagle2", {"nodes": 6, "k": 2})):
+        shared, full = [[proposal(build(name, **wishes), i) for i in range(2)] for _ in "ab"]
+        for level in range(2):
+            logits = torch.stack([row_after([level, i]) for i in range(2)])
+            expand(shared, logits)
+            expand(full, torch.stack([logits[i] for i, p in enumerate(full) for _ in p.frontier]))
+        for one, other in zip(shared, full, strict=True):
+            assert (one.tokens, one.parents) == (other.tokens, other.parents)
+            assert one.values == pytest.approx(other.values)
+
+
+def test_rows_of_a_batch() -> None:
+    proposals = [proposal(build("chain")) for _ in range(2)]
+    proposals[1].frontier = [0, 1, 2]
+    assert [*map(list, rows_of(proposals, torch.zeros(4, 1)))] == [[0], [1, 2, 3]]
+    assert [*map(list, rows_of(proposals, torch.zeros(2, 1)))] == [[0], [1, 1, 1]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes(), st.data())
+def test_keeping_some_nodes(shape: list[RankPath], data: st.DataObject) -> None:
+    """What stays is what it was, under new numbers; slots of what the drafter read stay where
+    they are."""
+    p = proposal(static(shape))
+    grow([p], 5)
+    before = [path_to(p, node) for node in range(len(p))]
+    cached = [before[node] for node in p.cached]
+    kept = data.draw(st.sets(st.sampled_from(range(len(p)))))
+    kept |= {a for n in kept for a in range(len(p)) if before[a] == before[n][: len(before[a])]}
+    p.keep(sorted(kept))
+    check(p)
+    assert [path_to(p, node) for node in range(len(p))] == [before[node] for node in sorted(kept)]
+    for slot, node in enumerate(p.cached):
+        assert node == DROPPED or path_to(p, node) == cached[slot]
+    assert sum(node != DROPPED for node in p.cached) == sum(
+        cached.count(before[node]) for node in kept
+    )
+    chain = list(itertools.takewhile(lambda n: p.parents[n] == n - 1, range(len(p))))
+    slots = kept_slots(p, chain)
+    assert [cached[slot] for slot in slots] == [path_to(p, n) for n in chain if n in p.cached]
+
+
+def test_a_frontier_is_read_behind_what_was_read() -> None:
+    p = proposal(build("static", widths=(2, 2, 1)))
+    grow([p], 2)
+    assert p.frontier == [2, 3, 4, 5]
+    assert p.cached == [0, 1]
+    span = frontier_span(p, Lease(row=0, length=9))
+    assert (span.tokens, span.read, span.start) == (p.tokens[2:], 2, 11)
+    assert span.parents == [ROOT, ROOT, 0, 0, 1, 1]
+
+
+def test_shapes_by_widths() -> None:
+    paths = paths_of_widths([2, 1])
+    assert paths == [(0,), (1,), (0, 0), (1, 0)]
+    assert parse_paths(" ".join(map(format_path, paths))) == paths
+    first, second = shape_levels(paths)
+    assert (first.parents, first.ranks, first.extended) == ((0, 0), (0, 1), (0, 1))
+    assert (second.parents, second.ranks, second.extended) == ((0, 1), (0, 0), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "wishes", "said"),
+    [
+        ("static", {}, "give either widths"),
+        ("static", {"widths": (2,), "paths": "0"}, "give either widths"),
+        ("static", {"widths": (2, 0)}, "whole numbers above 0"),
+        ("static", {"widths": (1.5,)}, "whole numbers above 0"),
+        ("static", {"widths": (4, 4, 4)}, "84 nodes are more than the 64"),
+        ("static", {"widths": (8,)}, "rank 7 does not exist in a vocabulary of 7"),
+        ("static", {"paths": "0 1.0"}, r"path 1\.0 hangs in the air"),
+        ("static", {"paths": "0 0"}, "named twice"),
+        ("static", {"paths": "0 a"}, "no paths such as"),
+        ("static", {"paths": "-1"}, "0 or more"),
+        ("eagle2", {"nodes": 3, "k": 4}, "k=4, nodes=3"),
+        ("eagle2", {"nodes": 65}, "nodes=65"),
+        ("eagle2", {"k": 8}, "exceeds the vocabulary"),
+    ],
+)
+def test_trees_that_cannot_be(name: str, wishes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"tree '{name}': .*{said}"):
+        build(name, **wishes)
