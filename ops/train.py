@@ -28,6 +28,7 @@ from ops.train_flags import (
     Tokens,
     Work,
 )
+from ops.train_heads import POSITIONS, train_head_command
 from ops.train_measure import card, measure_draft_command, prompts_command
 
 train = typer.Typer(
@@ -39,6 +40,8 @@ train = typer.Typer(
 train.command("card")(card)
 train.command("prompts")(prompts_command)
 train.command("measure-draft")(measure_draft_command)
+for kind in POSITIONS:
+    train.command(kind)(train_head_command(kind))
 
 
 @train.command("tokenizer")
@@ -143,6 +146,12 @@ def generate(
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     out: Annotated[Path, typer.Option("--out", metavar="FILE")] = Path("runs/generations.jsonl"),
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts", metavar="FILE", help="JSON Lines, may be repeated  [default: the corpus's]"
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option("--rows", min=1, help="prompts, equal per domain")] = 12_000,
     batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in one step")] = 32,
     max_tokens: flags.MaxTokens = 160,
@@ -150,11 +159,11 @@ def generate(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Let the target answer the corpus's prompts: what drafters are distilled on.
+    """Let the target answer prompts, the corpus's or yours: what drafters are distilled on.
 
     Example: `specadapt train generate --rows 12000`
     """
-    from ops.training import default_threads, pick_rows
+    from ops.training import default_threads, pick_rows, prompt_rows
     from schemas import EngineConfig
     from workers.bundle import load_bundle
     from workers.training.generations import generate_answers
@@ -167,7 +176,11 @@ def generate(
         max_context=context,
         max_waiting=rows,
     )
-    chosen = pick_rows(corpus / "train.jsonl", rows, seed)
+    chosen = (
+        prompt_rows(prompts, rows, seed)
+        if prompts
+        else pick_rows(corpus / "train.jsonl", rows, seed)
+    )
     count = generate_answers(
         load_bundle(bundle), chosen, out, config, max_tokens=max_tokens, seed=seed, report=_line
     )

@@ -3,6 +3,7 @@
 import json
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,3 +172,19 @@ def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
         chosen += rows[:share]
     random.Random(seed).shuffle(chosen)
     return chosen
+
+
+def prompt_rows(files: Sequence[Path], count: int, seed: int) -> list["Row"]:
+    """Up to `count` prompts of these files, equal per domain, as rows whose answer is empty."""
+    from ops import prompts
+    from workers.training.corpus import Row
+
+    return [
+        Row(
+            id=prompt.id,
+            domain=prompt.domain,
+            source="prompts",
+            messages=[*prompt.messages, {"role": "assistant", "content": ""}],
+        )
+        for prompt in prompts.select(files, limit=count, seed=seed)
+    ]

@@ -13,7 +13,7 @@ from workers.bundle import Bundle
 from workers.chat_template import encode_chat
 from workers.engine import Engine, load_engine
 from workers.training.corpus import Row
-from workers.training.tokens import TokenRows
+from workers.training.tokens import TokenRows, token_ids
 
 
 def generate_answers(
@@ -102,7 +102,7 @@ def generation_rows(file: Path) -> TokenRows:
     """
     tokens, weights, domains = [], [], []
     for g in read_generations(file):
-        tokens.append(np.asarray(g["prompt"] + g["answer"], dtype=np.uint16))
+        tokens.append(token_ids(g["prompt"] + g["answer"]))
         weight = np.zeros(len(tokens[-1]), dtype=np.float32)
         weight[len(g["prompt"]) :] = 1.0
         weights.append(weight)

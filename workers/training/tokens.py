@@ -16,14 +16,17 @@ LONG_ROW_SHARE = 0.02
 OPEN_BINS = 8
 PROMPT_WEIGHT = 0.25
 
+TokenIds = NDArray[np.unsignedinteger[Any]]
+"""uint16, or uint32 where the vocabulary is larger."""
+
 
 @dataclass(frozen=True)
 class TokenRows:
-    """n rows end to end: tokens uint16 [total], weight float32 [total] (how much each token's own
+    """n rows end to end: tokens [total], weight float32 [total] (how much each token's own
     prediction counts), offsets int64 [n + 1], repeats float32 [n] (how often a pass over the data
     sees the row), domain int16 [n] indexing `domains`."""
 
-    tokens: NDArray[np.uint16]
+    tokens: TokenIds
     weight: NDArray[np.float32]
     offsets: NDArray[np.int64]
     repeats: NDArray[np.float32]
@@ -33,7 +36,7 @@ class TokenRows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def row(self, i: int) -> tuple[NDArray[np.uint16], NDArray[np.float32]]:
+    def row(self, i: int) -> tuple[TokenIds, NDArray[np.float32]]:
         span = slice(self.offsets[i], self.offsets[i + 1])
         return self.tokens[span], self.weight[span]
 
@@ -67,11 +70,11 @@ def tokenise(
     """Rows {domain, source, messages} -> TokenRows; assistant tokens weigh 1, the rest
     PROMPT_WEIGHT. `repeats` says how often a pass sees a row."""
     domains = tuple(sorted({str(r["domain"]) for r in rows}))
-    tokens: list[NDArray[np.uint16]] = []
+    tokens: list[TokenIds] = []
     weights: list[NDArray[np.float32]] = []
     for row in rows:
         ids, weight = encode_weighted(tokenizer, row["messages"])
-        tokens.append(np.asarray(ids, dtype=np.uint16))
+        tokens.append(token_ids(ids))
         weights.append(np.asarray(weight, dtype=np.float32))
     lengths = [len(t) for t in tokens]
     return TokenRows(
@@ -82,6 +85,11 @@ def tokenise(
         np.asarray([domains.index(str(r["domain"])) for r in rows], dtype=np.int16),
         domains,
     )
+
+
+def token_ids(ids: Sequence[int]) -> TokenIds:
+    """Token ids in the smallest type that holds them."""
+    return np.asarray(ids, dtype=np.uint16 if max(ids, default=0) < 2**16 else np.uint32)
 
 
 def encode_weighted(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[int], list[float]]:

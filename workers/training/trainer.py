@@ -14,8 +14,11 @@ from torch import Tensor, nn
 from workers.training.muon import Muon
 from workers.training.tokens import Batch
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""inputs [b, t], labels [b, t], weight [b, t] -> the weighted mean loss, a scalar."""
+Loss = Callable[..., Tensor]
+"""What `Prepare` made of a batch -> the weighted mean loss, a scalar."""
+
+Prepare = Callable[[Batch, torch.device], tuple[Tensor, ...]]
+"""A batch as the tensors that the loss takes, on the device."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,10 @@ class Trainer:
         loss: Loss,
         settings: Run,
         evaluate: Callable[[], Mapping[str, float]],
+        prepare: Prepare | None = None,
     ) -> None:
         self.model, self.settings, self.evaluate = model, settings, evaluate
+        self.prepare = prepare or token_tensors
         self.folder, self.budget, self.hyper = settings.folder, settings.budget, settings.hyper
         self.report = settings.report
         self.device = next(model.parameters()).device
@@ -102,8 +107,8 @@ class Trainer:
         self.progress = Progress()
         self.folder.mkdir(parents=True, exist_ok=True)
         parameters = list(model.named_parameters())
-        matrices = [p for n, p in parameters if p.ndim == 2 and "embed" not in n]
-        others = [p for n, p in parameters if p.ndim != 2 or "embed" in n]
+        matrices = [p for n, p in parameters if p.ndim == 2 and not of_tokens(n)]
+        others = [p for n, p in parameters if p.ndim != 2 or of_tokens(n)]
         self.optimizers: list[tuple[torch.optim.Optimizer, float]] = [
             (
                 torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
@@ -190,12 +195,9 @@ class Trainer:
         total = 0.0
         for _ in range(self.hyper.batches_per_step):
             batch = next(stream)
-            inputs, labels, weight = (
-                torch.from_numpy(a).to(self.device, non_blocking=True)
-                for a in (batch.inputs, batch.labels, batch.weight)
-            )
+            tensors = self.prepare(batch, self.device)
             with torch.autocast(self.device.type, torch.bfloat16):
-                loss = self.loss(inputs, labels, weight)
+                loss = self.loss(*tensors)
             torch.autograd.backward(loss / self.hyper.batches_per_step)
             total += float(loss.detach())
             self.progress.batches += 1
@@ -263,3 +265,14 @@ class Trainer:
         for _ in range(self.progress.batches):
             next(stream)
         self.report(f"resumed at step {self.progress.step}, {self.progress.tokens:,} tokens")
+
+
+def token_tensors(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
+    """inputs, labels int64 and weight float32, each [b, t]."""
+    arrays = (batch.inputs, batch.labels, batch.weight)
+    return tuple(torch.from_numpy(a).to(device, non_blocking=True) for a in arrays)
+
+
+def of_tokens(name: str) -> bool:
+    """Whether a parameter has a row per token of the vocabulary."""
+    return "embed" in name or "lm_head" in name

@@ -1,0 +1,95 @@
+"""`specadapt train medusa|eagle|eagle3` on a tiny family: figures, files, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.workers.training.counting import make_rows
+
+
+@pytest.fixture
+def folders(tiny_bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A corpus and some answers of the target; nothing is compiled."""
+    monkeypatch.setattr(torch, "compile", lambda loss, **_: loss)
+    for split, count in (("train", 60), ("held", 6)):
+        make_rows(count).save(tmp_path / f"{split}.npz")
+    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [10, 11, 12]}
+    lines = [json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)]
+    (tmp_path / "generations.jsonl").write_text("".join(lines))
+    return tiny_bundle.path, tmp_path
+
+
+def flags(folders, *given):
+    bundle, folder = folders
+    generations = folder / "generations.jsonl"
+    return [
+        *["--bundle", bundle, "--corpus", folder, "--generations", generations, "--threads", 1],
+        *["--tokens", 100, "--batch-tokens", 2048, "--length", 64, "--device", "cpu"],
+        *["--work", folder / "work", "--out", folder / "out", "--cache-gb", 0.1, *given],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "positions"),
+    [
+        ("medusa", ["--vocabulary", 50], 4),
+        ("eagle", ["--positions", 2], 2),
+        ("eagle3", ["--vocabulary", 0], 4),
+    ],
+)
+def test_heads_are_trained_and_measured(specadapt, folders, kind, given, positions) -> None:
+    figures = specadapt.json("train", kind, *flags(folders, *given))
+    assert figures["loss"] > 0
+    assert figures["val_loss_by_domain"].keys() == {"counting"}
+    assert figures["acceptance_by_domain"].keys() == {"counting", "mean"}
+    assert len(figures["accuracy_by_position"]) == positions
+    assert all(len(shares) == 5 for shares in figures["accuracy_by_position"])
+    out = folders[1] / "out"
+    config = json.loads((out / "config.json").read_text())
+    assert config["hidden_size"] == 64
+    assert (out / "model.safetensors").exists()
+
+    again = [*given, "--start", out, "--work", folders[1] / "more", "--out", folders[1] / "more"]
+    specadapt.json("train", kind, *flags(folders, *again))
+    shared = ["--features", folders[1] / "work/features", "--work", folders[1] / "third"]
+    specadapt.json("train", kind, *flags(folders, *given, *shared))
+    assert not (folders[1] / "third/features").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "named"),
+    [
+        ("eagle", ["--vocabulary", 50], "--vocabulary"),
+        ("medusa", ["--vocabulary", 10**6], "--vocabulary"),
+        ("eagle3", ["--length", 100], "--length"),
+        ("eagle3", ["--generations", "{folder}/none.jsonl"], "none.jsonl"),
+        ("eagle3", ["--target", "{folder}"], "config.json"),
+        ("eagle", ["--corpus-share", 1.0], "--corpus-share"),
+        ("medusa", ["--start", "{folder}"], "model.safetensors"),
+    ],
+)
+def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named) -> None:
+    filled = [str(f).format(folder=folders[1]) for f in given]
+    assert named in specadapt.refusal("train", kind, *flags(folders, *filled))
+
+
+def test_the_help_has_an_example(specadapt) -> None:
+    for kind in ("medusa", "eagle", "eagle3"):
+        assert f"specadapt train {kind}" in specadapt("train", kind, "--help").output
+
+
+def test_without_a_corpus_answers_to_prompts_of_ones_own_suffice(
+    specadapt, folders, prompts_file
+) -> None:
+    bundle, folder = folders
+    answers = folder / "own.jsonl"
+    specadapt.json(
+        *["train", "generate", "--bundle", bundle, "--prompts", prompts_file, "--out", answers],
+        *["--max-tokens", 12, "--batch", 4, "--threads", 1],
+    )
+    assert len(answers.read_text().splitlines()) == 12
+    given = flags(folders, "--corpus", folder / "none", "--corpus-share", 0)
+    figures = specadapt.json("train", "eagle", *given, "--generations", answers)
+    assert set(figures["val_loss_by_domain"]) <= {"math", "edit"}
