@@ -24,6 +24,7 @@ from ops.plot import plot
 from ops.profile import profile
 from ops.route import route
 from ops.serve import serve
+from ops.tune_tree import tune_tree
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -44,6 +45,7 @@ bench = typer.Typer(
 for noun in (methods, generate, profile, fit, assign, evaluate, route, serve, chat, plot):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
+app.command("tune-tree")(tune_tree)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("http")(bench_http)

@@ -16,16 +16,13 @@ from torch.profiler import ProfilerActivity, profile
 from ops.decoding import EncodedPrompt, encode
 from ops.prompts import Prompt
 from ops.settings import Setup
-from schemas import DecodeRequest, EngineConfig, SamplingParams
+from ops.stepping import Stepper
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle, load_bundle
-from workers.torch_engine.engine import Models, load_models
 from workers.torch_engine.kv_pool import KvPool
 from workers.torch_engine.layout import Layout, Span
 from workers.torch_engine.model import Model
 from workers.torch_engine.parts import Method
-from workers.torch_engine.sequence import Sequence as Decoding
-from workers.torch_engine.stream import Stream
-from workers.torch_engine.tokens import end_tokens
 
 OPERATORS = 12
 """Operators listed for each method."""
@@ -83,12 +80,10 @@ def profile_steps(
     machine reads memory with. operators: calls and microseconds a step, under the profiler, which
     slows small ones down.
     """
-    torch.set_num_threads(setup.engine.threads)
     bundle = load_bundle(setup.bundle)
-    config = setup.engine.model_copy(update={"prefix_cache": False})
-    encoded, _ = encode(bundle, prompts, config.max_context - max_tokens)
+    encoded, _ = encode(bundle, prompts, setup.engine.max_context - max_tokens)
     with torch.inference_mode():
-        bench = _Bench(load_models(setup.methods, bundle, config), bundle, config)
+        bench = _Bench(Stepper(setup.methods, bundle, setup.engine), bundle, setup.engine)
         return asyncio.run(bench.all_methods(encoded, max_tokens))
 
 
@@ -104,12 +99,10 @@ def read_bandwidth() -> float:
 
 
 class _Bench:
-    def __init__(self, models: Models, bundle: Bundle, config: EngineConfig) -> None:
-        self._models, self._bundle, self._config = models, bundle, config
-        self._tokenizer = bundle.tokenizer()
-        self._eos = end_tokens(bundle.part("target"), self._tokenizer)
-        self._target = TimedModel(models.target.model)
-        models.target.model = self._target
+    def __init__(self, stepper: Stepper, bundle: Bundle, config: EngineConfig) -> None:
+        self._stepper, self._bundle, self._config = stepper, bundle, config
+        self._target = TimedModel(stepper.models.target.model)
+        stepper.models.target.model = self._target
         self._drafters: dict[int, TimedModel] = {}
 
     async def all_methods(
@@ -117,7 +110,7 @@ class _Bench:
     ) -> dict[str, dict[str, Any]]:
         bandwidth = read_bandwidth()
         figures = {}
-        for name, method in self._models.methods.items():
+        for name, method in self._stepper.models.methods.items():
             timed = self._time_drafter(method)
             self._decode(method, encoded[0], 16, _Steps(), timed)
             steps = _Steps()
@@ -144,9 +137,9 @@ class _Bench:
         steps: _Steps,
         drafter: TimedModel | None,
     ) -> None:
-        sequence = self._sequence(method, item, max_tokens)
-        scheduler = self._models.scheduler
-        scheduler.submit(sequence)
+        sampling = SamplingParams(temperature=0.0, seed=0, max_tokens=max_tokens)
+        sequence = self._stepper.start(method, item.token_ids, sampling)
+        scheduler = self._stepper.models.scheduler
         while sequence.finished is None:
             emitted = sequence.output_tokens
             before = self._target.seconds, *_spent(drafter)
@@ -160,16 +153,6 @@ class _Bench:
                 steps.target.append(after[0] - before[0])
                 steps.drafter.append(after[1] - before[1])
                 steps.drafts += int(after[2] - before[2])
-
-    def _sequence(self, method: Method, item: EncodedPrompt, max_tokens: int) -> Decoding:
-        request = DecodeRequest(
-            request_id=f"{item.prompt.id}-{method.name}",
-            method=method.name,
-            prompt_token_ids=item.token_ids,
-            sampling=SamplingParams(temperature=0.0, seed=0, max_tokens=max_tokens),
-        )
-        stream = Stream(request.request_id)
-        return Decoding(request, method, stream, tokenizer=self._tokenizer, eos=self._eos)
 
     def _figures(self, method: Method, steps: _Steps, bandwidth: float) -> dict[str, Any]:
         count = len(steps.seconds)

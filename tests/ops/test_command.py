@@ -18,6 +18,7 @@ COMMANDS = [
     ["serve"],
     ["chat"],
     ["export-encoder"],
+    ["tune-tree"],
     ["bench", "decode"],
     ["bench", "router"],
     ["bench", "http"],
