@@ -21,6 +21,7 @@ from workers.training.draft import (
     train_draft,
     weighed,
 )
+from workers.training.generations import generation_rows
 from workers.training.model import Llama
 from workers.training.target import train_target
 from workers.training.tokens import TokenRows, answers_only, batches, mixed
@@ -111,6 +112,15 @@ def test_prompts_weigh_nothing_in_answers() -> None:
     assert len(tokens) == len(weight)
     assert weight[:2].tolist() == [0.0, 0.0]
     assert (weight[2:] == 1.0).all()
+
+
+def test_answers_from_a_large_vocabulary_keep_their_ids(tmp_path: Path) -> None:
+    file = tmp_path / "generations.jsonl"
+    line = {"id": "a", "domain": "math", "temperature": 0.0, "prompt": [1, 128_000], "answer": [7]}
+    file.write_text(json.dumps(line) + "\n")
+    assert generation_rows(file).row(0)[0].tolist() == [1, 128_000, 7]
+    file.write_text(json.dumps(line | {"prompt": [1, 65_535]}) + "\n")
+    assert generation_rows(file).tokens.dtype == np.uint16
 
 
 def test_distillation_brings_the_draft_to_the_target(teacher: Llama, tmp_path: Path) -> None:
