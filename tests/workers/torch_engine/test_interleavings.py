@@ -29,6 +29,11 @@ METHODS: list[str | MethodSpec] = [
     MethodSpec(name="tree", drafter="test_tree", **SHARED),
     MethodSpec(name="model_tree", drafter="draft_model", tree="test_pairs", **SHARED),
     "fuzzy",
+    "specinfer",
+    "medusa",
+    "eagle",
+    "eagle2",
+    "eagle3",
 ]
 NAMES = [m if isinstance(m, str) else m.name for m in METHODS]
 ROWS, WAITING, CHUNK, CONTEXT, MOST = 3, 3, 16, 128, 30

@@ -1,0 +1,83 @@
+"""A head that training has saved drafts in the engine what training saw it draft."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import hugging_face
+from test_head_drafting import Drafted, record, spec
+
+from workers.bundle import Bundle, load_bundle
+from workers.training.heads.eagle import Eagle
+from workers.training.heads.eagle3 import Eagle3
+from workers.training.heads.head import Head
+from workers.training.heads.medusa import Medusa
+from workers.training.heads.teacher import Teacher
+
+VOCAB = 24
+KNOWN = torch.arange(1, VOCAB, 2)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("trained") / "bundle"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2)
+
+
+def trained(kind: str, teacher: Teacher, embedding: torch.Tensor) -> Head:
+    """A head in float32 whose weights bfloat16 holds exactly, so that saving loses nothing."""
+    torch.manual_seed(3)
+    made = {
+        "eagle": lambda: Eagle(teacher),
+        "eagle3": lambda: Eagle3(teacher, KNOWN),
+        "medusa": lambda: Medusa(teacher, KNOWN),
+    }
+    head = made[kind]()
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.copy_((weight + 0.1 * torch.randn_like(weight)).bfloat16())
+    head.embedding = embedding
+    if kind == "eagle":
+        head.lm_head = embedding
+    return head
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def test_saved_and_loaded(
+    make_rig, target: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    model = hugging_face(target.part("target"))
+    embedding = model.get_input_embeddings().weight.detach()
+    head = trained(kind, Teacher.load(target.part("target")), embedding)
+    folder = tmp_path / "bundle"
+    for part in ("target", "tokenizer"):
+        shutil.copytree(target.part(part), folder / part)
+    head.save(folder / kind)
+    parts = {part: part for part in ("target", "tokenizer", kind)}
+    (folder / "bundle.json").write_text(json.dumps({"name": "trained", "parts": parts}))
+    rig = make_rig(load_bundle(folder), [spec(kind, kind, "chain")])
+    seen = record(rig, monkeypatch)
+    rig.finish(rig.submit(f"{kind}_chain", [5, 3, 20, 11, 7, 3], max_tokens=15))
+    assert len(seen) > 3
+    with torch.inference_mode():
+        for drafted in seen:
+            compare(head, model, drafted)
+
+
+def compare(head: Head, model: torch.nn.Module, drafted: Drafted) -> None:
+    """The chain's logits, position by position, with those of training's rolling forward."""
+    text = torch.tensor([drafted.known + drafted.tokens])
+    hidden = model(text, output_hidden_states=True).hidden_states
+    states = torch.stack([hidden[i] for i in (*head.captures, -1)], dim=2)[:, :-1]
+    documents = torch.zeros_like(text[:, 1:], dtype=torch.int32)
+    outputs = head.drafts(text[:, 1:], states, documents, len(drafted.tokens))
+    slot = len(drafted.known) - 2
+    for output, row in zip(outputs, drafted.logits, strict=True):
+        spoken = head.logits(output[0, slot][None])[0]
+        ours = row if head.vocabulary is None else row[head.vocabulary]
+        torch.testing.assert_close(ours, spoken, atol=1e-3, rtol=1e-3)
+        if head.vocabulary is not None:
+            assert torch.isinf(row).sum() == VOCAB - len(KNOWN)
