@@ -36,6 +36,15 @@ _ALL = (
         settings={"stop": {"gamma": 4}, "verifier": {"divergence": "js", "threshold": 0.4}},
     ),
     MethodSpec(
+        name="specinfer",
+        drafter="draft_model",
+        tree="static",
+        verifier="multi_step",
+        lossless=True,
+        source="SpecInfer (Miao et al. 2024), arXiv 2305.09781, with one draft model",
+        settings={"tree": {"widths": (2, 2, 1, 1), "sample": True}, "stop": {"gamma": 4}},
+    ),
+    MethodSpec(
         name="medusa",
         drafter="medusa",
         tree="static",

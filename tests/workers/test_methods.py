@@ -10,7 +10,7 @@ from workers.methods import METHODS, get_method
 
 def test_the_methods() -> None:
     assert list(METHODS)[:4] == ["naive", "draft_verify", "ngram", "fuzzy"]
-    assert {"medusa", "medusa_typical", "eagle", "eagle2", "eagle3"} <= METHODS.keys()
+    assert {"specinfer", "medusa", "medusa_typical", "eagle", "eagle2", "eagle3"} <= METHODS.keys()
     lossy = {name for name, spec in METHODS.items() if not spec.lossless}
     assert lossy == {"fuzzy", "medusa_typical"}
     assert len({spec.settings_hash() for spec in METHODS.values()}) == len(METHODS)

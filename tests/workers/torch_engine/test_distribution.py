@@ -18,6 +18,7 @@ from sampling_reference import chances, p_value
 
 from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
+from workers.methods import get_method
 from workers.torch_engine import registry
 
 RIGHT = 1e-3
@@ -108,6 +109,7 @@ ENGINES = [
     (spec("rejection", "draft_model", "rejection"), {"temperature": 0.8, "top_p": 0.9}),
     (spec("one_hot", "ngram", "one_hot"), {"frequency_penalty": 0.5, "min_p": 0.05}),
     (spec("siblings", "test_tree", "one_hot"), {"presence_penalty": 0.7}),
+    (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
     (spec("matching", "draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
 ]
 
