@@ -53,22 +53,26 @@ class TreeTask:
         return Stepper([get_method(BASELINE), *methods], self.bundle, self.engine)
 
 
-def with_tree(method: MethodSpec, name: str, tree: str, **settings: Any) -> MethodSpec:
-    """The method with another tree; `levels` among the settings is how deep it is drafted."""
-    levels = settings.pop("levels")
+def with_tree(method: MethodSpec, name: str, tree: str, levels: int, **settings: Any) -> MethodSpec:
+    """The method with another tree of these settings, drafted `levels` deep."""
     if method.tree == "chain":
         # its verifier may take chains only
         method = method.model_copy(update={"verifier": "one_hot", "lossless": True})
     kept = {k: v for k, v in method.settings.get("tree", {}).items() if k == "sample"}
     changed = {"tree": (kept if tree == "static" else {}) | settings, "stop": {"gamma": levels}}
-    update = {"name": name, "tree": tree, "settings": {**method.settings, **changed}}
+    update = {
+        "name": name,
+        "tree": tree,
+        "stop": "fixed",
+        "settings": {**method.settings, **changed},
+    }
     return method.model_copy(update=update)
 
 
 def static(method: MethodSpec, name: str, paths: Sequence[RankPath]) -> MethodSpec:
     """The method with a static tree of these nodes."""
     named = " ".join(map(format_path, sorted(paths, key=lambda path: (len(path), path))))
-    return with_tree(method, name, "static", paths=named, levels=max(map(len, paths)))
+    return with_tree(method, name, "static", max(map(len, paths)), paths=named)
 
 
 def record_ranks(task: TreeTask, bar: Progress) -> list[Ranks]:
@@ -83,11 +87,11 @@ def record_ranks(task: TreeTask, bar: Progress) -> list[Ranks]:
             f"--method: the drafter of {task.method.name!r} ({task.method.drafter}) fills no "
             "trees; choose a method that drafts with a model or heads"
         )
+    naive = stepper.models.methods[BASELINE]
     probe = RankProbe(method.plan.drafter, task.levels, beyond=RANKS)
     method.selector = method.verifier = probe
     known, progress = list[Ranks](), bar.add_task("ranks", total=len(task.prompts))
     for item in task.prompts:
-        naive = stepper.models.methods[BASELINE]
         answer, _ = stepper.decode(naive, item.token_ids, task.sampling(task.max_tokens))
         ranks = probe.begin(answer)
         stepper.decode(method, item.token_ids, task.sampling(len(answer)))
@@ -184,7 +188,7 @@ def dynamic_candidates(method: MethodSpec) -> list[MethodSpec]:
     """EAGLE-2's budgets to be compared, at the method's own depth and its neighbours."""
     own = int(method.settings.get("stop", {}).get("gamma", 4))  # type: ignore[arg-type]
     return [
-        with_tree(method, f"n{n}_k{k}_d{depth}", "eagle2", nodes=n, k=k, levels=depth)
+        with_tree(method, f"n{n}_k{k}_d{depth}", "eagle2", depth, nodes=n, k=k)
         for n, k, depth in product(DYNAMIC_NODES, DYNAMIC_K, (max(1, own - 1), own, own + 1))
         if k <= n
     ]
