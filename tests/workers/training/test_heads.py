@@ -259,7 +259,7 @@ def test_tensors_have_the_names_and_shapes_that_vllm_loads(kind: str, tmp_path: 
 
 def test_a_slots_labels_are_the_tokens_after_its_own_next_one() -> None:
     rows = answers_only(make_rows(80))
-    packed = PackedRows(rows, 64, positions=3)
+    packed = PackedRows(rows, 64, positions=5)
     texts = [rows.row(i)[0].tolist() for i in range(len(rows))]
     batch = next(packed.batches(1024))
     length, seen = 64, 0
