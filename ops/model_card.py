@@ -22,6 +22,7 @@ REFERENCE_TOKENS = range(8, 201)
 MAX_TOKENS = 256
 TEMPERATURES = (0.0, 0.8, 1.0)
 EXAMPLES_PER_DOMAIN = 2
+DRAFT_METHOD = "draft_verify"
 
 
 @dataclass(frozen=True)
@@ -63,25 +64,35 @@ def measure_family(
     }
 
 
-def measure_draft(bundle_path: Path, corpus: Path, per_domain: int, threads: int) -> dict[str, Any]:
-    """MAT at temperature 0 with the bundle's present draft: mean and by domain."""
+def measure_mat(
+    bundle_path: Path, corpus: Path, methods: Sequence[str], per_domain: int, threads: int
+) -> dict[str, dict[str, Any]]:
+    """By method, MAT at temperature 0: mean and by domain."""
     bundle = load_bundle(bundle_path)
     rows = held_rows(bundle, corpus / "held.jsonl", per_domain)
-    answers = _answers(bundle, rows, (0.0,), threads)
-    figures = _figures(answers, 0.0)
-    by_domain = {d: f["mat"] for d, f in figures["by_domain"].items()}
-    return {"mat": figures["mat"], "mat_by_domain": by_domain}
+    found = {}
+    for method in methods:
+        figures = _figures(_answers(bundle, rows, (0.0,), threads, method), 0.0)
+        by_domain = {d: f["mat"] for d, f in figures["by_domain"].items()}
+        found[method] = {"mat": figures["mat"], "mat_by_domain": by_domain}
+    return found
 
 
 def _answers(
-    bundle: Bundle, rows: list[Row], temperatures: Sequence[float], threads: int
+    bundle: Bundle,
+    rows: list[Row],
+    temperatures: Sequence[float],
+    threads: int,
+    method: str = DRAFT_METHOD,
 ) -> list[HeldAnswer]:
     config = EngineConfig(threads=threads, max_batch=8, max_waiting=len(rows), prefix_cache=False)
-    engine = load_engine(["draft_verify"], bundle, config)
+    engine = load_engine([method], bundle, config)
     answers: list[HeldAnswer] = []
     try:
         for temperature in temperatures:
-            answers += asyncio.run(_answer_all(engine, bundle, rows, temperature, config.max_batch))
+            answers += asyncio.run(
+                _answer_all(engine, bundle, rows, temperature, config.max_batch, method)
+            )
     finally:
         engine.close()
     return answers
@@ -113,7 +124,12 @@ def held_rows(bundle: Bundle, file: Path, per_domain: int) -> list[Row]:
 
 
 async def _answer_all(
-    engine: Engine, bundle: Bundle, rows: list[Row], temperature: float, at_once: int
+    engine: Engine,
+    bundle: Bundle,
+    rows: list[Row],
+    temperature: float,
+    at_once: int,
+    method: str,
 ) -> list[HeldAnswer]:
     tokenizer = bundle.tokenizer()
     places = asyncio.Semaphore(at_once)
@@ -122,9 +138,7 @@ async def _answer_all(
         prompt = encode_chat(tokenizer, row["messages"][:-1], True)
         sampling = SamplingParams(temperature=temperature, max_tokens=MAX_TOKENS, seed=0)
         async with places:
-            answer = await decode(
-                engine, f"{row['id']}-{temperature}", "draft_verify", prompt, sampling
-            )
+            answer = await decode(engine, f"{row['id']}-{temperature}", method, prompt, sampling)
         return HeldAnswer(row, temperature, answer)
 
     return list(await asyncio.gather(*(one(row) for row in rows)))

@@ -73,6 +73,8 @@ def render(card: dict[str, Any], commands: list[str]) -> str:
         _domains(card),
         "## Draft before and after its last distillation\n",
         _drafts(card),
+        "## Heads: MAT at temperature 0, each method as it is served\n",
+        _heads(card),
         "## Examples at temperature 0, as they came\n",
         _examples(card["examples"]),
     ]
@@ -128,6 +130,18 @@ def _drafts(card: dict[str, Any]) -> str:
         lines.append(f"| {domain} | {mat:.2f} | {after[domain]['mat']:.2f} |")
     mean = card["temperatures"]["0.0"]["mat"]
     lines.append(f"| mean | {before['mat']:.2f} | {mean:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _heads(card: dict[str, Any]) -> str:
+    heads = card.get("heads")
+    if heads is None:
+        return "Not measured.\n"
+    lines = ["| domain | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+    for domain in next(iter(heads.values()))["mat_by_domain"]:
+        cells = [f"{own['mat_by_domain'][domain]:.2f}" for own in heads.values()]
+        lines.append(f"| {domain} | " + " | ".join(cells) + " |")
+    lines.append("| mean | " + " | ".join(f"{own['mat']:.2f}" for own in heads.values()) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -29,7 +29,12 @@ from ops.train_flags import (
     Work,
 )
 from ops.train_heads import POSITIONS, train_head_command
-from ops.train_measure import card, measure_draft_command, prompts_command
+from ops.train_measure import (
+    card,
+    measure_draft_command,
+    measure_heads_command,
+    prompts_command,
+)
 
 train = typer.Typer(
     help="Train a tokenizer, a target, and drafters for it.",
@@ -40,6 +45,7 @@ train = typer.Typer(
 train.command("card")(card)
 train.command("prompts")(prompts_command)
 train.command("measure-draft")(measure_draft_command)
+train.command("measure-heads")(measure_heads_command)
 for kind in POSITIONS:
     train.command(kind)(train_head_command(kind))
 

@@ -30,6 +30,11 @@ COMMANDS = [
     "specadapt train prompts",
     "specadapt train card --before runs/draft-before.json --readme bundles/demo/README.md \\",
     "  --json bundles/demo/card.json",
+    "specadapt train generate --rows 8000",
+    "specadapt train eagle --corpus-share 0.6 --minutes 57",
+    "specadapt train eagle3 --corpus-share 0.6 --minutes 57",
+    "specadapt train medusa --corpus-share 0.6 --minutes 36 --features runs/eagle/features",
+    "specadapt train measure-heads",
 ]
 """How the demo family is made, from a checkout with ../shared beside it."""
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from schemas.base import Schema
 from schemas.method import MethodSpec
 
-DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram")
+DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
 
 class EngineConfig(Schema):
