@@ -11,13 +11,13 @@ BARS = {
 
 HEAD = """# The demo model family
 
-A Llama target ({target}), a draft model ({draft}) and their tokenizer (byte-level BPE, 4,096
-tokens), trained from nothing on a CPU with `specadapt train`. It exists so that every part of
-SpecAdapt can be run, measured and tested without a download; it is far too small to be relied on
-for facts.
+A Llama target ({target}), a draft model ({draft}), heads (Medusa's, EAGLE's, EAGLE-3's) and their
+tokenizer (byte-level BPE, 4,096 tokens), trained from nothing on a CPU with `specadapt train`. It
+exists so that every part of SpecAdapt can be run, measured and tested without a download; it is
+far too small to be relied on for facts.
 
-Every figure below comes from `specadapt train card` on held rows ({rows} rows, up to
-{per_domain} a domain, references of 8 to 200 tokens, averages weigh domains equally).
+Every figure below comes from `specadapt train card` and `train measure-heads` on held rows ({rows}
+rows, up to {per_domain} a domain, references of 8 to 200 tokens, averages weigh domains equally).
 Tokens seen by the target: {tokens:,}.
 
 ## How it was made
@@ -30,7 +30,8 @@ Target: next-token cross-entropy, prompts weighing a quarter of answers, Muon fo
 AdamW for the rest, learning rate constant and then linear to zero. Draft: cross-entropy on the
 corpus, then distilled (KL from the target's distribution) in two runs on answers that the target
 itself wrote at temperatures 0 and 0.8 and on the corpus's: seven minutes, and then the half hour
-above, on 2.8 M tokens of answers.
+above, on 2.8 M tokens of answers. Heads: the target's distribution, on 8,000 answers that it wrote
+and on the corpus's, while the target stays as it is.
 
 The target has seen a third of the 40 M tokens that it was meant to see, which take two cores three
 to five hours. Training goes on from these weights with `specadapt train target --start
