@@ -153,8 +153,12 @@ def _figures(answers: list[HeldAnswer], temperature: float) -> dict[str, Any]:
     keys = ("loop_share", "stop_share", "mat", "alpha")
     return {
         "by_domain": domains,
-        **{k: fmean(f[k] for f in domains.values() if f[k] is not None) for k in keys},
+        **{k: _mean([f[k] for f in domains.values() if f[k] is not None]) for k in keys},
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _domain_figures(answers: list[Answer]) -> dict[str, Any]:
