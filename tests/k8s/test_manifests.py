@@ -11,6 +11,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
 from deployments.app import ConfigError, validated
+from schemas.config import DEFAULT_PORTFOLIO
 
 MANIFESTS = sorted((ROOT / "k8s").glob("*.yaml"))
 needs_schemas = pytest.mark.skipif(
@@ -40,7 +41,7 @@ def applications(config):
 @pytest.mark.parametrize("config", list(serve_configs()))
 def test_the_serve_configurations_are_valid(config):
     [application] = applications(config)
-    assert [m.name for m in application.methods] == ["naive", "draft_verify", "ngram"]
+    assert tuple(m.name for m in application.methods) == DEFAULT_PORTFOLIO
 
 
 @pytest.mark.parametrize("config", list(serve_configs()))
