@@ -118,7 +118,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
             batching,
             training_device,
         )
-        from workers.bundle import load_bundle
+        from workers.bundle import load_bundle, name_part
         from workers.training.heads.teacher import Teacher
         from workers.training.heads.train import HEAD_HYPER, Plan, train_head
         from workers.training.trainer import Budget, Run
@@ -142,7 +142,10 @@ def train_head_command(kind: str) -> Callable[..., None]:
         teacher = Teacher.load(folder, run.device, run.hyper.compile)
         head = _head(kind, teacher, rows, vocabulary, positions, seed)
         plan = Plan(positions, features or work / "features", length, cache_gb=cache_gb)
-        _emit(train_head(head, teacher, rows, held, run, plan, start), json)
+        figures = train_head(head, teacher, rows, held, run, plan, start)
+        if out is None:
+            name_part(bundle, kind)
+        _emit(figures, json)
 
     command.__doc__ = f"""Train {TITLES[kind]} for a target, on the target's own answers and the
     corpus's.

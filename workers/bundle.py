@@ -64,6 +64,15 @@ class Bundle:
         return digest.hexdigest()[:12]
 
 
+def name_part(path: Path | str, part: str) -> None:
+    """Name a part in a bundle's manifest, in the folder of its own name; one that is named already
+    stays as it is. Raises BundleError as `load_bundle` does."""
+    bundle = load_bundle(path)
+    if part not in bundle.parts:
+        body = {"name": bundle.name, "parts": bundle.parts | {part: part}}
+        (bundle.path / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+
+
 def load_bundle(path: Path | str) -> Bundle:
     """Read bundle.json of a folder; raises BundleError where it is absent or malformed."""
     folder = Path(path)

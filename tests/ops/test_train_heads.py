@@ -1,12 +1,14 @@
 """`specadapt train medusa|eagle|eagle3` on a tiny family: figures, files, refusals."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.workers.training.counting import make_rows
+from workers.bundle import load_bundle
 
 
 @pytest.fixture
@@ -73,6 +75,19 @@ def test_heads_are_trained_and_measured(specadapt, folders, kind, given, positio
 def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named) -> None:
     filled = [str(f).format(folder=folders[1]) for f in given]
     assert named in specadapt.refusal("train", kind, *flags(folders, *filled))
+
+
+def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders) -> None:
+    bundle, folder = folders[1] / "bundle", folders[1]
+    shutil.copytree(folders[0], bundle)
+    shutil.rmtree(bundle / "medusa")
+    parts = {"target": "target", "tokenizer": "tokenizer"}
+    (bundle / "bundle.json").write_text(json.dumps({"name": "own", "parts": parts}))
+    given = flags((bundle, folder))
+    out = given.index("--out")
+    specadapt.json("train", "medusa", *given[:out], *given[out + 2 :])
+    assert load_bundle(bundle).parts == parts | {"medusa": "medusa"}
+    assert load_bundle(bundle).has("medusa")
 
 
 def test_the_help_has_an_example(specadapt) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.bundle import Bundle, BundleError, load_bundle
+from workers.bundle import Bundle, BundleError, load_bundle, name_part
 
 
 def test_a_bundle_names_its_parts(tiny_bundle: Bundle) -> None:
@@ -49,3 +49,12 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path, body: object, said: str) -
         (tmp_path / "bundle.json").write_text(text)
     with pytest.raises(BundleError, match=said):
         load_bundle(tmp_path)
+
+
+def test_a_part_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "bundle.json").write_text('{"name": "x", "parts": {"target": "t"}}')
+    for _ in range(2):
+        name_part(tmp_path, "eagle")
+        name_part(tmp_path, "target")
+    bundle = load_bundle(tmp_path)
+    assert (bundle.name, bundle.parts) == ("x", {"target": "t", "eagle": "eagle"})
