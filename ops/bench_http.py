@@ -42,7 +42,7 @@ def bench_http(
     """
     from ops.machine import describe_machine
     from ops.prompts import fingerprint, select
-    from ops.service import SERVE_WITH_BARE_HOP, running_service
+    from ops.service import BARE_HOP, SERVE_WITH_BARE_HOP, running_service
     from ops.settings import load_config, resolve
 
     chosen = select(prompts, ids, limit, seed)
@@ -52,7 +52,8 @@ def bench_http(
         settings = load_config(config)
         pinned = method or settings.methods[0].name
         bare_hop = (pinned, _encoder(resolve(settings, bundle).bundle))
-    with running_service(url, config, bundle, SERVE_WITH_BARE_HOP) as address:
+    routes = [f"/{BARE_HOP}"]
+    with running_service(url, config, bundle, SERVE_WITH_BARE_HOP, routes) as address:
         measuring = _measure(address, chosen, parameters, method, concurrency, bare_hop)
         figures = asyncio.run(measuring)
     figures["settings"] = {

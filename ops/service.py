@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,11 +29,16 @@ BARE_HOP = "bare"
 
 @contextmanager
 def running_service(
-    url: str | None, config: Path | None, bundle: Path | None, command: Sequence[str] = SERVE
+    url: str | None,
+    config: Path | None,
+    bundle: Path | None,
+    command: Sequence[str] = SERVE,
+    routes: Collection[str] = (),
 ) -> Iterator[str]:
     """The address of a service; one started here gets a free port and a state of its own.
 
     command: what starts it, as arguments of Python; the configuration file follows.
+    routes: paths of more applications that it starts, to be waited for as well.
 
     Raises InputError where the service that was started does not become ready.
     """
@@ -58,7 +63,7 @@ def running_service(
             )
         try:
             address = f"http://127.0.0.1:{changed['http']['port']}"
-            _wait_until_ready(address, process, log)
+            _wait_until_ready(address, process, log, routes)
             yield address
         finally:
             stop(process)
@@ -82,13 +87,17 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
-def _wait_until_ready(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_ready(
+    address: str, process: "subprocess.Popen[bytes]", log: Path, routes: Collection[str]
+) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise InputError(f"the service ended before it was ready: {_last_line(log)}")
         try:
-            if httpx.get(f"{address}/health", timeout=5.0).status_code == httpx.codes.OK:
+            known = httpx.get(f"{address}/-/routes", timeout=5.0)
+            healthy = httpx.get(f"{address}/health", timeout=5.0).status_code == httpx.codes.OK
+            if healthy and known.is_success and set(routes) <= known.json().keys():
                 return
         except httpx.TransportError:
             pass
