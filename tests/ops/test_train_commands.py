@@ -4,23 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from ops.training import budget
-from tests.workers.training.counting import make_rows
-
-
-@pytest.fixture
-def folders(tiny_bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A corpus and some answers of the target; nothing is compiled."""
-    monkeypatch.setattr(torch, "compile", lambda loss, **_: loss)
-    for split, count in (("train", 60), ("held", 6)):
-        make_rows(count).save(tmp_path / f"{split}.npz")
-    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [10, 11, 12]}
-    lines = [json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)]
-    (tmp_path / "generations.jsonl").write_text("".join(lines))
-    return tiny_bundle.path, tmp_path
-
 
 SMALL = ["--hidden", 16, "--layers", 1, "--heads", 1, "--ffn", 32]
 SHORT = ["--tokens", 100, "--batch-tokens", 2048, "--batches-per-step", 1, "--device", "cpu"]

@@ -4,17 +4,13 @@ Verifiers meet tables as models (table_world) for every kind of proposal and par
 engines decode with real models over the same vocabulary of five.
 """
 
-import asyncio
-from collections import Counter
 from typing import Any
 
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
-import torch
 from conftest_bundle import byte_tokenizer, make_bundle
-from decoding import decode, hugging_face
-from sampling_reference import chances, p_value
+from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
@@ -88,11 +84,6 @@ def test_no_lossless_verifier_is_forgotten() -> None:
     assert untested == set()
 
 
-TOKENS = 3
-SAMPLES = 800
-PROMPT = [0, 1, 0, 1, 2]
-
-
 def spec(name: str, drafter: str, verifier: str) -> MethodSpec:
     looking_up = {"drafter": {"max_n": 2, "min_n": 1}} if drafter == "ngram" else {}
     return MethodSpec(
@@ -125,19 +116,4 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 async def test_whole_engines(
     load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
 ) -> None:
-    engine = load_engine([method], five, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
-    options = {"temperature": 1.0} | wishes
-    jobs = [
-        decode(engine, method.name, PROMPT, max_tokens=TOKENS + 2, seed=seed, **options)
-        for seed in range(SAMPLES)
-    ]
-    answers = Counter(tuple(answer.tokens[:TOKENS]) for answer in await asyncio.gather(*jobs))
-    model = hugging_face(five.part("target"))
-
-    def logits(context: list[int]) -> torch.Tensor:
-        with torch.inference_mode():
-            return model(torch.tensor([context])).logits[0, -1]
-
-    sampling = SamplingParams.model_validate(options)
-    exact = chances(logits, PROMPT, TOKENS, world.VOCAB, sampling)
-    assert p_value(answers, exact) > RIGHT
+    assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT

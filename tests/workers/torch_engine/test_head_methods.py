@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import random_heads
 import table_world as world
-import torch
 from conftest_bundle import byte_tokenizer, make_bundle
-from decoding import assert_same, decode, hugging_face, reference
-from sampling_reference import chances, p_value
+from decoding import assert_same, decode, reference
+from engine_chances import answers_p_value
 from transformers import LlamaConfig
 from zoo import assert_generated, generated, random_model, save_bundle
 from zoo import reference as zoo_reference
 
-from schemas import MethodSpec, SamplingParams
+from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
 from workers.methods import get_method
 
@@ -47,6 +46,7 @@ async def test_mixed_batches(load_engine, six: Bundle) -> None:
     asked = prompts(28, 6)
 
     async def one(index: int, prompt: list[int]) -> Any:
+        # arrivals apart, so that sequences of different ages meet; no outcome depends on it
         await asyncio.sleep(index % 5 * 0.01)
         stop_after = 3 + index if index % 9 == 8 else 0
         method, most = methods[index % len(methods)], 10 + index
@@ -70,11 +70,6 @@ async def test_the_last_tokens(load_engine, six: Bundle, limited: int) -> None:
     for method in LOSSLESS:
         answer = await decode(engine, method, [1, 2, 3], max_tokens=limited)
         assert_same(six, [1, 2, 3], answer.tokens, reference(six, [1, 2, 3], limited))
-
-
-SAMPLES = 800
-TOKENS = 3
-PROMPT = [0, 1, 0, 1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -110,22 +105,7 @@ SAMPLED = [
 @pytest.mark.parametrize(("method", "wishes"), SAMPLED, ids=lambda v: getattr(v, "name", ""))
 async def test_distributions(load_engine, five: Bundle, method: MethodSpec, wishes: dict) -> None:
     """First tokens of many answers against exact enumeration."""
-    engine = load_engine([method], five, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
-    options = {"temperature": 1.0} | wishes
-    jobs = [
-        decode(engine, method.name, PROMPT, max_tokens=TOKENS + 2, seed=seed, **options)
-        for seed in range(SAMPLES)
-    ]
-    answers = Counter(tuple(answer.tokens[:TOKENS]) for answer in await asyncio.gather(*jobs))
-    model = hugging_face(five.part("target"))
-
-    def logits(context: list[int]) -> torch.Tensor:
-        with torch.inference_mode():
-            return model(torch.tensor([context])).logits[0, -1]
-
-    sampling = SamplingParams.model_validate(options)
-    exact = chances(logits, PROMPT, TOKENS, world.VOCAB, sampling)
-    assert p_value(answers, exact) > 1e-3
+    assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > 1e-3
 
 
 async def test_bfloat16_decodes(load_engine, six: Bundle) -> None:

@@ -1,0 +1,38 @@
+"""How likely an engine's sampled first tokens are under exact enumeration of the target."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import torch
+from decoding import decode, hugging_face
+from sampling_reference import chances, p_value
+
+from schemas import SamplingParams
+from workers.bundle import Bundle
+
+TOKENS = 3
+SAMPLES = 800
+PROMPT = [0, 1, 0, 1, 2]
+
+
+async def answers_p_value(
+    load_engine: Any, bundle: Bundle, method: Any, wishes: dict[str, Any], vocab: int
+) -> float:
+    """Of the first tokens of many answers of a whole engine, at temperature 1 unless `wishes`
+    says otherwise."""
+    engine = load_engine([method], bundle, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
+    options = {"temperature": 1.0} | wishes
+    jobs = [
+        decode(engine, method.name, PROMPT, max_tokens=TOKENS + 2, seed=seed, **options)
+        for seed in range(SAMPLES)
+    ]
+    answers = Counter(tuple(answer.tokens[:TOKENS]) for answer in await asyncio.gather(*jobs))
+    model = hugging_face(bundle.part("target"))
+
+    def logits(context: list[int]) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(torch.tensor([context])).logits[0, -1]
+
+    sampling = SamplingParams.model_validate(options)
+    return p_value(answers, chances(logits, PROMPT, TOKENS, vocab, sampling))
