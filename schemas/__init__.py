@@ -29,6 +29,7 @@ from schemas.routing import (
     RoutingTable,
     temperature_band,
 )
+from schemas.vllm import VllmConfig
 
 __all__ = [
     "TEMPERATURE_BANDS",
@@ -55,5 +56,6 @@ __all__ = [
     "RoutingTable",
     "SamplingParams",
     "TokenLogprobs",
+    "VllmConfig",
     "temperature_band",
 ]

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from schemas.base import Schema
 from schemas.method import MethodSpec
+from schemas.vllm import VllmConfig
 
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
@@ -38,6 +39,7 @@ class EngineConfig(Schema):
     replay_slowdown: float = Field(
         default=1.0, ge=1.0, description="what every recorded second is multiplied by"
     )
+    vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
 
 
 class MethodDeployment(Schema):
