@@ -1,7 +1,6 @@
 """What vLLM's engine takes beyond the settings that every engine has."""
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
@@ -11,7 +10,7 @@ from schemas.base import Schema
 class VllmConfig(Schema):
     """Passed on to vLLM's AsyncEngineArgs under the names it has there, where it has them.
 
-    The target's weights are the bundle's part `target`, drafters and heads its parts of their names.
+    The target is the bundle's part `target`; drafters and heads are its parts of their names.
     """
 
     tensor_parallel_size: int = Field(
