@@ -1,0 +1,33 @@
+"""Which engines do not obey which parameters."""
+
+import pytest
+
+from schemas import SamplingParams
+from workers.methods import METHODS, get_method
+from workers.refusal import refused_field
+
+MIN_P = SamplingParams(temperature=1.0, min_p=0.1)
+BIAS = SamplingParams(logit_bias={7: 1.0})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_what_speculates_in_vllm_refuses(name):
+    spec = get_method(name)
+    speculates = spec.engine == "vllm" and name != "vllm_naive"
+    assert refused_field([spec], MIN_P) == ("min_p" if speculates else None)
+    assert refused_field([spec], BIAS) == ("logit_bias" if speculates else None)
+    assert refused_field([spec], SamplingParams(temperature=1.0, top_p=0.5)) is None
+
+
+def test_greedy_answers_ignore_min_p():
+    assert refused_field([get_method("vllm_ngram")], SamplingParams(min_p=0.1)) is None
+
+
+def test_one_method_that_speculates_speaks_for_its_engine():
+    shared = [get_method("vllm_naive"), get_method("vllm_eagle")]
+    assert refused_field(shared, MIN_P) == "min_p"
+
+
+def test_recordings_obey_everything():
+    recorded = get_method("vllm_ngram").model_copy(update={"engine": "replay"})
+    assert refused_field([recorded], MIN_P) is None
