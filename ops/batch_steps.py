@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from ops.decoding import decode
+from ops.engines import Engines
 from schemas import DecodeChunk, SamplingParams
 from workers.engine import Engine
 
@@ -51,7 +52,7 @@ class BatchSteps:
 
 
 async def measure(
-    engine: Engine,
+    engine: Engine | Engines,
     method: str,
     prompts: Sequence[Sequence[int]],
     sampling: SamplingParams,

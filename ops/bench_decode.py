@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from ops import flags
-from ops.boundary import InputError
 from ops.output import emit, progress
 
 
@@ -26,21 +25,20 @@ def bench_decode(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Measure tokens per second, speedups over naive and Hugging Face, MAT and match rate.
+    """Measure tokens per second, speedups over plain decoding and Hugging Face, MAT, match rate.
 
-    Every method and every mode of Hugging Face answers every prompt in every repeat.
+    Every method and every mode of Hugging Face answers every prompt in every repeat. Batches hold
+    as many sequences as are in flight.
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
     from ops.decode_report import figures_of, tables_of
     from ops.decode_runs import Plan, measure
     from ops.prompts import select
-    from ops.settings import load_config, resolve, with_baseline
+    from ops.settings import load_config, resolve, with_baseline, with_places
 
-    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
-    places = setup.engine.max_batch + setup.engine.max_waiting
-    if concurrency > places:
-        raise InputError(f"--concurrency: at most {places} (engine.max_batch + engine.max_waiting)")
+    asked = resolve(load_config(config), bundle, methods, dtype, threads)
+    setup = with_places(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed)
     with progress() as bar:

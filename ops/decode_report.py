@@ -13,15 +13,16 @@ from ops.measuring import (
     group,
     match_figures,
     rates,
+    speedup_key,
     summarise,
 )
 from ops.output import table
 from ops.prompts import fingerprint
-from router.speedup import BASELINE, MIN_TOKENS
+from router.speedup import MIN_TOKENS, PLAIN_METHODS, baseline_of
 
 COLUMNS = {
     "tokens_per_s": "tok/s",
-    "speedup_vs_naive": "×naive",
+    **{speedup_key(name): f"×{name}" for name in PLAIN_METHODS},
     "speedup_vs_hf": "×HF",
     "mat": "MAT",
     "match_rate": "match",
@@ -46,7 +47,9 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """What people read: a line per method, a line per domain, and every divergence's gap."""
     methods = figures["methods"]
-    columns = dict(COLUMNS)
+    plain = [name for name in PLAIN_METHODS if name in methods]
+    absent = {speedup_key(name) for name in PLAIN_METHODS if name not in plain}
+    columns = {key: title for key, title in COLUMNS.items() if key not in absent}
     if figures["settings"]["concurrency"] > 1:
         columns["throughput_tokens_per_s"] = "all/s"
     rows = [[name, *(m[c] for c in columns)] for name, m in methods.items()]
@@ -58,15 +61,17 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     modes = list(figures["hf"])
     yield table(
         "Speedup with its 95% interval",
-        ["method", "over naive", *(f"over HF {mode}" for mode in modes)],
-        [[name, *_intervals(method, modes)] for name, method in methods.items()],
+        ["method", *(f"over {name}" for name in plain), *(f"over HF {mode}" for mode in modes)],
+        [[name, *_intervals(method, plain, modes)] for name, method in methods.items()],
     )
+    baseline = figures["settings"]["baseline"]
+    key = speedup_key(baseline)
     domains = sorted({domain for m in methods.values() for domain in m["by_domain"]})
     yield table(
-        "Speedup over naive, by domain",
+        f"Speedup over {baseline}, by domain",
         ["domain", *methods],
         [
-            [d, *(m["by_domain"].get(d, {}).get("speedup_vs_naive") for m in methods.values())]
+            [d, *(m["by_domain"].get(d, {}).get(key) for m in methods.values())]
             for d in domains
         ],
     )
@@ -79,8 +84,8 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
             )
 
 
-def _intervals(method: dict[str, Any], modes: list[str]) -> list[str]:
-    pairs = [(method["speedup_vs_naive"], method["speedup_vs_naive_ci95"])]
+def _intervals(method: dict[str, Any], plain: list[str], modes: list[str]) -> list[str]:
+    pairs = [(method[speedup_key(n)], method[f"{speedup_key(n)}_ci95"]) for n in plain]
     pairs += [tuple(method["speedup_vs_hf_modes"][mode].values()) for mode in modes]
     return [f"{mean:.2f} ({ci[0]:.2f} to {ci[1]:.2f})" if ci else "–" for mean, ci in pairs]
 
@@ -88,7 +93,8 @@ def _intervals(method: dict[str, Any], modes: list[str]) -> list[str]:
 def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     runs = measured.runs[name]
     theirs = {n.removeprefix(HF): r for n, r in measured.runs.items() if n.startswith(HF)}
-    figures = summarise(runs, measured.runs[BASELINE], theirs, plan.seed)
+    plain = {n: measured.runs[n] for n in PLAIN_METHODS if n in measured.runs}
+    figures = summarise(runs, plain, theirs, plan.seed)
     match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
     if name in measured.divergences:
         match = match_figures(len(group(runs)), measured.divergences[name])
@@ -120,6 +126,7 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "threads": plan.setup.engine.threads,
         "bundle": str(plan.setup.bundle),
         "methods": {spec.name: spec.settings_hash() for spec in plan.setup.methods},
+        "baseline": baseline_of(plan.setup.names),
         "repeats": plan.repeats,
         "max_tokens": plan.max_tokens,
         "temperature": plan.temperature,

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.progress import Progress
 
-from ops.decoding import EncodedPrompt, decode, encode, engine_of
+from ops.decoding import EncodedPrompt, decode, encode
+from ops.engines import Engines, engines_of
 from ops.huggingface_process import HuggingFaceProcess
 from ops.measuring import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.prompts import Prompt
 from ops.settings import Setup, device_of
 from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle
-from workers.engine import Engine
 
 HF = "hf_"
 
@@ -75,8 +75,8 @@ async def _repeat_all(
     names = [*plan.setup.names, *(HF + mode for mode in hf.modes)]
     task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))
     for repeat in range(plan.repeats):
-        with engine_of(plan.setup, bundle, f"bench-{repeat}") as engine:
-            bench = _Repeat(plan, repeat, engine, hf, lambda: bar.advance(task))
+        with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
+            bench = _Repeat(plan, repeat, engines, hf, lambda: bar.advance(task))
             await bench.warm_up(encoded[0], names)
             order = random.Random(f"{plan.seed} {repeat}")
             if plan.concurrency == 1:
@@ -90,11 +90,11 @@ class _Repeat:
         self,
         plan: Plan,
         repeat: int,
-        engine: Engine,
+        engines: Engines,
         hf: HuggingFaceProcess,
         advance: Callable[[], None],
     ) -> None:
-        self._plan, self._repeat, self._engine, self._hf = plan, repeat, engine, hf
+        self._plan, self._repeat, self._engines, self._hf = plan, repeat, engines, hf
         self._advance = advance
 
     async def warm_up(self, encoded: EncodedPrompt, names: Sequence[str]) -> None:
@@ -112,6 +112,7 @@ class _Repeat:
         """One request at a time; all that is compared runs within seconds of each other."""
         for item in order.sample(encoded, len(encoded)):
             for name in order.sample(names, len(names)):
+                await self._alone(name)
                 run = await self._answer(name, item, self._plan.max_tokens)
                 measured.runs.setdefault(name, []).append(run)
                 self._advance()
@@ -135,10 +136,14 @@ class _Repeat:
 
             shuffled = order.sample(encoded, len(encoded))
             jobs: list[Awaitable[Run]] = [one(item, name, places) for item in shuffled]
+            await self._alone(name)
             started = time.perf_counter()
             runs = await asyncio.gather(*jobs)
             measured.run_seconds.setdefault(name, []).append(time.perf_counter() - started)
             measured.runs.setdefault(name, []).extend(runs)
+
+    async def _alone(self, name: str) -> None:
+        await self._engines.others_asleep(None if name.startswith(HF) else name)
 
     async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
         seed = self._plan.seed + self._repeat
@@ -152,7 +157,7 @@ class _Repeat:
             temperature=self._plan.temperature, seed=seed, max_tokens=max_tokens
         )
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
-        answer = await decode(self._engine, request_id, name, item.token_ids, sampling)
+        answer = await decode(self._engines, request_id, name, item.token_ids, sampling)
         return Run(
             *labels,
             answer.token_ids,

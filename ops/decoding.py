@@ -1,18 +1,17 @@
 """One request to an engine, timed from the outside."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ops.boundary import InputError
+from ops.engines import Engines
 from ops.output import quiet_transformers
 from ops.prompts import Prompt
-from ops.settings import Setup
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat
-from workers.engine import Engine, load_engine
+from workers.engine import Engine
 
 
 class DecodeFailedError(RuntimeError):
@@ -30,19 +29,8 @@ class Answer:
     stats: DecodeStats
 
 
-@contextmanager
-def engine_of(setup: Setup, bundle: Bundle, replica: str) -> Iterator[Engine]:
-    """The set-up's engine, with empty caches and stores, closed at the end."""
-    cold = setup.engine.model_copy(update={"prefix_cache": False})
-    engine = load_engine(setup.methods, bundle, cold, replica)
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
 async def decode(
-    engine: Engine,
+    engine: Engine | Engines,
     request_id: str,
     method: str,
     prompt_token_ids: Sequence[int],

@@ -26,7 +26,8 @@ def generate(
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """
-    from ops.decoding import decode, engine_of
+    from ops.decoding import decode
+    from ops.engines import engines_of
     from ops.prompts import parse
     from ops.settings import load_config, resolve
     from schemas import DecodeChunk, SamplingParams
@@ -45,8 +46,8 @@ def generate(
             sys.stdout.write(chunk.text)
             sys.stdout.flush()
 
-    with engine_of(setup, family, "generate") as engine:
-        answer = asyncio.run(decode(engine, "generate", method, token_ids, sampling, show))
+    with engines_of(setup, family, "generate") as engines:
+        answer = asyncio.run(decode(engines, "generate", method, token_ids, sampling, show))
     stats = answer.stats.model_dump(mode="json")
     figures = {"text": answer.text, "stats": stats}
     rows = [[name, str(value)] for name, value in stats.items()]

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from router.speedup import MIN_TOKENS, harmonic_mean, speedup, tokens_per_second
+from router.speedup import (
+    MIN_TOKENS,
+    PLAIN_METHODS,
+    baseline_of,
+    harmonic_mean,
+    speedup,
+    tokens_per_second,
+)
 
 NEAR_TIE_GAP = 1e-4
 
@@ -161,20 +168,31 @@ def domain_mean_ci(
 
 
 def summarise(
-    runs: Sequence[Run], naive: Sequence[Run], hf: Mapping[str, Sequence[Run]], seed: int = 0
+    runs: Sequence[Run],
+    plain: Mapping[str, Sequence[Run]],
+    hf: Mapping[str, Sequence[Run]],
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """One method's figures against `naive` and each of Hugging Face's modes that ran (by name)."""
-    speedups = paired_speedups(runs, naive)
+    """One method's figures against the plain methods and Hugging Face's modes that ran (by name).
+
+    Speedups without the prompts that loop are over the baseline of these plain methods alone.
+    """
+    over_plain = {name: paired_speedups(runs, theirs) for name, theirs in plain.items()}
     over_hf = {mode: paired_speedups(runs, theirs) for mode, theirs in hf.items()}
     mat = mean_accepted_tokens(runs)
     rate = rates(runs)
-    looped = looping_prompts(runs, naive)
-    calm, calm_naive = without_looping(runs, looped), without_looping(naive, looped)
-    return {
+    baseline = baseline_of(plain)
+    looped = looping_prompts(runs, plain[baseline])
+    calm, calm_plain = without_looping(runs, looped), without_looping(plain[baseline], looped)
+    figures: dict[str, Any] = {
         "tokens_per_s": domain_mean(rate),
         "decode_tokens_per_s": domain_mean(rates(runs, lambda run: run.decode_tokens_per_s)),
-        "speedup_vs_naive": domain_mean(speedups),
-        "speedup_vs_naive_ci95": domain_mean_ci(speedups, seed),
+    }
+    for name in PLAIN_METHODS:
+        speedups = over_plain.get(name, {})
+        figures[speedup_key(name)] = domain_mean(speedups)
+        figures[f"{speedup_key(name)}_ci95"] = domain_mean_ci(speedups, seed)
+    return figures | {
         "speedup_vs_hf": domain_mean(over_hf["plain"]) if "plain" in over_hf else None,
         "speedup_vs_hf_modes": {
             mode: {"speedup": domain_mean(values), "ci95": domain_mean_ci(values, seed)}
@@ -185,16 +203,26 @@ def summarise(
         "without_looping": {
             "prompts": sum(map(len, rates(calm).values())),
             "tokens_per_s": domain_mean(rates(calm)),
-            "speedup_vs_naive": domain_mean(paired_speedups(calm, calm_naive)),
+            speedup_key(baseline): domain_mean(paired_speedups(calm, calm_plain)),
         },
         "prompts": sum(map(len, rate.values())),
         "by_domain": {
             domain: {
                 "tokens_per_s": harmonic_mean(rate[domain]),
-                "speedup_vs_naive": harmonic_mean(speedups[domain]),
+                **{
+                    speedup_key(name): harmonic_mean(over_plain[name][domain])
+                    if domain in over_plain.get(name, {})
+                    else None
+                    for name in PLAIN_METHODS
+                },
                 "mat": mat.get(domain),
                 "prompts": len(rate[domain]),
             }
-            for domain in sorted(speedups)
+            for domain in sorted(over_plain[baseline])
         },
     }
+
+
+def speedup_key(baseline: str) -> str:
+    """The name of a speedup over a plain method among the figures."""
+    return f"speedup_vs_{baseline}"

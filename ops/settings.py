@@ -1,6 +1,6 @@
 """What a command runs with: the configuration file, overridden by its flags."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from ops.boundary import InputError, describe
 from ops.machine import machine_name
-from router.speedup import BASELINE
+from router.speedup import BASELINE, VLLM_BASELINE
 from schemas import AppConfig, EngineConfig, MeasuredUnder, MethodSpec
 from workers.bundle import Bundle
 from workers.methods import get_method
@@ -16,11 +16,15 @@ from workers.methods import get_method
 
 @dataclass(frozen=True)
 class Setup:
-    """The engine a command loads: which model family, which methods, which resources."""
+    """What a command loads: which model family, which methods, which resources.
+
+    shared: the methods are served by replicas that host all of them.
+    """
 
     bundle: Path
     methods: tuple[MethodSpec, ...]
     engine: EngineConfig
+    shared: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -59,14 +63,23 @@ def resolve(
     folder = bundle or config.bundle
     if not folder.is_dir():
         raise InputError(f"--bundle: {folder} is no folder; give one with a trained model family")
-    return Setup(folder, _specs(config, methods), engine)
+    return Setup(folder, _specs(config, methods), engine, config.layout == "shared")
 
 
 def with_baseline(setup: Setup) -> Setup:
-    """The same set-up with `naive` among its methods: every speedup is over it."""
-    if BASELINE in setup.names:
+    """The same set-up with what speedups are over: `naive`, or `vllm_naive` where all methods are
+    vLLM's and an engine of another library would be loaded for it alone."""
+    vllm_alone = all(spec.engine == "vllm" for spec in setup.methods)
+    plain = VLLM_BASELINE if vllm_alone else BASELINE
+    if plain in setup.names:
         return setup
-    return Setup(setup.bundle, (get_method(BASELINE), *setup.methods), setup.engine)
+    return replace(setup, methods=(get_method(plain), *setup.methods))
+
+
+def with_places(setup: Setup, concurrency: int) -> Setup:
+    """The same set-up with batches that hold as many sequences as are in flight."""
+    places = max(setup.engine.max_batch, concurrency)
+    return replace(setup, engine=setup.engine.model_copy(update={"max_batch": places}))
 
 
 def measured_under(setup: Setup, bundle: Bundle) -> MeasuredUnder:

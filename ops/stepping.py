@@ -9,11 +9,11 @@ import torch
 from ops.decoding import DecodeFailedError
 from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.bundle import Bundle
+from workers.end_tokens import end_tokens
 from workers.torch_engine.engine import load_models
 from workers.torch_engine.parts import Method
 from workers.torch_engine.sequence import Sequence as Decoding
 from workers.torch_engine.stream import Stream
-from workers.torch_engine.tokens import end_tokens
 
 
 @dataclass

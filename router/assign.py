@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from router import cluster, predict, steps
 from router.profile import Measured, Profile, ProfileError, prompt_key
-from router.speedup import BASELINE, harmonic_mean
+from router.speedup import harmonic_mean
 from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_band
 
 Floats = NDArray[np.float64]
@@ -155,6 +155,7 @@ def build_table(
             "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
             "profiled_prompts": len(profile.prompts),
             "clustered_prompts": len(clustered_prompts) or len(profile.prompts),
+            "baseline": profile.baseline,
             "by_measured_speedup": _by_speedup(names, speedup, speedup_count),
             "profile": meta.provenance,
             "prompts": sorted(keys),
@@ -229,10 +230,10 @@ def _prefill(profile: Profile, names: Sequence[str]) -> Floats:
 def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats, Floats, Floats]:
     """Mean output tokens [k], prompts behind them [k], mean prompt tokens [k] by cluster."""
     measured: list[tuple[int, Measured]] = [
-        (label_of[p], c) for (p, _, name), c in profile.cells.items() if name == BASELINE
+        (label_of[p], c) for (p, _, name), c in profile.cells.items() if name == profile.baseline
     ]
     if not measured:
-        raise ProfileError(f"methods: {BASELINE}, the baseline, has no rows in the profile")
+        raise ProfileError(f"methods: {profile.baseline}, the baseline, has no rows in the profile")
     labels = np.asarray([label for label, _ in measured])
     output = np.asarray([c.output_tokens for _, c in measured])
     prompt = np.asarray([float(c.prompt_tokens) for _, c in measured])
@@ -250,7 +251,7 @@ def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats
 def _speedups(
     profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int
 ) -> tuple[Floats, Floats]:
-    """Harmonic means of paired speedups over `naive` [k, m] and the prompts behind them."""
+    """Harmonic means of paired speedups over the baseline [k, m], and the prompts behind them."""
     paired = profile.paired(names)
     labels = np.asarray([label_of[p] for p in paired.prompt_ids])
     means, counts = np.zeros((k, len(names))), np.zeros((k, len(names)))

@@ -21,7 +21,7 @@ class EvaluationRefusedError(ValueError):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Harmonic means over prompts of speedups paired over `naive`.
+    """Harmonic means over prompts of speedups paired over the profile's `baseline`.
 
     `best_single` is the hardest baseline: the method that turned out best on these very prompts.
     `per_prompt_oracle` takes each prompt's fastest measurement, so it holds the noise of the
@@ -29,6 +29,7 @@ class Evaluation:
     """
 
     prompts: int
+    baseline: str
     routed: float
     best_single: str
     best_single_speedup: float
@@ -93,6 +94,7 @@ def evaluate(
     domains = np.asarray([profile.prompts[row_of[p]].domain for p in paired.prompt_ids])
     return Evaluation(
         prompts=len(chosen),
+        baseline=profile.baseline,
         routed=harmonic_mean(routed),
         best_single=best,
         best_single_speedup=means[best],

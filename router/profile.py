@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from router.speedup import BASELINE, MIN_TOKENS, speedup, tokens_per_second
+from router.speedup import MIN_TOKENS, baseline_of, speedup, tokens_per_second
 from schemas.base import Schema
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
@@ -50,7 +50,8 @@ Cell = tuple[str, float, str]
 
 @dataclass(frozen=True)
 class Paired:
-    """Speedups over `naive` [n, m] of the prompts that every method answered at enough length."""
+    """Speedups over the profile's baseline [n, m] of the prompts that every method answered at
+    enough length."""
 
     prompt_ids: tuple[str, ...]
     temperatures: tuple[float, ...]
@@ -84,14 +85,23 @@ class Profile:
             groups.setdefault((row.prompt_id, row.temperature, row.method), []).append(row)
         return {cell: _median(rows) for cell, rows in groups.items()}
 
-    def paired(self, methods: Sequence[str] | None = None) -> Paired:
-        """Speedups over `naive` of the given methods (default: all), prompt by prompt.
+    @property
+    def baseline(self) -> str:
+        """The method that speedups are over; raises ProfileError where no plain one was measured"""
+        try:
+            return baseline_of(self.meta.methods)
+        except ValueError as error:
+            raise ProfileError(str(error)) from error
 
-        A prompt counts where `naive` and every method answered with at least MIN_TOKENS tokens.
-        Raises ProfileError when `naive` or a method was not measured, or nothing is left.
+    def paired(self, methods: Sequence[str] | None = None) -> Paired:
+        """Speedups over the baseline of the given methods (default: all), prompt by prompt.
+
+        A prompt counts where the baseline and every method answered with at least MIN_TOKENS
+        tokens. Raises ProfileError when there is no baseline, a method was not measured, or
+        nothing is left.
         """
         wanted = tuple(self.meta.methods if methods is None else methods)
-        for name in (BASELINE, *wanted):
+        for name in wanted:
             if name not in self.meta.methods:
                 raise ProfileError(
                     f"methods: {name} is not in the profile, which has "
@@ -117,7 +127,7 @@ class Profile:
         self, prompt_id: str, temperature: float, methods: Sequence[str]
     ) -> list[float] | None:
         rates = []
-        for name in (BASELINE, *methods):
+        for name in (self.baseline, *methods):
             cell = self.cells.get((prompt_id, temperature, name))
             if cell is None or cell.output_tokens < MIN_TOKENS:
                 return None

@@ -1,17 +1,34 @@
-"""The one place that computes a speedup.
+"""The one place that computes a speedup and says what it is over.
 
 Tokens per second are output tokens over the seconds from the request to its last token, prefill
-included. A speedup is paired: the same prompt under the same conditions, over `naive`.
+included. A speedup is paired: the same prompt under the same conditions, over a plain method.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 BASELINE = "naive"
+VLLM_BASELINE = "vllm_naive"
+PLAIN_METHODS = (BASELINE, VLLM_BASELINE)
+"""Plain decoding by each engine."""
 MIN_TOKENS = 8
 """Shorter answers count for correctness, not for speed."""
+
+
+def baseline_of(methods: Collection[str]) -> str:
+    """The one among the methods that speedups are over: `naive`, without it `vllm_naive`.
+
+    Raises ValueError where both are absent.
+    """
+    found = next((name for name in PLAIN_METHODS if name in methods), None)
+    if found is None:
+        raise ValueError(
+            f"methods: {', '.join(methods)} have no plain one to be compared with: "
+            f"add {' or '.join(PLAIN_METHODS)}"
+        )
+    return found
 
 
 def tokens_per_second(tokens: int, seconds: float) -> float:

@@ -59,7 +59,7 @@ class RoutingTable(Schema):
     (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
     token; output_tokens and output_count [k], means and the answers behind them; live_output
     [k, 2], the sum of the tokens and the number of live answers; speedup and speedup_count [k, m]:
-    harmonic mean of paired speedups over `naive`, for reports.
+    harmonic mean of paired speedups over the profile's baseline, for reports.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)

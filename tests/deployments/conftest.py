@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from served import service_config
 
 from deployments.answer import Answerer
-from deployments.artifacts import embedding, served_encoder, served_table
+from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.calls import MethodStream
 from deployments.embeddings import Embeddings
 from deployments.feedback import Feedback
@@ -19,6 +19,7 @@ from deployments.link import FeedbackLink
 from deployments.method import merged
 from deployments.metrics import Metrics
 from deployments.prompts import PromptReader
+from deployments.refusals import Refusals
 from router.embed import Encoder
 from schemas import AppConfig, DecodeRequest
 from workers.bundle import Bundle
@@ -91,7 +92,8 @@ async def ingress(
     link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, metrics)
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
-    answerer = Answerer(streams, link, config.router, embedding(encoder), metrics)
+    refusals = Refusals(portfolios(config))
+    answerer = Answerer(streams, link, config.router, embedding(encoder), metrics, refusals)
     embeddings, limit = Embeddings(encoder), config.http.max_body_bytes
     app = HttpApi(reader, answerer, embeddings, link, metrics, limit).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

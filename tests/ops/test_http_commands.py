@@ -12,7 +12,7 @@ from served import service_config
 from typer.testing import CliRunner
 
 from deployments.answer import Answerer
-from deployments.artifacts import embedding, served_encoder, served_table
+from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.embeddings import Embeddings
 from deployments.feedback import Feedback
 from deployments.http_api import HttpApi
@@ -20,6 +20,7 @@ from deployments.link import FeedbackLink
 from deployments.method import merged
 from deployments.metrics import Metrics
 from deployments.prompts import PromptReader
+from deployments.refusals import Refusals
 from ops.boundary import InputError
 from ops.main import app
 from ops.service import free_port, running_service
@@ -46,7 +47,8 @@ def url(config, tiny_bundle):
         await link.exchange()
         streams = dict.fromkeys(METHODS, lambda r, _whole: merged(engine.generate(r), lambda: 0.0))
         encoder = served_encoder(config)
-        answerer = Answerer(streams, link, config.router, embedding(encoder), Metrics())
+        refusals = Refusals(portfolios(config))
+        answerer = Answerer(streams, link, config.router, embedding(encoder), Metrics(), refusals)
         reader = PromptReader(tiny_bundle, METHODS, config.engine)
         embeddings, limit = Embeddings(encoder), config.http.max_body_bytes
         api = HttpApi(reader, answerer, embeddings, link, Metrics(), limit).app()

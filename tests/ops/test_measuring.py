@@ -68,7 +68,7 @@ def test_looping_is_counted_per_prompt_and_left_out_on_request():
     naive = [run("naive", "p", looping=True), run("naive", "q", seconds=2.0)]
     ngram = [run("ngram", "p", seconds=0.1, looping=True), run("ngram", "q", seconds=1.0)]
     assert loop_rate(ngram) == 0.5
-    figures = summarise(ngram, naive, {})
+    figures = summarise(ngram, {"naive": naive}, {})
     assert figures["without_looping"] == {
         "prompts": 1,
         "tokens_per_s": pytest.approx(10.0),
@@ -117,7 +117,7 @@ def test_near_ties_are_set_apart():
 def test_a_summary_holds_what_scripts_read():
     naive = [run("naive", f"{d}{i}", d, seconds=2.0, target_steps=10) for d in "ab" for i in "12"]
     fast = [run("fast", f"{d}{i}", d, seconds=1.0, target_steps=5) for d in "ab" for i in "12"]
-    figures = summarise(fast, naive, {"plain": naive})
+    figures = summarise(fast, {"naive": naive}, {"plain": naive})
     assert figures["speedup_vs_naive"] == figures["speedup_vs_hf"] == pytest.approx(2.0)
     assert figures["speedup_vs_hf_modes"]["plain"]["ci95"] == pytest.approx((2.0, 2.0))
     assert figures["mat"] == 2.0
@@ -125,6 +125,23 @@ def test_a_summary_holds_what_scripts_read():
     assert figures["by_domain"]["a"] == {
         "tokens_per_s": pytest.approx(10.0),
         "speedup_vs_naive": pytest.approx(2.0),
+        "speedup_vs_vllm_naive": None,
         "mat": 2.0,
         "prompts": 2,
     }
+
+
+def test_a_table_of_two_engines_has_speedups_over_the_plain_method_of_both():
+    seconds = {"naive": 4.0, "vllm_naive": 2.0, "vllm_ngram": 1.0}
+    runs = {name: [run(name, p, seconds=s) for p in "pq"] for name, s in seconds.items()}
+    plain = {name: runs[name] for name in ("naive", "vllm_naive")}
+    figures = summarise(runs["vllm_ngram"], plain, {})
+    assert figures["speedup_vs_naive"] == pytest.approx(4.0)
+    assert figures["speedup_vs_vllm_naive"] == pytest.approx(2.0)
+    assert figures["speedup_vs_vllm_naive_ci95"] == pytest.approx((2.0, 2.0))
+    assert figures["by_domain"]["d"]["speedup_vs_vllm_naive"] == pytest.approx(2.0)
+    del plain["naive"]
+    figures = summarise(runs["vllm_ngram"], plain, {})
+    assert figures["speedup_vs_naive"] is figures["speedup_vs_naive_ci95"] is None
+    assert figures["without_looping"]["speedup_vs_vllm_naive"] == pytest.approx(2.0)
+    assert figures["by_domain"]["d"]["speedup_vs_naive"] is None

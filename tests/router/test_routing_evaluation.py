@@ -31,6 +31,22 @@ def test_routing_beats_one_method_where_the_best_one_differs(table: RoutingTable
     assert evaluate(table, profile, vectors) == found
 
 
+def test_without_naive_speedups_are_over_vllm_naive() -> None:
+    methods = ("vllm_naive", "draft", "ngram")
+    table = build_table(*make_profile(methods=methods), CENTROIDS, ENCODER)
+    assert table.provenance["baseline"] == "vllm_naive"
+    assert table.speedup[:, 0] == pytest.approx(1.0)
+    found = evaluate(table, *make_profile("held", methods=methods))
+    assert found.baseline == "vllm_naive"
+    assert found.harmonic_mean["vllm_naive"] == pytest.approx(1.0)
+    # a step of vllm_naive takes half of naive's
+    mixed, vectors = make_profile("held", methods=(*methods, "naive"))
+    assert mixed.baseline == "naive"
+    over_naive = evaluate(table, mixed, vectors)
+    assert over_naive.harmonic_mean["vllm_naive"] == pytest.approx((0.02 + 0.6) / (0.02 + 0.3))
+    assert over_naive.routed_over_best_single == pytest.approx(found.routed_over_best_single)
+
+
 def test_a_portfolio_of_one_gains_nothing(table: RoutingTable) -> None:
     profile, vectors = make_profile("held")
     found = evaluate(table, profile, vectors, methods=["naive"])

@@ -3,13 +3,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.speedup import harmonic_mean, paired_bootstrap_ci, speedup, tokens_per_second
+from router.speedup import (
+    baseline_of,
+    harmonic_mean,
+    paired_bootstrap_ci,
+    speedup,
+    tokens_per_second,
+)
 
 
 def test_by_hand() -> None:
     assert tokens_per_second(50, 2.0) == 25.0
     assert speedup(20.0, 30.0) == 1.5
     assert harmonic_mean([1.0, 2.0, 4.0]) == pytest.approx(12 / 7)
+
+
+def test_naive_is_the_baseline_and_without_it_vllm_naive() -> None:
+    assert baseline_of(["vllm_naive", "ngram", "naive"]) == "naive"
+    assert baseline_of(["vllm_ngram", "vllm_naive"]) == "vllm_naive"
+    with pytest.raises(ValueError, match=r"vllm_ngram have no plain one.*add naive or vllm_naive"):
+        baseline_of(["vllm_ngram"])
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [-1.0]])

@@ -13,6 +13,7 @@ import torch
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle
+from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
 from workers.grammar import GrammarError
 from workers.torch_engine.constraint import Constraint, GrammarCompiler
@@ -22,7 +23,6 @@ from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.stream import Stream
 from workers.torch_engine.target import Target
-from workers.torch_engine.tokens import end_tokens
 
 CLOSE_SECONDS = 30.0
 """How long `close` waits for the step in progress."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.looping import is_looping
+from workers.text import Detokenizer, StopStrings
 from workers.torch_engine.kv_pool import Lease
 from workers.torch_engine.processing import make_processor
-from workers.torch_engine.text import Detokenizer, StopStrings
 
 if TYPE_CHECKING:
     from workers.torch_engine.constraint import Constraint

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.bundle import Bundle
-from workers.torch_engine.text import BROKEN, Detokenizer, StopStrings
+from workers.text import BROKEN, Detokenizer, StopStrings
 
 BYTES = byte_tokenizer()
 REAL = real_or_byte_tokenizer()
