@@ -70,10 +70,7 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     yield table(
         f"Speedup over {baseline}, by domain",
         ["domain", *methods],
-        [
-            [d, *(m["by_domain"].get(d, {}).get(key) for m in methods.values())]
-            for d in domains
-        ],
+        [[d, *(m["by_domain"].get(d, {}).get(key) for m in methods.values())] for d in domains],
     )
     for name, method in methods.items():
         for found in method["divergences"]:
