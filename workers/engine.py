@@ -97,10 +97,13 @@ def load_engine(
         from workers.replay_engine.engine import load_replay_engine
 
         return load_replay_engine(specs, bundle, config, replica)
+    if engines == {"vllm"}:
+        from workers.vllm_engine.engine import VllmEngine
+
+        return VllmEngine(specs, bundle, config, replica)
     if engines != {"torch"}:
         raise ValueError(
-            f"methods: no engine here for {', '.join(sorted(engines - {'torch'}))}; "
-            "one engine holds methods of engine 'torch', or of 'replay' alone"
+            f"methods: one engine holds methods of one kind, not of {', '.join(sorted(engines))}"
         )
     # torch takes seconds to import, and callers that only name methods do not need it
     from workers.torch_engine.engine import TorchEngine

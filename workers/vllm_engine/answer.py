@@ -1,0 +1,211 @@
+"""One request while vLLM answers it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+from tokenizers import Tokenizer
+from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
+from vllm.v1.engine.output_processor import RequestOutputCollector
+
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, FinishReason, TokenLogprobs
+from workers.looping import is_looping
+from workers.text import Detokenizer, StopStrings
+from workers.vllm_engine.load import EngineLoad
+
+FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
+
+
+class StepCollector(RequestOutputCollector):  # type: ignore[misc]
+    """Keeps the engine's steps apart where vLLM's own joins those that nobody has fetched yet:
+    only a step's own tokens say how many of them were drafted."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._steps: deque[RequestOutput | PoolingRequestOutput | Exception] = deque()
+
+    def put(self, output: RequestOutput | PoolingRequestOutput | Exception) -> None:
+        self._steps.append(output)
+        self.ready.set()
+
+    async def get(self) -> RequestOutput | PoolingRequestOutput:
+        while (output := self.get_nowait()) is None:
+            self.ready.clear()
+            await self.ready.wait()
+        return output
+
+    def get_nowait(self) -> RequestOutput | PoolingRequestOutput | None:
+        output = self._steps.popleft() if self._steps else None
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+
+class Answer:
+    """A request's text, statistics and place in the engine's load, step by step."""
+
+    def __init__(
+        self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int], load: EngineLoad
+    ) -> None:
+        self.request = request
+        self.finished: FinishReason | None = None
+        self._tokens: list[int] = []
+        self._eos = frozenset[int]() if request.sampling.ignore_eos else frozenset(eos)
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopStrings(request.sampling.stop)
+        self._load = load
+        self._steps = 0
+        self._accepted = 0
+        self._by_step: list[tuple[int, int]] = []
+        """Drafted and accepted tokens of the steps that verified drafts, told at the end."""
+        self._batch_sum = 0
+        self._mixed = 0
+        self._cached = 0
+        self._queued = 0.0
+        self._submitted = time.perf_counter()
+        self._first = 0.0
+        self._last = 0.0
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens emitted so far."""
+        return len(self._tokens)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.request.sampling.max_tokens - len(self._tokens)
+
+    def step(self, output: RequestOutput) -> DecodeChunk:
+        """What one step of the engine adds; the last one carries the statistics."""
+        completion = output.outputs[0]
+        tokens = list(completion.token_ids)
+        if completion.finish_reason is not None:
+            self.finished = FINISH.get(completion.finish_reason, "error")
+        metrics = completion.spec_decode_metrics
+        if metrics is not None:
+            self._by_step = list(
+                zip(metrics.per_step_drafted, metrics.per_step_accepted, strict=True)
+            )
+        accepted = self._accepted_of(len(tokens))
+        if tokens:
+            self._count(output, accepted)
+        kept, text = self._cut(tokens)
+        self._tokens.extend(tokens[:kept])
+        if self.finished is not None and not self._stops.hit:
+            text += self._stops.flush()
+        return DecodeChunk(
+            request_id=self.request.request_id,
+            text=text,
+            token_ids=tuple(tokens[:kept]),
+            drafted=tuple(position < accepted for position in range(kept)),
+            logprobs=_logprobs(completion)[:kept],
+            finish_reason=self.finished,
+            stats=None if self.finished is None else self.stats(self.finished),
+        )
+
+    def failed(self, message: str) -> DecodeChunk:
+        """The last chunk of an answer that the engine gave up."""
+        return DecodeChunk(
+            request_id=self.request.request_id,
+            text="",
+            finish_reason="error",
+            error=message,
+            stats=self.stats("error"),
+        )
+
+    def stats(self, reason: FinishReason) -> DecodeStats:
+        """The answer's statistics as they stand. vLLM does not say how a step's seconds divide
+        into drafting, verification and sampling, so all of them are `other_seconds`."""
+        request, end = self.request, self._last or time.perf_counter()
+        drafted = [drafted for drafted, _ in self._by_step]
+        accepted = [accepted for _, accepted in self._by_step]
+        if accepted:
+            # What was accepted beyond the answer's end is no part of it.
+            accepted[-1] -= sum(accepted) - self._accepted
+        decode_steps = max(0, self._steps - 1)
+        return DecodeStats(
+            request_id=request.request_id,
+            method=request.method,
+            temperature=request.sampling.temperature,
+            prompt_tokens=len(request.prompt_token_ids),
+            cached_prompt_tokens=self._cached,
+            output_tokens=len(self._tokens),
+            context_length=len(request.prompt_token_ids) + len(self._tokens),
+            target_steps=self._steps,
+            drafted_tokens=sum(drafted),
+            accepted_tokens=sum(accepted),
+            drafted_by_position=_by_position(drafted),
+            accepted_by_position=_by_position(accepted, max(drafted, default=0)),
+            queue_seconds=self._queued,
+            first_token_seconds=self._first - self._submitted if self._first else 0.0,
+            decode_seconds=self._last - self._first,
+            total_seconds=max(0.0, end - self._submitted),
+            other_seconds=self._last - self._first,
+            mean_batch=self._batch_sum / decode_steps if decode_steps else 1.0,
+            mixed_steps=self._mixed,
+            finish_reason=reason,
+            looping=is_looping(self._tokens),
+        )
+
+    def _accepted_of(self, emitted: int) -> int:
+        """How many of a step's tokens were drafted: all but its last, which is the target's own.
+
+        An answer's last step may have been cut before that one; the engine's own count tells.
+        """
+        if self.finished is None or not self._by_step:
+            return max(0, emitted - 1)
+        return min(emitted, sum(accepted for _, accepted in self._by_step) - self._accepted)
+
+    def _count(self, output: RequestOutput, accepted: int) -> None:
+        now = time.perf_counter()
+        others = self._load.decoding()
+        if self._steps:
+            self._batch_sum += max(1, len(others))
+            self._mixed += any(method != self.request.method for method in others)
+            self._load.stepped(self.request.method, now - self._last)
+        else:
+            self._first = now
+            self._cached = output.num_cached_tokens or 0
+            if output.metrics is not None:
+                self._queued = max(0.0, output.metrics.scheduled_ts - output.metrics.queued_ts)
+        self._steps += 1
+        self._accepted += accepted
+        self._last = now
+
+    def _cut(self, emitted: list[int]) -> tuple[int, str]:
+        """How many of the tokens belong to the answer, and their text."""
+        spoken = [token for token in emitted if token not in self._eos]
+        if not self._stops.watching:
+            return len(emitted), self._detokenizer.push(spoken)
+        text = ""
+        for position, token in enumerate(spoken):
+            text += self._stops.push(self._detokenizer.push([token]))
+            if self._stops.hit:
+                self.finished = "stop"
+                return position + 1, text
+        return len(emitted), text
+
+
+def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
+    """How many of the steps' counts reach each position."""
+    return tuple(
+        sum(count > position for count in counts)
+        for position in range(max([length, *counts], default=0))
+    )
+
+
+def _logprobs(completion: CompletionOutput) -> tuple[TokenLogprobs, ...]:
+    if completion.logprobs is None:
+        return ()
+    result = []
+    for token, entries in zip(completion.token_ids, completion.logprobs, strict=True):
+        if entries is None:
+            raise ValueError(f"vLLM gave no log probability for token {token}")
+        ranked = sorted(entries.items(), key=lambda item: item[1].rank or 0)
+        top = [(i, entry.logprob) for i, entry in ranked]
+        result.append(TokenLogprobs(chosen=entries[token].logprob, top=tuple(top)))
+    return tuple(result)

@@ -1,0 +1,71 @@
+"""EngineConfig and methods as the arguments of vLLM's AsyncLLM."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from schemas import EngineConfig, MethodSpec
+from workers.bundle import Bundle
+from workers.vllm_engine.speculation import speculative_config
+from workers.vllm_engine.tokenizer_folder import tokenizer_folder
+
+CPU_BLOCK = 128
+"""Tokens of a KV block, vLLM's default on CPUs."""
+CPU_KV_HEADROOM = 2
+"""Drafters keep KV of their own, seldom more than the target's."""
+
+
+def engine_arguments(
+    specs: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig
+) -> dict[str, Any]:
+    """Fields of AsyncEngineArgs; raises ValueError and BundleError for what cannot be loaded."""
+    vllm = config.vllm
+    arguments = {
+        "model": str(bundle.part("target")),
+        "tokenizer": str(tokenizer_folder(bundle)),
+        "dtype": config.dtype,
+        "max_model_len": config.max_context,
+        "max_num_seqs": config.max_batch,
+        "max_num_batched_tokens": vllm.max_num_batched_tokens,
+        "enable_prefix_caching": config.prefix_cache,
+        "enable_chunked_prefill": vllm.enable_chunked_prefill,
+        "enforce_eager": vllm.enforce_eager,
+        "tensor_parallel_size": vllm.tensor_parallel_size,
+        "quantization": vllm.quantization,
+        "kv_cache_dtype": vllm.kv_cache_dtype,
+        "trust_remote_code": vllm.trust_remote_code,
+        "use_tqdm_on_load": False,
+        # Sampling parameters are the request's, whatever a checkpoint would rather have.
+        "generation_config": "vllm",
+        "structured_outputs_config": {"backend": "guidance"},
+        "per_request_spec_decode_metrics": "detailed",
+        "speculative_config": speculative_config(specs[0], bundle),
+    }
+    if vllm.lora is not None:
+        arguments |= {"enable_lora": True, "max_lora_rank": vllm.max_lora_rank}
+    return arguments | _kv_cache(bundle, config)
+
+
+def _kv_cache(bundle: Bundle, config: EngineConfig) -> dict[str, Any]:
+    """On a GPU its share of the memory. On CPUs, which replicas share, so many slots as asked."""
+    if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
+        share = config.vllm.gpu_memory_utilization
+        return {} if share is None else {"gpu_memory_utilization": share}
+    blocks = -(-config.kv_slots // CPU_BLOCK)
+    size = 4 if config.dtype == "float32" else 2
+    bytes_per_slot = _kv_elements(bundle) * size * CPU_KV_HEADROOM
+    return {
+        "block_size": CPU_BLOCK,
+        "num_gpu_blocks_override": blocks,
+        "kv_cache_memory_bytes": blocks * CPU_BLOCK * bytes_per_slot,
+    }
+
+
+def _kv_elements(bundle: Bundle) -> int:
+    """Numbers that the target keeps of a token."""
+    shape = AutoConfig.from_pretrained(bundle.part("target"), local_files_only=True)
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return 2 * int(shape.num_hidden_layers) * int(heads) * int(width)

@@ -1,0 +1,129 @@
+"""The Engine protocol over vLLM's AsyncLLM."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Seq
+from contextlib import aclosing
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMClientError, VLLMServerError
+from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
+from vllm.v1.engine import async_llm
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
+from workers.bundle import Bundle
+from workers.end_tokens import end_tokens
+from workers.engine import EngineBusyError, EngineRefusedError, load_report
+from workers.vllm_engine.answer import Answer, StepCollector
+from workers.vllm_engine.arguments import engine_arguments
+from workers.vllm_engine.environment import process_environment_of
+from workers.vllm_engine.load import EngineLoad
+from workers.vllm_engine.sampling import refused, sampling_params
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 30.0
+"""How long `close` waits for vLLM's processes before it kills them."""
+
+
+class VllmEngine:
+    """One AsyncLLM with a method of vLLM's own, or with several that share it.
+
+    Its scheduler and its workers are processes of their own; requests come from one event loop.
+    """
+
+    def __init__(
+        self, methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
+    ) -> None:
+        """Raises ValueError and BundleError for what cannot be loaded, RuntimeError where vLLM
+        fails to."""
+        self._specs = {spec.name: spec for spec in methods}
+        self._config, self._replica = config, replica
+        self._tokenizer = bundle.backend_tokenizer()
+        self._eos = end_tokens(bundle.part("target"), bundle.tokenizer())
+        self._load = EngineLoad()
+        lora = config.vllm.lora
+        self._lora = None if lora is None else LoRARequest(lora.name, 1, str(lora))
+        arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
+        # The collector of every request; vLLM has no argument for it.
+        async_llm.RequestOutputCollector = StepCollector
+        with process_environment_of(config):
+            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
+        self._vocab = llm.model_config.get_vocab_size()
+        self._llm: AsyncLLM | None = llm
+
+    @property
+    def methods(self) -> Seq[MethodSpec]:
+        """The methods this engine was loaded with."""
+        return list(self._specs.values())
+
+    async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
+        """Stream an answer, a chunk for each of the engine's steps; see workers.engine.Engine."""
+        self._check(request)
+        if self._llm is None:
+            raise EngineRefusedError("the engine is closed")
+        params = sampling_params(request, self._eos)
+        answer = Answer(request, self._tokenizer, self._eos, self._load)
+        prompt = tokens_input(list(request.prompt_token_ids))
+        self._load.begin(answer)
+        try:
+            outputs = self._llm.generate(
+                prompt, params, request.request_id, lora_request=self._lora
+            )
+            async with aclosing(outputs):
+                async for output in outputs:
+                    yield answer.step(output)
+                    if answer.finished is not None:
+                        return
+        except VLLMClientError as error:
+            raise EngineRefusedError(str(error)) from error
+        except VLLMServerError as error:
+            log.error("vLLM gave up on %s: %s", request.request_id, error)
+            yield answer.failed(f"vLLM: {error}")
+        finally:
+            self._load.end(answer)
+
+    def load(self) -> LoadReport:
+        """The present load; safe to call from any thread, never blocks on a step."""
+        healthy = self._llm is not None and not self._llm.errored
+        return load_report(self._replica, self._specs, self._load, healthy=healthy)
+
+    def close(self) -> None:
+        """End vLLM's processes; running requests end with an error. May be called twice."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            llm.shutdown(timeout=CLOSE_SECONDS)
+
+    def _check(self, request: DecodeRequest) -> None:
+        spec = self._specs.get(request.method)
+        if spec is None:
+            names = ", ".join(self._specs)
+            raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
+        speculates = next((s for s in self._specs.values() if s.drafter != "none"), spec)
+        reason = refused(speculates, request.sampling)
+        if reason is not None:
+            raise EngineRefusedError(reason)
+        prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
+        room = self._config.max_context - prompt
+        if room < 1:
+            raise EngineRefusedError(
+                f"prompt: its {prompt} tokens leave no room in the context of "
+                f"{self._config.max_context}: shorten it"
+            )
+        if wanted > room:
+            raise EngineRefusedError(
+                f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
+                f"{self._config.max_context}: ask for at most {room}"
+            )
+        if not 0 <= min(request.prompt_token_ids) <= max(request.prompt_token_ids) < self._vocab:
+            raise EngineRefusedError(
+                f"prompt_token_ids: one is outside the vocabulary of {self._vocab} tokens: use the "
+                "bundle's tokenizer"
+            )
+        _, waiting, _, _ = self._load.counts()
+        if waiting >= self._config.max_waiting + self._config.max_batch:
+            raise EngineBusyError(f"{waiting} requests are waiting: try again later")

@@ -1,0 +1,91 @@
+"""A vLLM engine's load, from its scheduler's figures and from the answers in the works."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from vllm.config import VllmConfig
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+if TYPE_CHECKING:
+    from workers.vllm_engine.answer import Answer
+
+SMOOTHING = 0.1
+
+
+class EngineLoad:
+    """What `workers.engine.Figures` asks for. Written on the event loop, read from any thread."""
+
+    def __init__(self) -> None:
+        self.mean_batch = 0.0
+        self.step_seconds: dict[str, float] = {}
+        self.slots = 0
+        self._lock = threading.Lock()
+        self._answers: dict[str, Answer] = {}
+        self._usage = 0.0
+
+    def logger(self, config: VllmConfig, engine_index: int = 0) -> StatLoggerBase:
+        """The stat logger that vLLM tells every iteration."""
+        return _Recorder(self, config, engine_index)
+
+    def begin(self, answer: Answer) -> None:
+        with self._lock:
+            self._answers[answer.request.request_id] = answer
+
+    def end(self, answer: Answer) -> None:
+        with self._lock:
+            self._answers.pop(answer.request.request_id, None)
+
+    def stepped(self, method: str, seconds: float) -> None:
+        """A decode step of one answer took so long."""
+        known = self.step_seconds
+        self.step_seconds = known | {method: _blend(known.get(method, seconds), seconds)}
+
+    def iterated(self, running: int, usage: float) -> None:
+        """The engine ran a step of so many sequences; usage: share of the KV cache that is taken"""
+        self._usage = usage
+        if running:
+            self.mean_batch = _blend(self.mean_batch or running, running)
+
+    def decoding(self) -> list[str]:
+        """The method of every answer that has begun."""
+        with self._lock:
+            return [a.request.method for a in self._answers.values() if a.output_tokens]
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Answers begun and waiting, tokens they may still emit, free KV slots."""
+        with self._lock:
+            everyone = list(self._answers.values())
+        running = sum(answer.output_tokens > 0 for answer in everyone)
+        outstanding = sum(max(0, answer.remaining) for answer in everyone)
+        free = int(self.slots * (1.0 - self._usage))
+        return running, len(everyone) - running, outstanding, free
+
+    def running_by_method(self) -> dict[str, int]:
+        """Answers of each method that has any."""
+        methods = self.decoding()
+        return {method: methods.count(method) for method in sorted(set(methods))}
+
+
+class _Recorder(StatLoggerBase):  # type: ignore[misc]
+    def __init__(self, load: EngineLoad, config: VllmConfig, _engine_index: int) -> None:
+        self._load, self._config = load, config
+
+    def record(
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,  # noqa: ARG002
+        mm_cache_stats: Any = None,  # noqa: ARG002
+        engine_idx: int = 0,  # noqa: ARG002
+    ) -> None:
+        if scheduler_stats is not None:
+            self._load.iterated(scheduler_stats.num_running_reqs, scheduler_stats.kv_cache_usage)
+
+    def log_engine_initialized(self) -> None:
+        cache = self._config.cache_config
+        self._load.slots = (cache.num_gpu_blocks or 0) * (cache.block_size or 0)
+
+
+def _blend(old: float, new: float) -> float:
+    return (1.0 - SMOOTHING) * old + SMOOTHING * new

@@ -1,0 +1,79 @@
+"""Our sampling parameters as vLLM's, one to one."""
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from vllm import SamplingParams as VllmSamplingParams
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+from schemas import DecodeRequest, Grammar, MethodSpec, SamplingParams
+from workers.engine import EngineRefusedError
+from workers.grammar import JSON_OBJECT, WHITESPACE, GrammarError, check
+
+METHOD = "specadapt_method"
+"""Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
+
+
+def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
+    """vLLM's parameters of a request; raises EngineRefusedError for a malformed grammar.
+
+    Text and stop strings are ours: vLLM sends token ids only.
+    """
+    given = request.sampling
+    return VllmSamplingParams(
+        temperature=given.temperature,
+        top_p=given.top_p,
+        top_k=given.top_k,
+        min_p=given.min_p,
+        logit_bias=given.logit_bias or None,
+        presence_penalty=given.presence_penalty,
+        frequency_penalty=given.frequency_penalty,
+        repetition_penalty=given.repetition_penalty,
+        logprobs=given.logprobs,
+        seed=given.seed,
+        max_tokens=given.max_tokens,
+        stop_token_ids=None if given.ignore_eos else sorted(eos),
+        ignore_eos=given.ignore_eos,
+        structured_outputs=_structured(given.grammar),
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args={METHOD: request.method},
+    )
+
+
+def refused(spec: MethodSpec, sampling: SamplingParams) -> str | None:
+    """Why vLLM does not take these parameters with this method; None where it does."""
+    if spec.drafter == "none":
+        return None
+    names = [name for name in ("min_p", "logit_bias") if getattr(sampling, name)]
+    if sampling.temperature == 0.0 and "min_p" in names:
+        names.remove("min_p")
+    if not names:
+        return None
+    return (
+        f"{' and '.join(names)}: vLLM has no {' nor '.join(names)} with speculative decoding: "
+        f"leave {'it' if len(names) == 1 else 'them'} out or name a method that does not speculate"
+    )
+
+
+def _structured(grammar: Grammar | None) -> StructuredOutputsParams | None:
+    if grammar is None:
+        return None
+    try:
+        check(grammar)
+    except (GrammarError, ValueError) as error:
+        raise EngineRefusedError(f"grammar: {error}") from error
+    if grammar.kind == "regex":
+        return StructuredOutputsParams(regex=grammar.text)
+    return StructuredOutputsParams(grammar=_lark(grammar))
+
+
+def _lark(grammar: Grammar) -> str:
+    """A schema is embedded in llguidance's Lark, which takes our rule for spaces along."""
+    if grammar.kind == "lark":
+        return grammar.text
+    schema: Any = json.loads(JSON_OBJECT if grammar.kind == "json_object" else grammar.text)
+    if isinstance(schema, dict):
+        schema |= {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    return f"start: %json {json.dumps(schema)}"

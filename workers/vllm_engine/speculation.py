@@ -1,0 +1,82 @@
+"""A method's parts in the terms of vLLM's speculative_config."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from schemas import MethodSpec
+from schemas.method import Setting
+from workers.bundle import Bundle
+
+REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
+"""vLLM's name of each verifier."""
+
+_Settings = Mapping[str, Setting]
+
+
+def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
+    """What AsyncEngineArgs takes for a method of its own; None for plain decoding.
+
+    Raises ValueError naming the part that vLLM does not have, and BundleError for a bundle without
+    the drafter's weights.
+    """
+    _check(spec)
+    if spec.drafter == "none":
+        return None
+    stop = spec.settings.get("stop", {})
+    drafter = spec.settings.get("drafter", {})
+    return {
+        "num_speculative_tokens": stop.get("gamma", 4),
+        "rejection_sample_method": REJECTION_SAMPLE_METHODS[spec.verifier],
+        **_DRAFTERS[spec.drafter](bundle, drafter),
+    }
+
+
+def _check(spec: MethodSpec) -> None:
+    verifiers = ("greedy",) if spec.drafter == "none" else tuple(REJECTION_SAMPLE_METHODS)
+    admitted = {
+        "selector": ("constant",),
+        "drafter": ("none", *_DRAFTERS),
+        "tree": ("chain",),
+        "stop": ("fixed",),
+        "verifier": verifiers,
+    }
+    for role, names in admitted.items():
+        if getattr(spec, role) not in names:
+            raise ValueError(
+                f"{spec.name}: vLLM has no {role} {getattr(spec, role)!r}: choose from "
+                f"{', '.join(names)}"
+            )
+
+
+def _weights(method: str, part: str) -> Callable[[Bundle, _Settings], dict[str, Any]]:
+    def settings(bundle: Bundle, _settings: _Settings) -> dict[str, Any]:
+        return {"method": method, "model": str(bundle.part(part))}
+
+    return settings
+
+
+def _ngram(_bundle: Bundle, settings: _Settings) -> dict[str, Any]:
+    return {
+        "method": "ngram",
+        "prompt_lookup_max": settings.get("max_n", 4),
+        "prompt_lookup_min": settings.get("min_n", 2),
+    }
+
+
+def _suffix(_bundle: Bundle, settings: _Settings) -> dict[str, Any]:
+    return {"method": "suffix"} | {f"suffix_decoding_{name}": v for name, v in settings.items()}
+
+
+def _mtp(_bundle: Bundle, _settings: _Settings) -> dict[str, Any]:
+    return {"method": "mtp"}
+
+
+_DRAFTERS: dict[str, Callable[[Bundle, _Settings], dict[str, Any]]] = {
+    "draft_model": _weights("draft_model", "draft"),
+    "eagle": _weights("eagle", "eagle"),
+    "eagle3": _weights("eagle3", "eagle3"),
+    "medusa": _weights("medusa", "medusa"),
+    "ngram": _ngram,
+    "suffix": _suffix,
+    "mtp": _mtp,
+}
