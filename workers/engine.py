@@ -98,6 +98,11 @@ def load_engine(
 
         return load_replay_engine(specs, bundle, config, replica)
     if engines == {"vllm"}:
+        from workers.vllm_engine.versions import require
+
+        for spec in specs:
+            require(spec, bundle)
+        # only after that: where there is no vLLM this import fails
         from workers.vllm_engine.engine import VllmEngine
 
         return VllmEngine(specs, bundle, config, replica)

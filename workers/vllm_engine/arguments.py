@@ -8,6 +8,7 @@ from transformers import AutoConfig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
+from workers.vllm_engine import shared
 from workers.vllm_engine.speculation import speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
@@ -41,8 +42,14 @@ def engine_arguments(
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
         "per_request_spec_decode_metrics": "detailed",
-        "speculative_config": speculative_config(specs[0], bundle),
     }
+    if len(specs) == 1:
+        arguments["speculative_config"] = speculative_config(specs[0], bundle)
+    else:
+        arguments |= shared.ENGINE_ARGUMENTS | {
+            "speculative_config": shared.speculative_config(specs, bundle),
+            "additional_config": shared.additional_config(specs, bundle),
+        }
     if vllm.lora is not None:
         arguments |= {"enable_lora": True, "max_lora_rank": vllm.max_lora_rank}
     return arguments | _kv_cache(bundle, config)

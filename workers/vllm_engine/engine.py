@@ -18,11 +18,13 @@ from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, Method
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, load_report
+from workers.refusal import refused_field
 from workers.vllm_engine.answer import Answer, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.load import EngineLoad
-from workers.vllm_engine.sampling import refused, sampling_params
+from workers.vllm_engine.sampling import sampling_params
+from workers.vllm_engine.shared import cache_salt
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,8 @@ class VllmEngine:
             raise EngineRefusedError("the engine is closed")
         params = sampling_params(request, self._eos)
         answer = Answer(request, self._tokenizer, self._eos, self._load)
-        prompt = tokens_input(list(request.prompt_token_ids))
+        salt = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
+        prompt = tokens_input(list(request.prompt_token_ids), cache_salt=salt)
         self._load.begin(answer)
         try:
             outputs = self._llm.generate(
@@ -103,10 +106,12 @@ class VllmEngine:
         if spec is None:
             names = ", ".join(self._specs)
             raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
-        speculates = next((s for s in self._specs.values() if s.drafter != "none"), spec)
-        reason = refused(speculates, request.sampling)
-        if reason is not None:
-            raise EngineRefusedError(reason)
+        field = refused_field(self.methods, request.sampling)
+        if field is not None:
+            raise EngineRefusedError(
+                f"{field}: vLLM does not take it where it speculates: leave it out, or name a "
+                "method whose engine does not speculate"
+            )
         prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
         room = self._config.max_context - prompt
         if room < 1:

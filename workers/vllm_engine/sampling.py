@@ -7,7 +7,7 @@ from typing import Any
 from vllm import SamplingParams as VllmSamplingParams
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-from schemas import DecodeRequest, Grammar, MethodSpec, SamplingParams
+from schemas import DecodeRequest, Grammar
 from workers.engine import EngineRefusedError
 from workers.grammar import JSON_OBJECT, WHITESPACE, GrammarError, check
 
@@ -39,21 +39,6 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         extra_args={METHOD: request.method},
-    )
-
-
-def refused(spec: MethodSpec, sampling: SamplingParams) -> str | None:
-    """Why vLLM does not take these parameters with this method; None where it does."""
-    if spec.drafter == "none":
-        return None
-    names = [name for name in ("min_p", "logit_bias") if getattr(sampling, name)]
-    if sampling.temperature == 0.0 and "min_p" in names:
-        names.remove("min_p")
-    if not names:
-        return None
-    return (
-        f"{' and '.join(names)}: vLLM has no {' nor '.join(names)} with speculative decoding: "
-        f"leave {'it' if len(names) == 1 else 'them'} out or name a method that does not speculate"
     )
 
 
