@@ -50,5 +50,5 @@ def evaluate(
         f"{figures['prompts']} prompts: routed over {name} "
         f"{figures['routed_over_best_single']:.3f} (95%: {low:.3f} to {high:.3f})"
     )
-    columns = ["method", "speedup over naive", "share of prompts"]
+    columns = ["method", f"speedup over {figures['baseline']}", "share of prompts"]
     emit(figures, lambda: [table(title, columns, rows)], json)

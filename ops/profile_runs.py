@@ -1,5 +1,6 @@
 """The measuring behind `specadapt profile`: answers one by one, then the step-time grid."""
 
+import asyncio
 import hashlib
 import random
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from pathlib import Path
 from rich.progress import Progress
 
 from ops.batch_steps import measure
-from ops.decoding import Answer, EncodedPrompt, decode, encode, engine_of
+from ops.decoding import Answer, EncodedPrompt, decode, encode
+from ops.engines import Engines, engines_of
 from ops.machine import describe_machine
 from ops.profile_store import ProfileStore
 from ops.prompts import Prompt
@@ -18,13 +20,15 @@ from router.profile import Profile
 from schemas import DecodeChunk, MeasuredUnder, SamplingParams
 from schemas.profile import ProfileMeta, ProfileRow, RecordedTokens, StepRow
 from workers.bundle import load_bundle
-from workers.engine import Engine
 
-STEP_BATCHES = (1, 2, 4, 8)
+STEP_BATCHES = (1, 2, 4, 8, 16)
 STEP_CONTEXTS = (128, 512, 1024)
 STEP_TOKENS = 64
 STEP_COUNT = 24
 STEP_ROOM = 512
+
+BLOCK_ROUNDS = 4
+"""With requests in flight, a method answers so many times as many prompts before the next one."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,13 @@ class ProfilePlan:
     prompts: Sequence[Prompt]
     max_tokens: int
     temperature: float
+    concurrency: int
     seed: int
+
+    @property
+    def block(self) -> int:
+        """Prompts that one method answers before the next one does."""
+        return 1 if self.concurrency == 1 else BLOCK_ROUNDS * self.concurrency
 
 
 async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
@@ -47,37 +57,60 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
     engine_config = plan.setup.engine
     encoded, _ = encode(bundle, plan.prompts, engine_config.max_context - plan.max_tokens)
     store = ProfileStore(out, _meta(plan, measured_under(plan.setup, bundle)))
-    with engine_of(plan.setup, bundle, "profile") as engine:
+    with engines_of(plan.setup, bundle, "profile") as engines:
         for name in plan.setup.names:
-            await decode(engine, f"warm-up-{name}", name, encoded[0].token_ids, _sampling(plan, 8))
+            await decode(engines, f"warm-up-{name}", name, encoded[0].token_ids, _sampling(plan, 8))
         done = store.answered(plan.temperature)
         todo = [item for item in encoded if item.prompt.id not in done]
         task = bar.add_task("prompts", total=len(todo))
-        for item in todo:
-            store.add_answers(item, await _all_methods(plan, engine, item))
-            bar.advance(task)
+        for start in range(0, len(todo), plan.block):
+            items = todo[start : start + plan.block]
+            rows = await _all_methods(plan, engines, items)
+            for item in items:
+                store.add_answers(item, rows[item.prompt.id])
+                bar.advance(task)
         if not store.has_steps():
             cells = _cells(plan.setup)
             task = bar.add_task("step times", total=len(cells))
             steps = []
             for cell in cells:
-                steps.append(await _step_time(plan, engine, encoded, *cell))
+                steps.append(await _step_time(plan, engines, encoded, *cell))
                 bar.advance(task)
             store.add_steps(steps)
     return Profile.load(out)
 
 
-async def _all_methods(plan: ProfilePlan, engine: Engine, item: EncodedPrompt) -> list[ProfileRow]:
-    """One prompt under every method, in an order of its own."""
-    order = random.Random(f"{plan.seed} {item.prompt.id}")
-    rows = []
+async def _all_methods(
+    plan: ProfilePlan, engines: Engines, items: Sequence[EncodedPrompt]
+) -> dict[str, list[ProfileRow]]:
+    """These prompts' rows by prompt id, under every method in an order of the prompts' own."""
+    order = random.Random(" ".join([str(plan.seed), *(item.prompt.id for item in items)]))
+    rows: dict[str, list[ProfileRow]] = {item.prompt.id: [] for item in items}
     for name in order.sample(plan.setup.names, len(plan.setup.names)):
-        request_id = f"{item.prompt.id}-{name}"
-        sampling = _sampling(plan, plan.max_tokens)
-        chunks: list[DecodeChunk] = []
-        answer = await decode(engine, request_id, name, item.token_ids, sampling, chunks.append)
-        rows.append(_row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks)))
+        await engines.others_asleep(name)
+        places = asyncio.Semaphore(plan.concurrency)
+
+        async def one(item: EncodedPrompt, name: str, places: asyncio.Semaphore) -> None:
+            async with places:
+                rows[item.prompt.id].append(await _answer(plan, engines, item, name))
+
+        await asyncio.gather(*(one(item, name, places) for item in items))
     return rows
+
+
+async def _answer(
+    plan: ProfilePlan, engines: Engines, item: EncodedPrompt, name: str
+) -> ProfileRow:
+    chunks: list[DecodeChunk] = []
+    answer = await decode(
+        engines,
+        f"{item.prompt.id}-{name}",
+        name,
+        item.token_ids,
+        _sampling(plan, plan.max_tokens),
+        chunks.append,
+    )
+    return _row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks))
 
 
 def _recorded(chunks: Sequence[DecodeChunk]) -> RecordedTokens:
@@ -102,6 +135,7 @@ def _row(
         seconds=answer.seconds,
         prefill_seconds=stats.first_token_seconds,
         decode_seconds=stats.decode_seconds,
+        mean_batch=max(1.0, stats.mean_batch),
         looping=stats.looping,
         answer=hashlib.sha256(repr(answer.token_ids).encode()).hexdigest()[:12],
         recorded=recorded,
@@ -110,18 +144,21 @@ def _row(
 
 def _cells(setup: Setup) -> list[tuple[str, int, int]]:
     """Method, batch, context of every cell that the engine's limits admit."""
+    limits = setup.engine
     return [
         (name, batch, context)
         for name in setup.names
         for batch in STEP_BATCHES
         for context in STEP_CONTEXTS
-        if batch <= setup.engine.max_batch and context + STEP_TOKENS <= setup.engine.max_context
+        if batch <= limits.max_batch
+        and context + STEP_TOKENS <= limits.max_context
+        and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
     ]
 
 
 async def _step_time(
     plan: ProfilePlan,
-    engine: Engine,
+    engines: Engines,
     encoded: Sequence[EncodedPrompt],
     method: str,
     batch: int,
@@ -140,7 +177,8 @@ async def _step_time(
         temperature=plan.temperature, seed=plan.seed, max_tokens=room, ignore_eos=True
     )
     prompts = _laid_end_to_end(encoded, length, order, batch)
-    measured = await measure(engine, method, prompts, sampling, STEP_COUNT)
+    await engines.others_asleep(method)
+    measured = await measure(engines, method, prompts, sampling, STEP_COUNT)
     return StepRow(
         method=method,
         batch=batch,
@@ -171,6 +209,7 @@ def _meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
         settings_hashes={spec.name: spec.settings_hash() for spec in specs},
         lossless={spec.name: spec.lossless for spec in specs},
         max_tokens=plan.max_tokens,
+        concurrency=plan.concurrency,
         seed=plan.seed,
         provenance=describe_machine(),
     )

@@ -14,7 +14,7 @@ from schemas.profile import ProfileMeta, ProfileRow, StepRow
 from schemas.profile import Prompt as ProfilePrompt
 
 # What makes two runs' seconds comparable; the rest of the meta may differ from run to run.
-SAME_IN_EVERY_RUN = ("measured_under", "methods", "settings_hashes", "max_tokens")
+SAME_IN_EVERY_RUN = ("measured_under", "methods", "settings_hashes", "max_tokens", "concurrency")
 
 
 class ProfileStore:

@@ -203,13 +203,14 @@ def _step_grid(
         for s in profile.steps
         if s.method in names
     ]
+    batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
     for (_, _, name), cell in profile.cells.items():
         decode_steps = cell.target_steps - 1.0
         if name in names and decode_steps >= 1.0 and cell.decode_seconds > 0.0:
             context = cell.prompt_tokens + cell.output_tokens / 2.0
             seconds = cell.decode_seconds / decode_steps
-            samples.append(steps.Sample(names.index(name), 1.0, context, seconds, decode_steps))
-    batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
+            batch = min(batches, key=lambda b: abs(np.log(b / cell.mean_batch)))
+            samples.append(steps.Sample(names.index(name), batch, context, seconds, decode_steps))
     contexts = tuple(sorted({s.context for s in profile.steps})) or DEFAULT_CONTEXTS
     seconds_grid, count = steps.grid(samples, len(names), batches, contexts)
     return seconds_grid, count, batches, contexts

@@ -42,6 +42,7 @@ class Measured:
     prefill_seconds: float
     decode_seconds: float
     looping: bool
+    mean_batch: float
 
 
 Cell = tuple[str, float, str]
@@ -177,6 +178,7 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
             middle.prefill_seconds,
             middle.decode_seconds,
             middle.looping,
+            middle.mean_batch,
         )
     return Measured(
         middle.prompt_tokens,
@@ -186,6 +188,7 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
         median("prefill_seconds"),
         median("decode_seconds"),
         middle.looping,
+        median("mean_batch"),
     )
 
 

@@ -57,6 +57,7 @@ class ProfileRow(Schema):
     seconds: float = Field(gt=0.0, description="request to last token")
     prefill_seconds: float = Field(ge=0.0, description="request to first token")
     decode_seconds: float = Field(ge=0.0, description="first token to last token")
+    mean_batch: float = Field(default=1.0, ge=1.0, description="sequences per decode step")
     looping: bool = False
     answer: str = Field(default="", description="hash of the answer's tokens")
     recorded: RecordedTokens | None = Field(
@@ -80,5 +81,6 @@ class ProfileMeta(Schema):
     settings_hashes: dict[str, str]
     lossless: dict[str, bool]
     max_tokens: int = Field(ge=1)
+    concurrency: int = Field(default=1, ge=1, description="requests of one method in flight")
     seed: int = 0
     provenance: dict[str, Any] = Field(default_factory=dict)

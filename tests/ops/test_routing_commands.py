@@ -17,6 +17,7 @@ def test_a_profile_holds_every_prompt_under_every_method(world, fitted):
     assert figures["methods"] == ["naive", "ngram"]
     assert figures["rows"] == 16
     assert figures["harmonic_mean_speedup"]["naive"] == pytest.approx(1.0)
+    assert figures["baseline"] == "naive"
     measured = Profile.load(folder / "fit")
     assert {(s.method) for s in measured.steps} == {"naive", "ngram"}
     assert {s.batch for s in measured.steps} == {1, 2}
@@ -38,6 +39,20 @@ def test_profiling_again_goes_on_where_it_stopped(world):
     kept = (copy / "rows.jsonl").read_text().splitlines(keepends=True)[:14]
     assert kept == rows[:14]
     assert "max_tokens was 10 and is 11" in specadapt.refusal(*arguments[:-1], 11)
+
+
+def test_a_profile_with_requests_in_flight_keeps_the_batch_of_every_answer(world):
+    folder, specadapt, _ = world
+    arguments = [
+        *["profile", "--out", folder / "busy", "--prompts", folder / "seven.jsonl"],
+        *["--config", folder / "config.yaml", "--limit", 6, "--max-tokens", 40, "--concurrency"],
+    ]
+    assert specadapt.json(*arguments, 3)["rows"] == 12
+    measured = Profile.load(folder / "busy")
+    assert 1.5 < max(row.mean_batch for row in measured.rows) <= 3.0
+    alone = Profile.load(folder / "fit")
+    assert {row.mean_batch for row in alone.rows} == {1.0}
+    assert "concurrency was 3 and is 2" in specadapt.refusal(*arguments, 2)
 
 
 def test_fit_reports_clusters_and_assignment(world, fitted):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,17 @@ def test_a_table_finds_the_made_up_worlds_factors() -> None:
     assert table.speedup[0, 0] == pytest.approx(1.0)
     assert table.speedup_count.tolist() == [[10.0] * 3] * 2
     assert len(table.provenance["prompts"]) == 21
+
+
+def test_steps_of_a_batch_do_not_count_as_steps_alone() -> None:
+    profile, vectors = make_profile()
+    busy = [row.model_copy(update={"mean_batch": 3.6}) for row in profile.rows]
+    slow = [row.model_copy(update={"decode_seconds": 3.0 * row.decode_seconds}) for row in busy]
+    table = build_table(replace(profile, rows=tuple(slow)), vectors, CENTROIDS, ENCODER)
+    alone = [table.step_seconds[i, 0].mean() for i in range(3)]
+    np.testing.assert_allclose(alone, [STEP[m] for m in METHODS], rtol=0.02)
+    in_a_batch = [table.step_seconds[i, table.batch_grid.index(4)].mean() for i in range(3)]
+    assert all(b > 2.0 * a for a, b in zip(alone, in_a_batch, strict=True))
 
 
 def test_the_fit_id_follows_what_was_fitted() -> None:

@@ -58,6 +58,11 @@ class Recording:
         Raises RecordingError where a file is absent, malformed, or kept no tokens.
         """
         meta = _meta(folder)
+        if meta.concurrency > 1:
+            raise RecordingError(
+                f"{folder / 'profile.json'}: answers were decoded {meta.concurrency} at a time: "
+                "replay needs what each took alone; profile with --concurrency 1"
+            )
         prompts = {p.id: p for p in _lines(folder / "prompts.jsonl", Prompt)}
         step_times = StepTimes(
             row.model_copy(update={"seconds": row.seconds * slowdown})

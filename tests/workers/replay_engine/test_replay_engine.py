@@ -272,6 +272,14 @@ def test_an_answer_that_ended_by_itself_may_be_given_more_room(load):
     assert cut[-1].finish_reason == "length"
 
 
+def test_answers_decoded_beside_others_cannot_be_replayed(tmp_path):
+    folder = write_profile(tmp_path / "busy", {"naive": PLAIN}, bundle="demo@1")
+    meta = folder / "profile.json"
+    meta.write_text(meta.read_text().replace('"concurrency":1', '"concurrency":4'))
+    with pytest.raises(RecordingError, match="answers were decoded 4 at a time"):
+        Recording.load(folder)
+
+
 def test_profiles_that_cannot_be_replayed(tmp_path, tiny_bundle):
     def loading(config: EngineConfig, specs: list[MethodSpec] = SPECS) -> Engine:
         return load_engine(specs, tiny_bundle, config)
