@@ -1,0 +1,112 @@
+"""The stop `batch_schedule`: how much it lets draft, and the target's own tokens throughout."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import Answer, assert_same, reference
+from rig import Rig
+from test_exactness import prompts
+
+from schemas import MethodSpec
+from workers.bundle import Bundle
+from workers.methods import get_method
+from workers.torch_engine.sequence import Sequence
+
+VOCAB, ROWS, TOKENS = 7, 5, 72
+ASKED = prompts(VOCAB, 5, seed=9)
+DRAFTED = ["draft_verify", "ngram", "specinfer", "medusa", "eagle", "eagle2", "eagle3"]
+SCHEDULE: dict[str, Any] = {"batches": (1, 2, 4), "gammas": (3, 1, 0)}
+
+
+@pytest.fixture(scope="module")
+def seven(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A small vocabulary, so that drafts are often right."""
+    folder: Path = tmp_path_factory.mktemp("bundle") / "seven"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2, noise=0.3)
+
+
+def scheduled(name: str, **schedule: Any) -> MethodSpec:
+    spec = get_method(name)
+    settings = spec.settings | {"stop": schedule}
+    return spec.model_copy(update={"stop": "batch_schedule", "settings": settings})
+
+
+def drafted(sequence: Sequence) -> int:
+    """Tokens drafted for it so far."""
+    return sum(sequence.tally.drafted)
+
+
+@pytest.fixture(scope="module")
+def greedy(seven: Bundle) -> list[list[int]]:
+    """Hugging Face's answers."""
+    return [reference(seven, prompt, TOKENS) for prompt in ASKED]
+
+
+@pytest.mark.parametrize("name", DRAFTED)
+def test_batches_that_grow_and_shrink(seven: Bundle, greedy: list[list[int]], name: str) -> None:
+    """Rounds of plain decoding, more than drafters catch up with at one go, between rounds of
+    drafting at both other lengths."""
+    rig = Rig(seven, [scheduled(name, **SCHEDULE), "naive"], max_batch=ROWS)
+
+    def submit(method: str, which: int, tokens: int) -> tuple[Sequence, int, int]:
+        return rig.submit(method, ASKED[which], max_tokens=tokens), which, tokens
+
+    asked = [submit(name, 0, TOKENS)]
+    first = asked[0][0]
+    for _ in range(5):
+        rig.round()
+    alone = drafted(first)
+    # four more, one of another method: everybody decodes plainly
+    asked += [submit(m, i + 1, 26 + i) for i, m in enumerate([name, "naive", name, name])]
+    while any(not sequence.output_tokens for sequence, _, _ in asked):
+        rig.round()
+    crowded = drafted(first)
+    for _ in range(20):
+        rig.round()
+    assert drafted(first) == crowded
+    asked += [submit(name, 1, 20), submit(name, 2, 30)]
+    answers: list[Answer] = rig.finish(*(sequence for sequence, _, _ in asked))
+    rig.close()
+    assert alone > 0 or name == "ngram"
+    assert drafted(first) > crowded
+    for (_, which, tokens), answer in zip(asked, answers, strict=True):
+        assert_same(seven, ASKED[which], answer.tokens, greedy[which][:tokens])
+    assert max(a.stats.accepted_tokens for a in answers if a.stats is not None) > 0
+
+
+def test_the_batch_says_how_much_is_drafted(seven: Bundle) -> None:
+    """Each step's drafts are as long as the schedule says for everybody who decodes in it."""
+    rig = Rig(seven, [scheduled("draft_verify", **SCHEDULE), "naive"], max_batch=ROWS)
+    first = rig.submit("draft_verify", ASKED[1], max_tokens=120)
+    rig.round()
+    seen = []
+    for others in range(4):
+        before = drafted(first)
+        rig.round()
+        rig.round()
+        seen.append((drafted(first) - before) / 2)
+        other = rig.submit("naive", ASKED[others], max_tokens=60)
+        while not other.output_tokens:
+            rig.round()
+    rig.close()
+    assert seen == [3, 1, 1, 0]
+
+
+def test_no_drafts_at_all_is_plain_decoding(seven: Bundle, greedy: list[list[int]]) -> None:
+    rig = Rig(seven, [scheduled("eagle", batches=(1,), gammas=(0,))])
+    sequence = rig.submit("eagle", ASKED[3], max_tokens=TOKENS)
+    [answer] = rig.finish(sequence)
+    rig.close()
+    assert_same(seven, ASKED[3], answer.tokens, greedy[3])
+    assert answer.stats is not None
+    assert answer.stats.drafted_tokens == 0
+    assert answer.stats.target_steps == answer.stats.output_tokens
+
+
+def test_a_schedule_that_is_none_is_refused(seven: Bundle) -> None:
+    with pytest.raises(ValueError, match="batches must begin with 1"):
+        Rig(seven, [scheduled("ngram", batches=(2,), gammas=(4,))])
+    with pytest.raises(ValueError, match="a gamma for each of the 1 batches"):
+        Rig(seven, [scheduled("ngram", batches=(1,))])

@@ -1,0 +1,51 @@
+"""How many tokens to draft at which batch size: the settings of the stop `batch_schedule`."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STOP = "batch_schedule"
+"""The name that a MethodSpec's `stop` gives it."""
+
+
+@dataclass(frozen=True)
+class BatchSchedule:
+    """gammas[i] draft tokens a step from batches[i] sequences on, up to the next of `batches`.
+
+    0 is plain decoding. Raises ValueError naming the setting that is wrong.
+    """
+
+    batches: tuple[int, ...]
+    gammas: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.batches or self.batches[0] != 1:
+            raise ValueError(
+                f"stop '{STOP}': batches must begin with 1, so that every batch has a number of "
+                f"draft tokens, not {list(self.batches)}"
+            )
+        if list(self.batches) != sorted(set(self.batches)):
+            raise ValueError(f"stop '{STOP}': batches must rise, unlike {list(self.batches)}")
+        if len(self.gammas) != len(self.batches):
+            raise ValueError(
+                f"stop '{STOP}': give a gamma for each of the {len(self.batches)} batches, "
+                f"not {list(self.gammas)}"
+            )
+        if min(self.gammas) < 0:
+            raise ValueError(f"stop '{STOP}': gammas must be at least 0, unlike {self.gammas}")
+
+    def gamma(self, batch: int) -> int:
+        """Draft tokens of one sequence in a step of `batch` sequences."""
+        return self.gammas[bisect_right(self.batches, batch) - 1]
+
+    def ranges(self, max_batch: int) -> list[tuple[int, int, int]]:
+        """(first, last, gamma) of each range of batch sizes up to max_batch."""
+        lasts = [*(first - 1 for first in self.batches[1:]), max(max_batch, self.batches[-1])]
+        return list(zip(self.batches, lasts, self.gammas, strict=True))
+
+
+def whole_numbers(values: Sequence[float], setting: str) -> tuple[int, ...]:
+    """The values of a setting as integers; raises ValueError where one is not whole."""
+    if any(value != int(value) for value in values):
+        raise ValueError(f"stop '{STOP}': {setting} must be whole numbers, not {list(values)}")
+    return tuple(int(value) for value in values)
