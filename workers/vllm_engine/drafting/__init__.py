@@ -1,0 +1,1 @@
+"""Drafting by the method that each request names, inside vLLM's worker processes."""

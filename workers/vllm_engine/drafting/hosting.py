@@ -1,0 +1,175 @@
+"""The drafters of a portfolio in vLLM's model runner, which knows of one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from vllm.config import SpeculativeConfig, VllmConfig
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+
+from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+from workers.vllm_engine.drafting.portfolio import Portfolio
+from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
+from workers.vllm_engine.drafting.step import Step
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+LIFE = ("load_model", "initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
+"""What the model runner calls on its drafter, and every other drafter has to hear too."""
+
+
+class Drafter(Protocol):
+    """One of vLLM's proposers, drafting for some rows of a batch."""
+
+    @property
+    def proposer(self) -> Any:
+        """vLLM's object, which loads the weights."""
+        ...
+
+    def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
+        """Drafts by row, for some or all of the rows."""
+        ...
+
+
+_BESIDE: dict[str, Callable[[VllmConfig, Any], Drafter]] = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "medusa": MedusaDrafter,
+    "eagle": AutoregressiveDrafter.beside,
+    "eagle3": AutoregressiveDrafter.beside,
+    "draft_model": AutoregressiveDrafter.beside,
+}
+
+
+class NoProposer:
+    """What vLLM is configured with (method custom_class) where no drafter has KV of its own."""
+
+    def __init__(self, _config: VllmConfig) -> None:
+        pass
+
+    def load_model(self, target_model: torch.nn.Module) -> None:
+        """Nothing of its own to load."""
+
+    def propose(self, *_args: Any, **_kwargs: Any) -> list[list[int]]:
+        """Never called: `host_portfolio` takes the runner's place."""
+        raise AssertionError("the engine was started without its shared worker")
+
+
+def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> None:
+    """Let a model runner draft by the method that each request names.
+
+    To be called before its models are loaded. What the runner itself calls on its one drafter
+    reaches all of them.
+    """
+    assert runner.speculative_config is not None
+    # Drafts come after the sampled tokens are known to the CPU, as lists: their number differs.
+    runner.speculative_config.disable_padded_drafter_batch = True
+    drafters: dict[str, Drafter] = {}
+    for name, options in portfolio.drafters.items():
+        if name == portfolio.host:
+            drafters[name] = AutoregressiveDrafter(runner.drafter)
+        else:
+            drafters[name] = _BESIDE[name](_own_config(runner.vllm_config, options), runner)
+    others = [d.proposer for name, d in drafters.items() if name != portfolio.host]
+    for call in LIFE:
+        if hasattr(runner.drafter, call):
+            setattr(runner.drafter, call, partial(_all, runner.drafter, others, call))
+    runner.propose_draft_token_ids = Drafters(runner, portfolio, drafters).propose
+    runner._input_fits_in_drafter = _has_rows
+
+
+class Drafters:
+    """Drafts each row of a batch with its own method's drafter."""
+
+    def __init__(
+        self, runner: GPUModelRunner, portfolio: Portfolio, drafters: Mapping[str, Drafter]
+    ) -> None:
+        self._runner, self._portfolio, self._drafters = runner, portfolio, drafters
+
+    def propose(
+        self,
+        scheduler_output: SchedulerOutput,
+        sampled_token_ids: list[list[int]],
+        sampling_metadata: SamplingMetadata,
+        hidden_states: torch.Tensor,
+        sample_hidden_states: torch.Tensor,
+        aux_hidden_states: list[torch.Tensor] | None,
+        spec_decode_metadata: SpecDecodeMetadata | None,
+        common_attn_metadata: CommonAttentionMetadata,
+        _slot_mappings: Any,
+    ) -> list[list[int]]:
+        """In place of GPUModelRunner.propose_draft_token_ids: each row's draft, which may be
+        empty. A drafter without rows in the batch does not run."""
+        step = Step(
+            self._runner,
+            scheduler_output,
+            sampled_token_ids,
+            sampling_metadata,
+            hidden_states,
+            sample_hidden_states,
+            aux_hidden_states,
+            spec_decode_metadata,
+            common_attn_metadata,
+        )
+        methods = step.methods()
+        wanted = [self._tokens(step, row, method) for row, method in enumerate(methods)]
+        rows_of = self._portfolio.rows(methods)
+        drafts: dict[int, list[int]] = {}
+        for name, drafter in self._drafters.items():
+            rows = rows_of.get(name, [])
+            if rows or isinstance(drafter, SuffixDrafter):
+                drafts |= drafter.propose(step, rows, max((wanted[row] for row in rows), default=0))
+        return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
+
+    def _tokens(self, step: Step, row: int, method: str | None) -> int:
+        """How many tokens the row may draft: none before its prompt is through, and no more than
+        the context has room for."""
+        drafting = None if method is None else self._portfolio.methods.get(method)
+        if drafting is None or not step.sampled[row]:
+            return 0
+        room = self._runner.max_model_len - step.length(row) - 1
+        return max(0, min(drafting.schedule.gamma(len(step.sampled)), room))
+
+
+def _own_config(base: VllmConfig, options: Mapping[str, Any]) -> VllmConfig:
+    """vLLM's configuration as if this were its only drafter, around the same target."""
+    config = copy.copy(base)
+    config.speculative_config = SpeculativeConfig(
+        **options,
+        target_model_config=base.model_config,
+        target_parallel_config=base.parallel_config,
+    )
+    # A draft model reads one token more of each sequence than the target; vLLM's scheduler leaves
+    # room for it only where it is the engine's own method.
+    extra = config.speculative_config.max_num_new_slots_for_drafting
+    if extra:
+        config.scheduler_config = copy.copy(base.scheduler_config)
+        config.scheduler_config.max_num_batched_tokens += extra * base.scheduler_config.max_num_seqs
+        # The layers' registry in it stays the same object.
+        config.compilation_config = copy.copy(base.compilation_config)
+        config.compilation_config.compile_ranges_endpoints = [
+            *base.compilation_config.compile_ranges_endpoints,
+            config.scheduler_config.max_num_batched_tokens,
+        ]
+    return config
+
+
+def _all(host: Any, others: Sequence[Any], call: str, *args: Any, **kwargs: Any) -> None:
+    getattr(type(host), call)(host, *args, **kwargs)
+    for other in others:
+        if hasattr(other, call):
+            getattr(other, call)(*args, **kwargs)
+
+
+def _has_rows(attention: CommonAttentionMetadata | None) -> bool:
+    """In place of GPUModelRunner._input_fits_in_drafter, which lets one sequence near the end of
+    the context stop every other's drafting: here each row has its own room."""
+    return attention is not None

@@ -1,0 +1,60 @@
+"""Which drafter each method of a shared engine uses, as the engine's processes are told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from workers.batch_schedule import BatchSchedule
+
+KEY = "specadapt"
+"""Where vLLM's additional_config holds the portfolio."""
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """One method: its drafter, and how many tokens it drafts at each batch size."""
+
+    drafter: str
+    schedule: BatchSchedule
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """The drafting methods by name, and each drafter's options in vLLM's words.
+
+    A method that drafts nothing is in neither. `host` is the drafter that vLLM itself was
+    configured with, None where that is a class of ours.
+    """
+
+    methods: Mapping[str, Drafting]
+    drafters: Mapping[str, Mapping[str, Any]]
+    host: str | None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Portfolio":
+        """The inverse of `to_config`."""
+        methods = {
+            name: Drafting(
+                body["drafter"], BatchSchedule(tuple(body["batches"]), tuple(body["gammas"]))
+            )
+            for name, body in config["methods"].items()
+        }
+        return cls(methods, config["drafters"], config["host"])
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values only, as vLLM's additional_config takes them."""
+        methods = {
+            name: {"drafter": drafting.drafter, **asdict(drafting.schedule)}
+            for name, drafting in self.methods.items()
+        }
+        drafters = {name: dict(options) for name, options in self.drafters.items()}
+        return {"methods": methods, "drafters": drafters, "host": self.host}
+
+    def rows(self, methods: Sequence[str | None]) -> dict[str, list[int]]:
+        """The batch's rows of each drafter, ascending; `methods` has one entry a row, None or a
+        name that drafts nothing leaves its row out."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(methods):
+            if name is not None and name in self.methods:
+                rows.setdefault(self.methods[name].drafter, []).append(row)
+        return rows

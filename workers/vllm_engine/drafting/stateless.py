@@ -1,0 +1,63 @@
+"""vLLM's n-gram, suffix and Medusa proposers, each for the rows that ask for it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.v1.spec_decode.medusa import MedusaProposer
+from vllm.v1.spec_decode.ngram_proposer import NgramProposer
+from vllm.v1.spec_decode.suffix_decoding import SuffixDecodingProposer
+
+from workers.vllm_engine.drafting.rows import last_accepted, masked
+from workers.vllm_engine.drafting.step import Step
+
+
+class NgramDrafter:
+    """Looks the last tokens up in the sequence itself."""
+
+    def __init__(self, config: VllmConfig, _runner: Any) -> None:
+        self.proposer = NgramProposer(config)
+
+    def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
+        """Drafts by row, at most `tokens` of them."""
+        batch = step.runner.input_batch
+        drafts = self.proposer.propose(
+            tokens, masked(step.sampled, rows), batch.num_tokens_no_spec, batch.token_ids_cpu
+        )
+        return {row: drafts[row] for row in rows}
+
+
+class SuffixDrafter:
+    """Looks the last tokens up in the sequence and in earlier answers of the same method."""
+
+    def __init__(self, config: VllmConfig, _runner: Any) -> None:
+        self.proposer = SuffixDecodingProposer(config)
+
+    def propose(self, step: Step, rows: Sequence[int], _tokens: int) -> dict[int, list[int]]:
+        """Drafts by row; the tree decides how many. To be called without rows too, so that the
+        sequences that ended are closed."""
+        drafts = self.proposer.propose(
+            self.proposer.num_speculative_tokens,
+            step.runner.input_batch,
+            masked(step.sampled, rows),
+        )
+        return {row: drafts[row] for row in rows}
+
+
+class MedusaDrafter:
+    """Heads that read the target's last hidden state."""
+
+    def __init__(self, config: VllmConfig, runner: Any) -> None:
+        self.proposer = MedusaProposer(config, runner.device)
+
+    def propose(self, step: Step, rows: Sequence[int], _tokens: int) -> dict[int, list[int]]:
+        """Drafts by row, one of each head."""
+        places = last_accepted(step.drafted(), step.sampled)
+        chosen = torch.tensor([places[row] for row in rows], device=self.proposer.device)
+        drafts = self.proposer.propose(
+            self.proposer.num_speculative_tokens,
+            step.sample_hidden_states[chosen],
+            step.sampling_metadata,
+        )
+        return dict(zip(rows, drafts.tolist(), strict=True))

@@ -1,0 +1,64 @@
+"""What a step of vLLM's model runner leaves for the drafters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+
+from workers.vllm_engine.sampling import METHOD
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+
+@dataclass(frozen=True)
+class Step:
+    """The arguments of GPUModelRunner.propose_draft_token_ids, by vLLM's names where it has them.
+
+    sampled: each row's new tokens, none where a prompt is not through yet. hidden_states
+    [tokens, width] and aux_hidden_states (the same of other layers) cover every token of the
+    step, sample_hidden_states only those the target gave logits for.
+    """
+
+    runner: GPUModelRunner
+    scheduled: SchedulerOutput
+    sampled: list[list[int]]
+    sampling_metadata: SamplingMetadata
+    hidden_states: torch.Tensor
+    sample_hidden_states: torch.Tensor
+    aux_hidden_states: list[torch.Tensor] | None
+    spec_decode_metadata: SpecDecodeMetadata | None
+    attention: CommonAttentionMetadata
+
+    def methods(self) -> list[str | None]:
+        """The method each row's request names."""
+        return [self._method(request) for request in self.runner.input_batch.req_ids]
+
+    def drafted(self) -> list[int]:
+        """How many drafted tokens of each row the target has just checked."""
+        if self.spec_decode_metadata is None:
+            return [0] * len(self.sampled)
+        return self.spec_decode_metadata.num_draft_tokens
+
+    def next_token(self, row: int) -> int:
+        """The token after the row's last valid one: sampled, or the prompt's where that goes on."""
+        if self.sampled[row]:
+            return self.sampled[row][-1]
+        name = self.runner.input_batch.req_ids[row]
+        request = self.runner.requests[name]
+        done = request.num_computed_tokens + self.scheduled.num_scheduled_tokens[name]
+        return int(request.get_token_id(done))
+
+    def length(self, row: int) -> int:
+        """Tokens of the row's sequence, the new ones included."""
+        return int(self.runner.input_batch.num_tokens_no_spec[row])
+
+    def _method(self, request: str) -> str | None:
+        params = self.runner.requests[request].sampling_params
+        return params.extra_args.get(METHOD) if params and params.extra_args else None

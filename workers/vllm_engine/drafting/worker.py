@@ -1,0 +1,28 @@
+"""vLLM's worker process with a portfolio of drafters: AsyncEngineArgs.worker_cls."""
+
+from typing import TYPE_CHECKING
+
+from vllm.platforms import current_platform
+from vllm.v1.worker.gpu_worker import Worker
+
+from workers.vllm_engine.drafting.hosting import host_portfolio
+from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
+
+if not TYPE_CHECKING and current_platform.is_cpu():
+    from vllm.v1.worker.cpu_worker import CPUWorker as Worker
+
+
+class SharedWorker(Worker):
+    """The platform's worker, drafting for each request by the method that it names."""
+
+    def init_device(self) -> None:
+        """Raises RuntimeError with vLLM's second model runner, whose drafting differs."""
+        super().init_device()
+        if self.use_v2_model_runner:
+            raise RuntimeError(
+                "several methods in one vLLM engine need its first model runner: "
+                "set VLLM_USE_V2_MODEL_RUNNER=0"
+            )
+        config = self.vllm_config.additional_config
+        assert isinstance(config, dict)
+        host_portfolio(self.model_runner, Portfolio.from_config(config[KEY]))
