@@ -5,7 +5,9 @@ from typing import Any
 
 from schemas import MethodSpec
 from schemas.method import Setting
+from workers.batch_schedule import STOP
 from workers.bundle import Bundle
+from workers.vllm_engine.batch_schedule import most_draft_tokens
 
 REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
 """vLLM's name of each verifier."""
@@ -22,10 +24,9 @@ def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | Non
     _check(spec)
     if spec.drafter == "none":
         return None
-    stop = spec.settings.get("stop", {})
     drafter = spec.settings.get("drafter", {})
     return {
-        "num_speculative_tokens": stop.get("gamma", 4),
+        "num_speculative_tokens": most_draft_tokens(spec),
         "rejection_sample_method": REJECTION_SAMPLE_METHODS[spec.verifier],
         **_DRAFTERS[spec.drafter](bundle, drafter),
     }
@@ -37,7 +38,7 @@ def _check(spec: MethodSpec) -> None:
         "selector": ("constant",),
         "drafter": ("none", *_DRAFTERS),
         "tree": ("chain",),
-        "stop": ("fixed",),
+        "stop": ("fixed", STOP),
         "verifier": verifiers,
     }
     for role, names in admitted.items():

@@ -1,0 +1,54 @@
+"""The stop `batch_schedule` as vLLM's num_speculative_tokens_per_batch_size."""
+
+from schemas import MethodSpec
+from workers.batch_schedule import STOP, BatchSchedule, whole_numbers
+
+SCHEDULED = ("draft_model", "ngram", "eagle", "eagle3", "mtp")
+"""Drafters that vLLM asks for another number of tokens at another batch size. Its suffix and medusa
+assert the number that they were loaded with."""
+
+BatchRange = tuple[int, int, int]
+"""First and last batch size, and the draft tokens of each sequence."""
+
+
+def schedule_of(spec: MethodSpec) -> BatchSchedule:
+    """How many tokens a method drafts at which batch size; raises ValueError naming a setting."""
+    settings = spec.settings.get("stop", {})
+    if spec.stop != STOP:
+        return BatchSchedule((1,), (int(settings.get("gamma", 4)),))  # type: ignore[arg-type]
+    listed = []
+    for name in ("batches", "gammas"):
+        values = settings.get(name, ())
+        if not isinstance(values, tuple):
+            raise ValueError(f"{spec.name}: stop '{STOP}': {name} must be a list, not {values!r}")
+        listed.append(whole_numbers(values, name))
+    return BatchSchedule(*listed)
+
+
+def most_draft_tokens(spec: MethodSpec) -> int:
+    """vLLM's num_speculative_tokens; raises ValueError where a method never drafts."""
+    most = max(schedule_of(spec).gammas)
+    if most < 1:
+        raise ValueError(
+            f"{spec.name}: vLLM drafts at least one token somewhere: give a gamma above 0, or use "
+            "vllm_naive"
+        )
+    return most
+
+
+def batch_ranges(spec: MethodSpec) -> list[BatchRange] | None:
+    """vLLM's num_speculative_tokens_per_batch_size, which goes on with the last range beyond its
+    end; None for a number that is the same at every batch size.
+
+    Raises ValueError where vLLM's drafter cannot follow a schedule.
+    """
+    schedule = schedule_of(spec)
+    if len(set(schedule.gammas)) == 1:
+        return None
+    if spec.drafter not in SCHEDULED:
+        raise ValueError(
+            f"{spec.name}: vLLM's {spec.drafter} drafts the same number of tokens at every batch "
+            "size: give the stop 'fixed' with one gamma, or a method that drafts with "
+            f"{', '.join(SCHEDULED)}"
+        )
+    return schedule.ranges(schedule.batches[-1])
