@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, aclosing, closing, contextmanager
 
+from ops.output import standard_output_kept
 from ops.settings import Setup
 from schemas import DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import Bundle
@@ -46,10 +47,11 @@ def engines_of(setup: Setup, bundle: Bundle, replica: str) -> Iterator[Engines]:
     """The set-up's engines, with empty caches and stores, closed at the end."""
     cold = setup.engine.model_copy(update={"prefix_cache": False})
     with ExitStack() as stack:
-        loaded = [
-            stack.enter_context(closing(load_engine(specs, bundle, cold, f"{replica}-{number}")))
-            for number, specs in enumerate(portfolios(setup))
-        ]
+        with standard_output_kept():
+            loaded = [
+                stack.enter_context(closing(load_engine(specs, bundle, cold, f"{replica}-{i}")))
+                for i, specs in enumerate(portfolios(setup))
+            ]
         yield Engines(loaded)
 
 

@@ -1,7 +1,10 @@
 """Figures out: a table for people, JSON for programs, progress on standard error."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,21 @@ def progress() -> Progress:
         console=console,
         disable=not console.is_terminal,
     )
+
+
+@contextmanager
+def standard_output_kept() -> Iterator[None]:
+    """What libraries and processes that are started here print goes to standard error: standard
+    output may carry the figures alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def quiet_transformers() -> None:

@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from ray.serve.exceptions import RayServeException
 
 from deployments.app import build, resolved
 from deployments.run import APPLICATION, needed_cpus, start_local_ray, with_free_port
+from ops.output import standard_output_kept
 from schemas import AppConfig
 
 CALL_SECONDS = 60.0
@@ -71,24 +71,10 @@ class OwnService:
 
 
 @contextmanager
-def _quiet_output() -> Iterator[None]:
-    """What Ray prints goes to standard error: standard output may carry the figures alone."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-@contextmanager
 def own_service(config: AppConfig) -> Iterator[OwnService]:
     """The service on a Ray of this process's own, on a free port and with a state of its own; all
     replicas are there, and all of it is stopped at the end."""
-    with _quiet_output(), tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
+    with standard_output_kept(), tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
         state = config.feedback.model_copy(update={"state_uri": str(Path(folder) / "state")})
         http = config.http.model_copy(update={"host": "127.0.0.1", "port": 0})
         asked = config.model_copy(update={"feedback": state, "http": http})
