@@ -9,6 +9,7 @@ from transformers import AutoConfig
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.vllm_engine import shared
+from workers.vllm_engine.batch_schedule import batch_ranges
 from workers.vllm_engine.speculation import speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
@@ -34,6 +35,7 @@ def engine_arguments(
         "enable_chunked_prefill": vllm.enable_chunked_prefill,
         "enforce_eager": vllm.enforce_eager,
         "tensor_parallel_size": vllm.tensor_parallel_size,
+        "distributed_executor_backend": vllm.distributed_executor_backend,
         "quantization": vllm.quantization,
         "kv_cache_dtype": vllm.kv_cache_dtype,
         "trust_remote_code": vllm.trust_remote_code,
@@ -41,18 +43,26 @@ def engine_arguments(
         # Sampling parameters are the request's, whatever a checkpoint would rather have.
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
-        "per_request_spec_decode_metrics": "detailed",
     }
     if len(specs) == 1:
-        arguments["speculative_config"] = speculative_config(specs[0], bundle)
+        arguments["speculative_config"] = _own_method(specs[0], bundle)
     else:
         arguments |= shared.ENGINE_ARGUMENTS | {
             "speculative_config": shared.speculative_config(specs, bundle),
             "additional_config": shared.additional_config(specs, bundle),
         }
+    if arguments["speculative_config"] is not None:
+        arguments["per_request_spec_decode_metrics"] = "detailed"
     if vllm.lora is not None:
         arguments |= {"enable_lora": True, "max_lora_rank": vllm.max_lora_rank}
     return arguments | _kv_cache(bundle, config)
+
+
+def _own_method(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
+    options = speculative_config(spec, bundle)
+    if options is None or (ranges := batch_ranges(spec)) is None:
+        return options
+    return options | {"num_speculative_tokens_per_batch_size": ranges}
 
 
 def _kv_cache(bundle: Bundle, config: EngineConfig) -> dict[str, Any]:

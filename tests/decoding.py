@@ -13,7 +13,7 @@ from zoo import generated
 
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
 from workers.bundle import Bundle
-from workers.torch_engine.engine import TorchEngine
+from workers.engine import Engine
 
 SMALL: dict[str, Any] = {
     "device": "cpu",
@@ -60,7 +60,7 @@ def request(method: str, prompt: Sequence[int], **sampling: Any) -> DecodeReques
 
 
 async def decode(
-    engine: TorchEngine, method: str, prompt: Sequence[int], *, stop_after: int = 0, **sampling: Any
+    engine: Engine, method: str, prompt: Sequence[int], *, stop_after: int = 0, **sampling: Any
 ) -> Answer:
     """Run one request; with stop_after, close the stream once so many tokens are there."""
     answer = Answer()

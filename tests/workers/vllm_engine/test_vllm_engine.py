@@ -1,0 +1,193 @@
+"""A real vLLM engine with EAGLE-3 on the demo bundle, in float32 against Hugging Face."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from conftest_bundle import DEMO
+from decoding import assert_same, decode, reference, request
+
+from schemas import EngineConfig, Grammar, VllmConfig
+from workers.bundle import Bundle, load_bundle
+from workers.chat_template import encode_chat
+from workers.engine import Engine, EngineBusyError, EngineRefusedError, load_engine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+
+PROMPTS = Path(__file__).parents[3] / "ops" / "data" / "prompts.jsonl"
+METHOD = "vllm_eagle3"
+CONFIG = EngineConfig(
+    device="cpu",
+    dtype="float32",
+    max_batch=4,
+    max_waiting=2,
+    max_context=512,
+    kv_slots=4096,
+    prefix_cache=False,
+    vllm=VllmConfig(enforce_eager=True),
+)
+DEADLINE = 60.0
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return load_bundle(DEMO)
+
+
+@pytest.fixture(scope="module")
+def prompts(bundle: Bundle) -> list[list[int]]:
+    """A prompt of every domain, in token ids."""
+    rows = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
+    first = {row["domain"]: row["prompt"] for row in reversed(rows)}
+    tokenizer = bundle.tokenizer()
+    return [
+        encode_chat(tokenizer, [{"role": "user", "content": p}], add_generation_prompt=True)
+        for p in first.values()
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    loaded = load_engine([METHOD], bundle, CONFIG)
+    yield loaded
+    loaded.close()
+
+
+async def until(condition, what: str) -> None:
+    """Wait for a condition, with a deadline."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DEADLINE
+    while not condition():
+        assert loop.time() < end, what
+        await asyncio.sleep(0.02)
+
+
+async def test_greedy_tokens_are_hugging_faces(engine, bundle, prompts):
+    answers = await asyncio.gather(
+        *(decode(engine, METHOD, ids, max_tokens=48) for ids in prompts[:4])
+    )
+    answers += [await decode(engine, METHOD, ids, max_tokens=48) for ids in prompts[4:]]
+    for ids, answer in zip(prompts, answers, strict=True):
+        assert_same(bundle, ids, answer.tokens, reference(bundle, ids, 48))
+        assert answer.text == bundle.tokenizer().decode(answer.tokens, skip_special_tokens=True)
+
+
+async def test_statistics_agree_with_the_tokens_and_with_each_other(engine, prompts):
+    answer = await decode(engine, METHOD, prompts[0], max_tokens=40, ignore_eos=True)
+    stats = answer.stats
+    assert stats.output_tokens == len(answer.tokens) == len(answer.drafted) == 40
+    assert stats.accepted_tokens == sum(answer.drafted) == sum(stats.accepted_by_position)
+    assert stats.drafted_tokens == sum(stats.drafted_by_position)
+    own = answer.drafted.count(False)
+    assert stats.target_steps in (own, own + 1), "the last step may be cut before its own token"
+    assert 1.3 < 40 / stats.target_steps < 5, "EAGLE-3 has not drafted"
+    assert 0 < stats.first_token_seconds < stats.total_seconds
+    assert stats.decode_seconds <= stats.total_seconds
+    assert answer.finish == stats.finish_reason == "length"
+
+
+async def test_a_stop_string_ends_the_answer_before_it(engine, prompts):
+    whole = await decode(engine, METHOD, prompts[0], max_tokens=40, ignore_eos=True)
+    stop = whole.text[12:16]
+    cut = await decode(engine, METHOD, prompts[0], max_tokens=40, ignore_eos=True, stop=(stop,))
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish == "stop"
+    await until(lambda: engine.load().running == 0, "the engine still decodes the rest")
+
+
+async def test_log_probabilities_are_the_targets(engine, prompts):
+    answer = await decode(engine, METHOD, prompts[1], max_tokens=8, logprobs=2, ignore_eos=True)
+    assert len(answer.logprobs) == 8
+    for token, said in zip(answer.tokens, answer.logprobs, strict=True):
+        (best, best_logprob), (_, second) = said.top[:2]
+        assert best == token
+        assert best_logprob == pytest.approx(said.chosen)
+        assert 0 >= said.chosen >= second
+
+
+async def test_a_grammar_is_followed_under_speculation(engine, prompts):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    closed = json.dumps(schema | {"additionalProperties": False})
+    for grammar in (
+        Grammar(kind="json_schema", text=closed),
+        Grammar(kind="regex", text="[0-9]{3}-[0-9]{2}"),
+    ):
+        answer = await decode(engine, METHOD, prompts[2], max_tokens=64, grammar=grammar)
+        if grammar.kind == "regex":
+            assert [len(part) for part in answer.text.split("-")] == [3, 2]
+        else:
+            assert isinstance(json.loads(answer.text)["a"], int)
+
+
+async def test_a_closed_stream_frees_the_engine_and_disturbs_nobody(engine, prompts):
+    alone = await decode(engine, METHOD, prompts[4], max_tokens=48)
+    kept, left = await asyncio.gather(
+        decode(engine, METHOD, prompts[4], max_tokens=48),
+        decode(engine, METHOD, prompts[5], max_tokens=300, stop_after=10, ignore_eos=True),
+    )
+    assert kept.tokens == alone.tokens
+    assert 10 <= len(left.tokens) < 300
+    await until(lambda: engine.load().running == 0, "the closed stream still runs")
+    load = engine.load()
+    assert (load.running, load.waiting, load.outstanding_tokens) == (0, 0, 0)
+    assert load.healthy
+    assert load.recent_step_seconds[METHOD] > 0
+    assert load.free_slots > 3000
+
+
+async def test_what_cannot_be_answered_is_refused_by_name(engine, prompts):
+    for sampling, field in (
+        ({"min_p": 0.1, "temperature": 1.0}, "min_p"),
+        ({"logit_bias": {3: 1.0}}, "logit_bias"),
+        ({"max_tokens": 512}, "max_tokens"),
+        ({"grammar": Grammar(kind="regex", text="[")}, "grammar"),
+    ):
+        with pytest.raises(EngineRefusedError, match=field):
+            await decode(engine, METHOD, prompts[0], **sampling)
+    with pytest.raises(EngineRefusedError, match="prompt_token_ids"):
+        await decode(engine, METHOD, [999_999], max_tokens=4)
+    with pytest.raises(EngineRefusedError, match="vllm_naive"):
+        await decode(engine, "vllm_naive", prompts[0], max_tokens=4)
+    assert engine.load().healthy
+
+
+async def test_a_full_waiting_line_refuses(engine, prompts):
+    many = [
+        decode(engine, METHOD, ids, max_tokens=64, ignore_eos=True) for ids in (prompts * 2)[:12]
+    ]
+    answers = await asyncio.gather(*many, return_exceptions=True)
+    busy = [a for a in answers if isinstance(a, EngineBusyError)]
+    assert busy
+    assert len(answers) - len(busy) >= CONFIG.max_batch + CONFIG.max_waiting
+    assert all(isinstance(a, EngineBusyError) or a.finish == "length" for a in answers)
+
+
+async def test_a_dead_engine_ends_its_answers_and_says_so(bundle, prompts):
+    """Last, on an engine of its own: its scheduler's process is killed in the middle."""
+    psutil = pytest.importorskip("psutil")
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    before = set(psutil.Process().children(recursive=True))
+    engine = load_engine(["vllm_ngram"], bundle, CONFIG)
+    mine = set(psutil.Process().children(recursive=True)) - before
+    try:
+        async with contextlib.aclosing(
+            engine.generate(request("vllm_ngram", prompts[0], max_tokens=400, ignore_eos=True))
+        ) as chunks:
+            async for chunk in chunks:
+                if chunk.finish_reason is not None:
+                    break
+                for process in mine:
+                    if process.is_running() and "EngineCore" in process.name():
+                        process.kill()
+        assert chunk.finish_reason == "error"
+        assert "vLLM" in chunk.error
+        assert not engine.load().healthy
+    finally:
+        engine.close()
+    _, alive = psutil.wait_procs(mine, timeout=DEADLINE)
+    assert not alive
