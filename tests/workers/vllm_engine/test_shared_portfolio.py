@@ -1,0 +1,133 @@
+"""Several methods in one vLLM engine, without vLLM: its arguments, and which rows draft what."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest_bundle import DEMO
+
+from schemas import MethodSpec
+from workers.bundle import Bundle, load_bundle
+from workers.methods import get_method
+from workers.vllm_engine import shared
+from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
+from workers.vllm_engine.drafting.rows import (
+    kept_tokens,
+    last_accepted,
+    masked,
+    rejected_tokens,
+)
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return load_bundle(DEMO)
+
+
+def specs(*names: str) -> list[MethodSpec]:
+    return [get_method(name) for name in names]
+
+
+def changed(name: str, **fields) -> MethodSpec:
+    return get_method(name).model_copy(update={"name": f"{name}_changed", **fields})
+
+
+def portfolio(bundle: Bundle, *names: str) -> Portfolio:
+    """As a worker process reads it, from JSON."""
+    text = json.dumps(shared.additional_config(specs(*names), bundle))
+    return Portfolio.from_config(json.loads(text)[KEY])
+
+
+@pytest.mark.parametrize(
+    ("names", "host"),
+    [
+        (("vllm_naive", "vllm_ngram", "vllm_draft", "vllm_eagle", "vllm_eagle3"), "eagle3"),
+        (("vllm_draft", "vllm_eagle"), "eagle"),
+        (("vllm_draft", "vllm_mtp"), "mtp"),
+        (("vllm_suffix", "vllm_draft", "vllm_medusa"), "draft_model"),
+    ],
+)
+def test_vllm_is_configured_with_the_drafter_that_needs_the_most_of_it(bundle, names, host):
+    options = shared.speculative_config(specs(*names), bundle)
+    assert options["method"] == host
+    assert portfolio(bundle, *names).host == host
+    if host != "mtp":
+        assert options["model"] == str(bundle.part({"draft_model": "draft"}.get(host, host)))
+
+
+def test_vllm_reserves_the_longest_draft_and_every_method_keeps_its_own(bundle):
+    names = ("vllm_naive", "vllm_eagle3", "vllm_ngram")
+    assert shared.speculative_config(specs(*names), bundle)["num_speculative_tokens"] == 8
+    methods = portfolio(bundle, *names).methods
+    assert {name: m.schedule.gamma(3) for name, m in methods.items()} == {
+        "vllm_eagle3": 4,
+        "vllm_ngram": 8,
+    }
+
+
+def test_drafters_without_kv_are_hosted_by_a_class_of_ours(bundle):
+    options = shared.speculative_config(specs("vllm_naive", "vllm_ngram", "vllm_medusa"), bundle)
+    assert options["method"] == "custom_class"
+    assert options["rejection_sample_method"] == "standard"
+    assert shared.speculative_config(specs("vllm_naive"), bundle) is None
+
+
+def test_a_schedule_by_batch_size_is_the_methods_own(bundle):
+    spec = changed(
+        "vllm_ngram",
+        stop="fixed",
+        settings={"drafter": {"max_n": 4, "min_n": 2}, "stop": {"gamma": 3}},
+    )
+    config = shared.additional_config([spec, *specs("vllm_suffix")], bundle)[KEY]
+    assert Portfolio.from_config(config).methods[spec.name].schedule.gamma(9) == 3
+    assert config["drafters"]["ngram"]["num_speculative_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ([changed("vllm_ngram", settings={"drafter": {"max_n": 3, "min_n": 2}})], "ngram drafter"),
+        ([changed("vllm_suffix", verifier="block")], "rejection_sample_method"),
+        (specs("vllm_mtp", "vllm_eagle3"), "hidden states"),
+    ],
+)
+def test_methods_that_cannot_share_an_engine_are_named(bundle, others, why):
+    together = [*specs("vllm_ngram"), *others]
+    with pytest.raises(ValueError, match=rf"vllm_.* and vllm_.* cannot share one engine.*{why}"):
+        shared.speculative_config(together, bundle)
+
+
+def test_only_methods_with_kv_of_their_own_keep_their_prompts_apart():
+    salts = {
+        name: shared.cache_salt(get_method(name))
+        for name in ("vllm_naive", "vllm_ngram", "vllm_medusa", "vllm_eagle3", "vllm_draft")
+    }
+    assert salts["vllm_naive"] is salts["vllm_ngram"] is salts["vllm_medusa"] is None
+    assert None is not salts["vllm_eagle3"] != salts["vllm_draft"] is not None
+
+
+def test_each_row_goes_to_its_own_methods_drafter(bundle):
+    rows = portfolio(bundle, "vllm_naive", "vllm_ngram", "vllm_eagle3").rows(
+        ["vllm_eagle3", "vllm_naive", "vllm_ngram", None, "vllm_eagle3", "unheard_of"]
+    )
+    assert rows == {"eagle3": [0, 4], "ngram": [2]}
+
+
+def test_rejected_tokens_are_left_out_of_the_chosen_rows():
+    drafted, sampled = [4, 0, 2, 0], [[7, 8], [9], [1, 2, 3], []]
+    rejected = rejected_tokens(drafted, sampled)
+    assert rejected == [3, 0, 0, 0]
+    # Row 0 has its last token and 4 drafted ones, row 3 a part of a prompt.
+    begin = np.array([0, 5, 6, 9, 15], dtype=np.int32)
+    places, starts = kept_tokens(begin, [0, 2, 3], rejected)
+    assert places.tolist() == [0, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    assert starts.tolist() == [0, 2, 5, 11]
+
+
+def test_heads_read_the_position_of_the_last_valid_token():
+    # Rows have 5, 1, 3 and 1 positions with logits.
+    assert last_accepted([4, 0, 2, 0], [[7, 8], [9], [1, 2, 3], []]) == [1, 5, 8, 9]
+
+
+def test_other_rows_tokens_are_hidden():
+    assert masked([[1], [2, 3], []], [1, 2]) == [[], [2, 3], []]
