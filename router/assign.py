@@ -161,7 +161,7 @@ def build_table(
             "prompts": sorted(keys),
         },
     )
-    return _with_favourites(table, default_method)
+    return with_favourites(table, default_method)
 
 
 def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[float, float]:
@@ -182,7 +182,11 @@ def learns_acceptance(looping: bool, lossless: bool) -> bool:
     return lossless or not looping
 
 
-def _with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
+def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
+    """The table with each cluster's fastest method, and the default or else the fastest overall.
+
+    Raises AssignError for a default that is not in the table.
+    """
     seconds = predict.typical_seconds(table)
     weights = np.maximum(table.output_count, 1e-9)
     overall = table.methods[int((weights[:, None] * seconds).sum(axis=0).argmin())]
