@@ -24,6 +24,14 @@ def bench_http(
     method: Annotated[
         str | None, typer.Option("--method", metavar="M", help="pin it  [default: routed]")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="COMMAND",
+            help="starts another server to compare with; `vllm serve` alone gets our arguments",
+        ),
+    ] = None,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
     limit: flags.Limit = None,
@@ -36,17 +44,84 @@ def bench_http(
     """Send prompts to the service and time the answers from the client's side.
 
     A service that is started here is also compared with a bare Ray Serve hop to the same engines;
-    with requests in flight streamed answers are compared with whole ones.
+    with requests in flight streamed answers are compared with whole ones. With --against the
+    service has one method only (--method, else the first configured one), and it and the other
+    server answer the same prompts in turns.
 
     Example: `specadapt bench http --limit 40 --concurrency 8`
     """
     from ops.machine import describe_machine
     from ops.prompts import fingerprint, select
-    from ops.service import BARE_HOP, SERVE_WITH_BARE_HOP, running_service
-    from ops.settings import load_config, resolve
 
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    if against is not None:
+        figures, more = _against(
+            against, url, config, bundle, method, chosen, parameters, concurrency
+        )
+    else:
+        figures, more = _served(url, config, bundle, method, chosen, parameters, concurrency)
+    figures["settings"] = {
+        **describe_machine(),
+        **parameters,
+        **more,
+        "concurrency": concurrency,
+        "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
+    }
+    shown = {name: figures[name] for name in figures if name not in {"settings", "methods"}}
+    emit(figures, lambda: [table("Served", ["figure", "value"], _rows(shown))], json)
+
+
+def _rows(figures: dict[str, Any], prefix: str = "") -> list[list[Any]]:
+    rows: list[list[Any]] = []
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            rows += _rows(value, f"{prefix}{name} ")
+        else:
+            shown = " to ".join(map(cell, value)) if isinstance(value, list) else value
+            rows.append([prefix + name, shown])
+    return rows
+
+
+def _against(
+    command: str,
+    url: str | None,
+    config: Path | None,
+    bundle: Path | None,
+    method: str | None,
+    prompts: list["Prompt"],
+    parameters: dict[str, Any],
+    concurrency: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of two servers in turns, and the settings of ours."""
+    from ops.boundary import InputError
+    from ops.http_against import Comparison, compare
+    from ops.other_server import split_command
+    from ops.settings import load_config, resolve, with_places
+
+    if url is not None:
+        raise InputError("--against: starts the service as well; leave --url out")
+    settings = load_config(config)
+    name = method or settings.methods[0].name
+    setup = with_places(resolve(settings, bundle, name), concurrency)
+    asked = Comparison(prompts, parameters, concurrency, parameters["seed"])
+    figures = compare(settings, setup, split_command(command), asked)
+    return figures, {"method": name, "engine": setup.engine.model_dump(mode="json")}
+
+
+def _served(
+    url: str | None,
+    config: Path | None,
+    bundle: Path | None,
+    method: str | None,
+    prompts: list["Prompt"],
+    parameters: dict[str, Any],
+    concurrency: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of one service, and which it was."""
+    from ops.service import BARE_HOP, SERVE_WITH_BARE_HOP, running_service
+    from ops.settings import load_config, resolve
+
     bare_hop = None
     if url is None:
         settings = load_config(config)
@@ -54,23 +129,13 @@ def bench_http(
         bare_hop = (pinned, _encoder(resolve(settings, bundle).bundle))
     routes = [f"/{BARE_HOP}"]
     with running_service(url, config, bundle, SERVE_WITH_BARE_HOP, routes) as address:
-        measuring = _measure(address, chosen, parameters, method, concurrency, bare_hop)
+        measuring = _measure(address, prompts, parameters, method, concurrency, bare_hop)
         figures = asyncio.run(measuring)
-    figures["settings"] = {
-        **describe_machine(),
-        **parameters,
+    return figures, {
         "method": method or "routed",
         "bare_hop_method": bare_hop and bare_hop[0],
-        "concurrency": concurrency,
-        "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
         "started_by": "this command" if url is None else "others",
     }
-    shown = {name: figures[name] for name in figures if name not in {"settings", "methods"}}
-    rows = [
-        [name, " to ".join(map(cell, value)) if isinstance(value, list) else value]
-        for name, value in shown.items()
-    ]
-    emit(figures, lambda: [table("Served", ["figure", "value"], rows)], json)
 
 
 async def _measure(

@@ -25,6 +25,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
+    text: str = ""
     first_byte_seconds: float | None = None
     first_text_seconds: float | None = None
     seconds: float = 0.0
@@ -79,6 +80,7 @@ async def stream_chat(
             reply.seconds = elapsed
             if text:
                 reply.first_text_seconds = reply.first_text_seconds or elapsed
+                reply.text += text
                 yield text
 
 
@@ -98,7 +100,8 @@ async def whole_chat(
     answer = response.json()
     reply.headers, reply.usage = dict(response.headers), answer["usage"]
     reply.finish_reason = answer["choices"][0]["finish_reason"]
-    return str(answer["choices"][0]["message"]["content"])
+    reply.text = str(answer["choices"][0]["message"]["content"])
+    return reply.text
 
 
 def _take(event: dict[str, Any], reply: Reply) -> str:

@@ -29,6 +29,20 @@ class Block:
     whole_seconds: float
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One server's answers to the prompts of a round, None where one failed, and the wall-clock
+    seconds of them all."""
+
+    replies: Sequence[Reply | None]
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens of all answers."""
+        return sum(reply.output_tokens for reply in self.replies if reply is not None)
+
+
 def summarise(replies: Sequence[Reply], seconds: float) -> dict[str, Any]:
     """The figures over all answers; `seconds` is the wall-clock time of the whole run."""
     tokens = sum(reply.output_tokens for reply in replies)
@@ -67,6 +81,34 @@ def over_bare(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
     }
 
 
+def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str, Any]:
+    """The other server's figures, and ours over them; the interval is a 95% percentile interval of
+    a bootstrap over rounds. `same_answers`: share of prompts with the same text from both."""
+    rates = [_rate([(t.tokens, t.seconds) for t in turns]) for turns in (ours, theirs)]
+    first = [statistics.median(_first_text_ms(turns)) for turns in (ours, theirs)]
+    drawn = [_rate_ratio(ours, theirs, rounds) for rounds in _draws(len(ours), seed)]
+    pairs = [
+        (a.text, b.text)
+        for mine, other in zip(ours, theirs, strict=True)
+        for a, b in zip(mine.replies, other.replies, strict=True)
+        if a is not None and b is not None
+    ]
+    return {
+        "against": {
+            "tokens_per_s": rates[1],
+            "ttft_ms_p50": first[1],
+            "errors": sum(reply is None for turn in theirs for reply in turn.replies),
+        },
+        "ratio": {
+            "tokens_per_s": rates[0] / rates[1],
+            "tokens_per_s_ci95": _interval(drawn),
+            "ttft_ms_p50": first[0] / first[1],
+        },
+        "rounds": len(ours),
+        "same_answers": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
+    }
+
+
 def streaming_cost(blocks: Sequence[Block], seed: int) -> dict[str, Any]:
     """The share of tokens/s that streaming loses against whole answers to the same requests, over
     all blocks, with a 95% percentile interval of a bootstrap over blocks."""
@@ -83,6 +125,18 @@ def streaming_cost(blocks: Sequence[Block], seed: int) -> dict[str, Any]:
 def _cost(blocks: Sequence[Block]) -> float:
     streamed = _rate([(b.streamed_tokens, b.streamed_seconds) for b in blocks])
     return 1.0 - streamed / _rate([(b.whole_tokens, b.whole_seconds) for b in blocks])
+
+
+def _rate_ratio(ours: Sequence[Turn], theirs: Sequence[Turn], rounds: Sequence[int]) -> float:
+    first, second = (
+        _rate([(turns[i].tokens, turns[i].seconds) for i in rounds]) for turns in (ours, theirs)
+    )
+    return first / second
+
+
+def _first_text_ms(turns: Sequence[Turn]) -> list[float]:
+    replies = [reply for turn in turns for reply in turn.replies if reply is not None]
+    return [r.first_text_seconds * 1e3 for r in replies if r.first_text_seconds is not None]
 
 
 def _rate(runs: Sequence[tuple[int, float]]) -> float:

@@ -16,6 +16,7 @@ import yaml
 
 from ops.boundary import InputError
 from ops.settings import load_config, resolve
+from schemas import AppConfig
 
 # Longer than the service's own patience, whose message says more.
 READY_SECONDS = 330.0
@@ -46,9 +47,21 @@ def running_service(
         yield url
         return
     settings = load_config(config)
+    asked = settings.model_copy(update={"bundle": resolve(settings, bundle).bundle})
+    with started_service(asked, command, routes) as address:
+        yield address
+
+
+@contextmanager
+def started_service(
+    settings: AppConfig, command: Sequence[str] = SERVE, routes: Collection[str] = ()
+) -> Iterator[str]:
+    """The address of a service of these settings, on a free port and with a state of its own.
+
+    Raises InputError where it does not become ready.
+    """
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
         changed = settings.model_dump(mode="json")
-        changed["bundle"] = str(resolve(settings, bundle).bundle)
         changed["http"] |= {"host": "127.0.0.1", "port": free_port()}
         changed["feedback"]["state_uri"] = f"{folder}/state"
         file = Path(folder) / "config.yaml"
