@@ -24,6 +24,7 @@ from ops.plot import plot
 from ops.profile import profile
 from ops.route import route
 from ops.serve import serve
+from ops.tune_batch import tune_batch
 from ops.tune_tree import tune_tree
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ for noun in (methods, generate, profile, fit, assign, evaluate, route, serve, ch
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
 app.command("tune-tree")(tune_tree)
+app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("http")(bench_http)

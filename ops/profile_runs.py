@@ -70,11 +70,11 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
                 store.add_answers(item, rows[item.prompt.id])
                 bar.advance(task)
         if not store.has_steps():
-            cells = _cells(plan.setup)
-            task = bar.add_task("step times", total=len(cells))
+            grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
+            task = bar.add_task("step times", total=len(grid))
             steps = []
-            for cell in cells:
-                steps.append(await _step_time(plan, engines, encoded, *cell))
+            for cell in grid:
+                steps.append(await step_time(plan, engines, encoded, *cell))
                 bar.advance(task)
             store.add_steps(steps)
     return Profile.load(out)
@@ -142,21 +142,23 @@ def _row(
     )
 
 
-def _cells(setup: Setup) -> list[tuple[str, int, int]]:
+def cells(
+    setup: Setup, batches: Sequence[int], contexts: Sequence[int]
+) -> list[tuple[str, int, int]]:
     """Method, batch, context of every cell that the engine's limits admit."""
     limits = setup.engine
     return [
         (name, batch, context)
         for name in setup.names
-        for batch in STEP_BATCHES
-        for context in STEP_CONTEXTS
+        for batch in batches
+        for context in contexts
         if batch <= limits.max_batch
         and context + STEP_TOKENS <= limits.max_context
         and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
     ]
 
 
-async def _step_time(
+async def step_time(
     plan: ProfilePlan,
     engines: Engines,
     encoded: Sequence[EncodedPrompt],
