@@ -64,7 +64,8 @@ def test_the_entry_is_a_configuration_that_decodes(specadapt, flags, tmp_path):
     assert "num_speculative_tokens_per_batch_size: [[1, " in shown
 
 
-def test_a_routing_table_gets_the_step_times(specadapt, fitted, world, prompts_file, tmp_path):
+@pytest.mark.usefixtures("fitted")
+def test_a_routing_table_gets_the_step_times(specadapt, world, prompts_file, tmp_path):
     folder, _, _ = world
     common = ["--config", folder / "config.yaml", "--prompts", prompts_file]
     figures = specadapt.json(
@@ -106,7 +107,8 @@ def test_what_cannot_be_tuned(specadapt, flags, arguments, said):
     assert said in specadapt.refusal("tune-batch", *arguments, *flags)
 
 
-def test_a_table_of_other_settings_is_refused(specadapt, fitted, world, prompts_file, tmp_path):
+@pytest.mark.usefixtures("fitted")
+def test_a_table_of_other_settings_is_refused(specadapt, world, prompts_file, tmp_path):
     folder, _, _ = world
     changed = {"name": "ngram", "drafter": "ngram", "verifier": "one_hot", "lossless": True}
     spec = {**changed, "source": "test", "settings": {"stop": {"gamma": 3}}}
