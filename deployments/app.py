@@ -3,7 +3,7 @@
 `serve.yaml`, `specadapt serve` and KubeRay's RayService all name this function.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,10 +11,16 @@ from pydantic import ValidationError
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from deployments.artifacts import method_specs, served_table
+from deployments.artifacts import portfolios, served_table
 from deployments.ingress import Ingress
 from deployments.method import MethodReplica
-from schemas import AppConfig, MethodDeployment
+from deployments.placement import (
+    check_portfolio,
+    replica_options,
+    resources_of,
+    thread_environment,
+)
+from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.engine import load_engine
 
@@ -34,24 +40,22 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     there, and a routing table or a recording that does not fit.
     """
     config = resolved(validated(args))
-    names = [method.name for method in config.methods]
     try:
         bundle = load_bundle(config.bundle)
+        engines = portfolios(config)
+        for specs in engines:
+            check_portfolio(specs, bundle)
         served_table(config)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
-            load_engine(method_specs(config, names), bundle, config.engine)
+            load_engine([spec for specs in engines for spec in specs], bundle, config.engine)
+        hosts = {
+            spec.name: deployment
+            for specs in engines
+            for deployment in [_method_deployment(specs, config)]
+            for spec in specs
+        }
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if config.layout == "shared":
-        shared = _method_deployment(SHARED, config.shared, config).bind(config, tuple(names))
-        hosts = dict.fromkeys(names, shared)
-    else:
-        hosts = {
-            method.name: _method_deployment(method.name, method, config).bind(
-                config, (method.name,)
-            )
-            for method in config.methods
-        }
     return _ingress_deployment(config).bind(config, hosts)
 
 
@@ -91,10 +95,11 @@ def resolved(config: AppConfig) -> AppConfig:
     )
 
 
-def _method_deployment(
-    name: str, resources: MethodDeployment, config: AppConfig
-) -> serve.Deployment:
-    return cast(serve.Deployment, serve.deployment(MethodReplica)).options(
+def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.Application:
+    """The deployment of an engine's methods, bound to its arguments."""
+    name = SHARED if config.layout == "shared" else specs[0].name
+    resources = resources_of(specs[0].name, config)
+    deployment = cast(serve.Deployment, serve.deployment(MethodReplica)).options(
         name=name,
         # What waits does so in the replica's line, where its load reports count it.
         max_ongoing_requests=resources.max_ongoing_requests
@@ -102,13 +107,10 @@ def _method_deployment(
         # Where all replicas are full an ingress holds so many more: beyond it they go elsewhere.
         max_queued_requests=max(1, config.engine.max_waiting),
         request_router_config={"request_router_class": REPLICA_CHOICE},
-        ray_actor_options={
-            "num_cpus": resources.num_cpus,
-            "num_gpus": resources.num_gpus,
-            "runtime_env": {"env_vars": _threads(config.engine.threads)},
-        },
+        **replica_options(name, resources, specs, config),
         **_scale(resources),
     )
+    return deployment.bind(config, tuple(spec.name for spec in specs))
 
 
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:
@@ -119,7 +121,7 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         max_ongoing_requests=http.ingress_max_ongoing_requests,
         ray_actor_options={
             "num_cpus": http.ingress_num_cpus,
-            "runtime_env": {"env_vars": _threads(config.router.encoder_threads)},
+            "runtime_env": {"env_vars": thread_environment(config.router.encoder_threads)},
         },
     )
 
@@ -133,13 +135,3 @@ def _scale(resources: MethodDeployment) -> dict[str, Any]:
         target_ongoing_requests=resources.target_ongoing_requests,
     )
     return {"autoscaling_config": scaling}
-
-
-def _threads(count: int) -> dict[str, str]:
-    # Ray would set one thread for a fraction of a CPU. Two OpenMP processes that spin on the
-    # same cores slow each other down a hundredfold, so idle threads sleep.
-    return {
-        "OMP_NUM_THREADS": str(count),
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "GOMP_SPINCOUNT": "0",
-    }

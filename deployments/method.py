@@ -15,6 +15,7 @@ from deployments.artifacts import method_specs
 from deployments.cores import PinnedCores
 from deployments.feedback import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
+from deployments.placement import placed_engine, resources_of
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, load_engine
@@ -39,9 +40,9 @@ class MethodReplica:
         self._replica = context.replica_id.unique_id
         self._cores = _pinned(config)
         self._streams = 0
-        self._engine = load_engine(
-            method_specs(config, methods), load_bundle(config.bundle), config.engine, self._replica
-        )
+        specs = method_specs(config, methods)
+        settings = placed_engine(resources_of(methods[0], config), specs, config.engine)
+        self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
         self._actor_name = actor_name(context.app_name, config)
         self._metrics = ReplicaMetrics(self._replica)
         self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
@@ -70,7 +71,7 @@ class MethodReplica:
     def check_health(self) -> None:
         """Called by Ray Serve; a replica that raises here is replaced."""
         if not self._engine.load().healthy:
-            raise RuntimeError("the engine's stepper has stopped")
+            raise RuntimeError("the engine has stopped")
 
     async def placement(self) -> dict[str, Any]:
         """Where this replica runs: its name, process, accelerators and thread settings."""

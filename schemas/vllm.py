@@ -1,6 +1,7 @@
 """What vLLM's engine takes beyond the settings that every engine has."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,6 +16,11 @@ class VllmConfig(Schema):
 
     tensor_parallel_size: int = Field(
         default=1, ge=1, description="GPUs of one replica; they come from a placement group"
+    )
+    distributed_executor_backend: Literal["mp", "ray"] | None = Field(
+        default=None,
+        description="what starts the processes of tensor parallelism  [default: ray in a served "
+        "replica, which has a placement group, else vLLM's own choice]",
     )
     quantization: str | None = Field(
         default=None, description="of the target, as vLLM names it  [default: the checkpoint's own]"

@@ -1,0 +1,114 @@
+"""What a method's replicas get of the cluster, and how much of it their engine may take."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
+from workers.bundle import Bundle
+from workers.vllm_engine.environment import process_environment
+from workers.vllm_engine.versions import require
+
+MEMORY_SHARE = 0.9
+"""Of a GPU that a replica has for itself, vLLM's own default: the rest is for what it does not
+count, such as CUDA graphs and communication."""
+
+
+def resources_of(method: str, config: AppConfig) -> MethodDeployment:
+    """What a replica that holds `method` gets."""
+    if config.layout == "shared":
+        return config.shared
+    return next(one for one in config.methods if one.name == method)
+
+
+def replica_options(
+    name: str, resources: MethodDeployment, specs: Sequence[MethodSpec], config: AppConfig
+) -> dict[str, Any]:
+    """Options of Ray Serve's deployment `name`: what its replicas occupy and find around them.
+
+    Tensor parallelism takes a placement group with a GPU in each bundle, as few nodes as hold it.
+    The replica itself, which runs no model, has the first bundle's CPUs; vLLM starts its workers
+    in the bundles. Raises ValueError naming the field for what does not go together.
+    """
+    env = thread_environment(config.engine.threads)
+    actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
+    options: dict[str, Any] = {"ray_actor_options": actor}
+    if _in_vllm(specs):
+        _check(name, resources, config.engine)
+        env |= process_environment(config.engine)
+        size = config.engine.vllm.tensor_parallel_size
+        if size > 1:
+            actor["num_gpus"] = 0
+            cpus = {"CPU": resources.num_cpus} if resources.num_cpus else {}
+            options["placement_group_bundles"] = [{"GPU": 1.0} | cpus, *[{"GPU": 1.0}] * (size - 1)]
+            options["placement_group_strategy"] = "PACK"
+    actor["runtime_env"] = {"env_vars": env}
+    return options
+
+
+def placed_engine(
+    resources: MethodDeployment, specs: Sequence[MethodSpec], engine: EngineConfig
+) -> EngineConfig:
+    """The engine's settings in a replica with these resources: vLLM takes the memory that belongs
+    to the replica's share of a GPU, and starts its workers where the replica was placed."""
+    if not _in_vllm(specs):
+        return engine
+    update: dict[str, Any] = {}
+    parallel = engine.vllm.tensor_parallel_size > 1
+    share = 1.0 if parallel else resources.num_gpus
+    if engine.vllm.gpu_memory_utilization is None and share:
+        update["gpu_memory_utilization"] = round(MEMORY_SHARE * share, 4)
+    if parallel:
+        update["distributed_executor_backend"] = "ray"
+    return engine.model_copy(update={"vllm": engine.vllm.model_copy(update=update)})
+
+
+def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
+    """Raises ValueError where one engine cannot hold these methods, or the vLLM that is installed
+    lacks one of them; the message names the fix."""
+    engines = sorted({spec.engine for spec in specs})
+    if len(engines) > 1:
+        by_engine = "; ".join(
+            f"{engine}: {', '.join(spec.name for spec in specs if spec.engine == engine)}"
+            for engine in engines
+        )
+        raise ValueError(
+            f"layout: a shared engine holds methods of one engine, and there are {by_engine}: "
+            "leave some out, or choose layout per_method"
+        )
+    if _in_vllm(specs):
+        for spec in specs:
+            require(spec, bundle)
+
+
+def thread_environment(count: int) -> dict[str, str]:
+    """What a process with `count` threads for its models needs."""
+    # Ray would set one thread for a fraction of a CPU. Two OpenMP processes that spin on the
+    # same cores slow each other down a hundredfold, so idle threads sleep.
+    return {
+        "OMP_NUM_THREADS": str(count),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "0",
+    }
+
+
+def _check(name: str, resources: MethodDeployment, engine: EngineConfig) -> None:
+    size, gpus = engine.vllm.tensor_parallel_size, resources.num_gpus
+    if size == 1 and gpus > 1.0:
+        raise ValueError(
+            f"{name}.num_gpus: {gpus:g} GPUs, and vLLM uses one: set "
+            f"engine.vllm.tensor_parallel_size to {gpus:g}, or num_gpus to 1"
+        )
+    if size > 1 and gpus not in (0.0, float(size)):
+        raise ValueError(
+            f"{name}.num_gpus: {gpus:g}, and engine.vllm.tensor_parallel_size {size} takes "
+            f"{size} whole GPUs for a replica: leave num_gpus out, or set it to {size}"
+        )
+    if size > 1 and engine.device == "cpu":
+        raise ValueError(
+            f"engine.vllm.tensor_parallel_size: {size} GPUs for {name}, and engine.device is cpu: "
+            "set one of the two"
+        )
+
+
+def _in_vllm(specs: Sequence[MethodSpec]) -> bool:
+    return all(spec.engine == "vllm" for spec in specs)
