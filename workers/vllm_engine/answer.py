@@ -19,7 +19,7 @@ from workers.vllm_engine.load import EngineLoad
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 
 
-class StepCollector(RequestOutputCollector):  # type: ignore[misc]
+class StepCollector(RequestOutputCollector):
     """Keeps the engine's steps apart where vLLM's own joins those that nobody has fetched yet:
     only a step's own tokens say how many of them were drafted."""
 
