@@ -68,7 +68,7 @@ class EngineLoad:
         return {method: methods.count(method) for method in sorted(set(methods))}
 
 
-class _Recorder(StatLoggerBase):  # type: ignore[misc]
+class _Recorder(StatLoggerBase):
     def __init__(self, load: EngineLoad, config: VllmConfig, _engine_index: int) -> None:
         self._load, self._config = load, config
 
