@@ -1,11 +1,12 @@
 """Arguments of one vLLM engine that holds several methods: a target, and drafters by request."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from schemas import MethodSpec
-from workers.batch_schedule import STOP, BatchSchedule, whole_numbers
 from workers.bundle import Bundle
+from workers.vllm_engine.batch_schedule import schedule_of
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
 from workers.vllm_engine.speculation import speculative_config as own_config
 
@@ -18,7 +19,10 @@ ENGINE_ARGUMENTS = {
     # vLLM schedules ahead only where every request has the same number of drafted tokens.
     "async_scheduling": False,
 }
-"""Further fields of AsyncEngineArgs for a portfolio that drafts."""
+"""Further fields of AsyncEngineArgs for a portfolio."""
+
+TOKENS = "num_speculative_tokens"
+VERIFICATION = "rejection_sample_method"
 
 
 def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any] | None:
@@ -35,11 +39,16 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
         options: dict[str, Any] = {
             "method": "custom_class",
             "model": "workers.vllm_engine.drafting.hosting.NoProposer",
-            "rejection_sample_method": _one(specs, bundle, "rejection_sample_method"),
+            VERIFICATION: next(iter(portfolio.drafters.values()))[VERIFICATION],
         }
     else:
         options = dict(portfolio.drafters[portfolio.host])
-    return options | {"num_speculative_tokens": tokens}
+    return options | {
+        TOKENS: tokens,
+        # Where it has a schedule, even one that never changes, vLLM does not pad a request whose
+        # prompt is cached but for one token with void drafts, which a plain one would verify too.
+        "num_speculative_tokens_per_batch_size": [(1, 1, tokens)],
+    }
 
 
 def additional_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any]:
@@ -55,64 +64,35 @@ def cache_salt(spec: MethodSpec) -> str | None:
 
 def _portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> Portfolio:
     drafting = [spec for spec in specs if spec.drafter != "none"]
+    options = [_options(spec, bundle) for spec in drafting]
+    _check(drafting, options)
     drafters: dict[str, dict[str, Any]] = {}
-    named: dict[str, MethodSpec] = {}
-    for spec in drafting:
-        options = _options(spec, bundle)
-        other = named.setdefault(spec.drafter, spec)
-        known = drafters.setdefault(spec.drafter, options)
-        tokens = "num_speculative_tokens"
-        if {**known, tokens: 0} != {**options, tokens: 0}:
-            raise ValueError(
-                f"{other.name} and {spec.name} cannot share one engine: it holds one "
-                f"{spec.drafter} drafter, and their settings of it differ"
-            )
-        known[tokens] = max(known[tokens], options[tokens])
-    host = next((name for name in HOSTS if name in drafters), None)
-    eagles = [spec for spec in drafting if spec.drafter in ("eagle", "eagle3")]
-    if host == "mtp" and eagles:
-        raise ValueError(
-            f"{named['mtp'].name} and {eagles[0].name} cannot share one engine: vLLM reads the "
-            "target's hidden states for one of them only"
-        )
-    _one(specs, bundle, "rejection_sample_method")
-    methods = {spec.name: _drafting(spec, bundle) for spec in drafting}
-    return Portfolio(methods, drafters, host)
+    for spec, own in zip(drafting, options, strict=True):
+        known = drafters.setdefault(spec.drafter, own)
+        known[TOKENS] = max(known[TOKENS], own[TOKENS])
+    return Portfolio(
+        methods={spec.name: Drafting(spec.drafter, schedule_of(spec)) for spec in drafting},
+        drafters=drafters,
+        host=next((name for name in HOSTS if name in drafters), None),
+    )
 
 
 def _options(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:
     options = own_config(spec, bundle)
     assert options is not None
-    # vLLM's schedule is one for the engine; here each method has its own.
-    options.pop("num_speculative_tokens_per_batch_size", None)
     return options
 
 
-def _drafting(spec: MethodSpec, bundle: Bundle) -> Drafting:
-    if spec.stop != STOP:
-        tokens = _options(spec, bundle)["num_speculative_tokens"]
-        return Drafting(spec.drafter, BatchSchedule((1,), (tokens,)))
-    return Drafting(
-        spec.drafter, BatchSchedule(_numbers(spec, "batches"), _numbers(spec, "gammas"))
-    )
-
-
-def _numbers(spec: MethodSpec, setting: str) -> tuple[int, ...]:
-    values = spec.settings.get("stop", {}).get(setting)
-    if not isinstance(values, tuple):
-        raise ValueError(f"{spec.name}: stop '{STOP}': give {setting} as a list of numbers")
-    return whole_numbers(values, setting)
-
-
-def _one(specs: Sequence[MethodSpec], bundle: Bundle, option: str) -> Any:
-    """The value of an option that vLLM has once for all of an engine's methods."""
-    values: dict[Any, str] = {}
-    for spec in specs:
-        if spec.drafter != "none":
-            values.setdefault(_options(spec, bundle).get(option), spec.name)
-    if len(values) > 1:
-        first, second = list(values.values())[:2]
-        raise ValueError(
-            f"{first} and {second} cannot share one engine: it has one {option}, and theirs differ"
-        )
-    return next(iter(values), None)
+def _check(specs: Sequence[MethodSpec], options: Sequence[dict[str, Any]]) -> None:
+    """Every two methods must be able to share an engine."""
+    every = list(zip(specs, options, strict=True))
+    for (one, its), (other, others) in itertools.combinations(every, 2):
+        reason = None
+        if its[VERIFICATION] != others[VERIFICATION]:
+            reason = f"it has one {VERIFICATION}, and theirs differ"
+        elif one.drafter == other.drafter and its | {TOKENS: 0} != others | {TOKENS: 0}:
+            reason = f"it holds one {one.drafter} drafter, and their settings of it differ"
+        elif {one.drafter, other.drafter} in ({"mtp", "eagle"}, {"mtp", "eagle3"}):
+            reason = "vLLM reads the target's hidden states for one of them only"
+        if reason is not None:
+            raise ValueError(f"{one.name} and {other.name} cannot share one engine: {reason}")

@@ -73,14 +73,17 @@ def test_drafters_without_kv_are_hosted_by_a_class_of_ours(bundle):
 
 
 def test_a_schedule_by_batch_size_is_the_methods_own(bundle):
-    spec = changed(
-        "vllm_ngram",
-        stop="fixed",
-        settings={"drafter": {"max_n": 4, "min_n": 2}, "stop": {"gamma": 3}},
-    )
-    config = shared.additional_config([spec, *specs("vllm_suffix")], bundle)[KEY]
-    assert Portfolio.from_config(config).methods[spec.name].schedule.gamma(9) == 3
-    assert config["drafters"]["ngram"]["num_speculative_tokens"] == 3
+    settings = {
+        "drafter": {"max_n": 4, "min_n": 2},
+        "stop": {"batches": (1, 5, 17), "gammas": (6, 2, 0)},
+    }
+    spec = changed("vllm_ngram", stop="batch_schedule", settings=settings)
+    together = [spec, *specs("vllm_eagle3")]
+    text = json.dumps(shared.additional_config(together, bundle))
+    methods = Portfolio.from_config(json.loads(text)[KEY]).methods
+    assert [methods[spec.name].schedule.gamma(n) for n in (4, 5, 17)] == [6, 2, 0]
+    assert [methods["vllm_eagle3"].schedule.gamma(n) for n in (4, 5, 17)] == [4, 4, 4]
+    assert shared.speculative_config(together, bundle)["num_speculative_tokens"] == 6
 
 
 @pytest.mark.parametrize(

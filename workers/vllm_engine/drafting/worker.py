@@ -25,4 +25,6 @@ class SharedWorker(Worker):
             )
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
-        host_portfolio(self.model_runner, Portfolio.from_config(config[KEY]))
+        portfolio = Portfolio.from_config(config[KEY])
+        if portfolio.methods:
+            host_portfolio(self.model_runner, portfolio)
