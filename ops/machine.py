@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from workers.vllm_engine.versions import installed
+
 LIBRARIES = ("torch", "transformers", "ray", "onnxruntime", "numpy")
 REPOSITORY = Path(__file__).parent.parent
 
@@ -47,7 +49,7 @@ def describe_machine() -> dict[str, Any]:
         "machine": machine_name(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: _version(name) for name in LIBRARIES} | {"vllm": installed()},
         "git_commit": git_commit(),
         "load_average": round(os.getloadavg()[0], 2),
     }

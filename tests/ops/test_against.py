@@ -123,7 +123,7 @@ def test_the_service_beside_it_has_one_method_and_a_table_that_knows_nothing(
     assert (alone.layout, alone.bundle) == ("per_method", tiny_bundle.path)
     table = load_table(tmp_path)
     assert table.methods == ("ngram",)
-    assert table.acceptance_steps.sum() == 0
+    assert table.step_count.sum() == 0
     both = Setup(tiny_bundle.path, (get_method("ngram"), get_method("naive")), settings.engine)
     with pytest.raises(InputError, match="name one method, not ngram, naive"):
         lone_service(settings, both, tmp_path)
