@@ -1,7 +1,7 @@
 """What the parts of the application read from disk: method specs, routing table, encoder."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
 from router.table import load_table, restrict
-from schemas import AppConfig, EncoderInfo, MethodSpec, RoutingTable
+from router.unfitted import unfitted_table
+from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
+from workers.bundle import load_bundle
 from workers.methods import get_method
 
 logger = logging.getLogger(__name__)
@@ -45,16 +47,37 @@ def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSp
 
 
 def served_table(config: AppConfig) -> RoutingTable:
-    """The configured routing table, restricted to the methods served; its seconds are those of
-    a slowed-down replay where that is what is served.
+    """The routing table of the methods served: the configured one or else the bundle's, restricted
+    to them; where the bundle has none, one that is learned while serving.
 
-    Raises ValueError where it is absent or does not fit the encoder or the methods' settings.
+    Its seconds are those of a slowed-down replay where that is what is served. Raises ValueError
+    where the configured one is absent, or one does not fit the encoder or the methods' settings.
     """
     names = [method.name for method in config.methods]
-    hashes = {spec.name: spec.settings_hash() for spec in _configured_specs(config, names)}
+    specs = _configured_specs(config, names)
     folder = config.router.routing or config.bundle / "routing"
+    if config.router.routing is None and not folder.exists():
+        return _unfitted(config, specs)
+    hashes = {spec.name: spec.settings_hash() for spec in specs}
     table = restrict(load_table(folder, _encoder_info(config), hashes), names)
     return table if config.engine.replay is None else slowed(table, config.engine.replay_slowdown)
+
+
+def _unfitted(config: AppConfig, specs: Sequence[MethodSpec]) -> RoutingTable:
+    engine = config.engine
+    under = MeasuredUnder(
+        machine="none",
+        device=engine.device,
+        dtype=engine.dtype,
+        threads=engine.threads,
+        bundle=load_bundle(config.bundle).name,
+    )
+    logger.warning(
+        "%s has no routing table: all prompts are one cluster until `specadapt fit` makes one",
+        config.bundle,
+    )
+    encoder = _encoder_info(config) or EncoderInfo(name="none", dimension=1, sha256="none")
+    return unfitted_table(specs, encoder, under, config.router.default_method)
 
 
 def slowed(table: RoutingTable, factor: float) -> RoutingTable:
