@@ -26,6 +26,7 @@ from workers.engine import load_engine
 
 INGRESS = "ingress"
 SHARED = "shared"
+HEALTH_SECONDS = 2.0
 REPLICA_CHOICE = "deployments.replica_choice.FewestOutstandingTokens"
 
 
@@ -107,6 +108,8 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         # Where all replicas are full an ingress holds so many more: beyond it they go elsewhere.
         max_queued_requests=max(1, config.engine.max_waiting),
         request_router_config={"request_router_class": REPLICA_CHOICE},
+        # Three failures in a row replace a replica: an engine that has died is one for seconds.
+        health_check_period_s=HEALTH_SECONDS,
         **replica_options(name, resources, specs, config),
         **_scale(resources),
     )
