@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from rich.progress import Progress
 
@@ -137,20 +138,31 @@ async def measure_gammas(task: BatchTask, bar: Progress) -> Measured:
 async def compare(
     task: BatchTask, methods: Mapping[str, MethodSpec], bar: Progress
 ) -> dict[str, dict[int, float]]:
-    """Output tokens per second of all prompts, by label and batch size; prefill included."""
+    """Output tokens per second of all prompts, by label and batch size; prefill included. The
+    median over the rounds, in which methods that share an engine take turns."""
     rates: dict[str, dict[int, float]] = {label: {} for label in methods}
     labels = {spec.name: label for label, spec in methods.items()}
     async for engines, names in _each_engine(task, list(methods.values()), bar):
         for name in names:
             await _answers(task, engines, name, task.prompts[:2], 2)
+        progress = bar.add_task("whole answers", total=task.rounds * len(task.batches))
         for batch in task.batches:
-            for name in random.Random(f"{task.seed} {batch}").sample(names, len(names)):
-                started = time.perf_counter()
-                answers = await _answers(task, engines, name, task.prompts, batch)
-                seconds = time.perf_counter() - started
-                emitted = sum(len(answer.token_ids) for answer in answers)
-                rates[labels[name]][batch] = emitted / seconds
+            order = random.Random(f"{task.seed} {batch}")
+            found: dict[str, list[float]] = {name: [] for name in names}
+            for _ in range(task.rounds):
+                for name in order.sample(names, len(names)):
+                    found[name].append(await _throughput(task, engines, name, batch))
+                bar.advance(progress)
+            for name in names:
+                rates[labels[name]][batch] = median(found[name])
+        bar.remove_task(progress)
     return rates
+
+
+async def _throughput(task: BatchTask, engines: Engines, name: str, batch: int) -> float:
+    started = time.perf_counter()
+    answers = await _answers(task, engines, name, task.prompts, batch)
+    return sum(len(answer.token_ids) for answer in answers) / (time.perf_counter() - started)
 
 
 async def _each_engine(

@@ -31,7 +31,7 @@ def tune_batch(
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="prompts, equal per domain")] = 18,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="of step times")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="of all that is timed")] = 3,
     max_tokens: flags.MaxTokens = 64,
     temperature: flags.Temperature = 0.0,
     dtype: flags.DtypeFlag = None,

@@ -1,12 +1,19 @@
 """`tune-batch` on a tiny bundle: the real engine, real step times."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ops.batch_plans import gammas_for
+from ops.batch_tuning import BatchTask, own_gamma, scheduled
+from ops.engines import portfolios
+from ops.settings import Setup
 from router.table import load_table
-from schemas import AppConfig
+from schemas import AppConfig, EngineConfig, MethodSpec
 from workers.batch_schedule import BatchSchedule
+from workers.methods import get_method
 
 SMALL = ["--dtype", "float32", "--max-tokens", 24, "--limit", 4, "--rounds", 2]
 SIZES = ["--batches", "1,3", "--gammas", "0,2,4"]
@@ -87,6 +94,49 @@ def test_a_routing_table_gets_the_step_times(specadapt, world, prompts_file, tmp
     [served] = AppConfig.model_validate({"methods": [entry]}).methods
     assert after.settings_hashes["ngram"] == served.spec.settings_hash()
     assert after.settings_hashes["naive"] == before.settings_hashes["naive"]
+
+
+def task_of(method: MethodSpec, *, shared: bool = False) -> BatchTask:
+    setup = Setup(Path("bundle"), (method,), EngineConfig(), shared)
+    gammas = gammas_for(method, None)
+    return BatchTask(setup, None, method, (), (1, 4), gammas, 8, 0.0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "gammas"),
+    [
+        ("draft_verify", [0, 1, 2, 4, 6]),
+        ("ngram", [0, 1, 2, 4, 6, 8]),
+        ("medusa", [0, 1, 2, 3]),
+        ("specinfer", [0, 1, 2, 4]),
+        ("vllm_mtp", [0, 1, 2, 4, 6]),
+    ],
+)
+def test_the_methods_own_number_is_among_those_compared(name, gammas):
+    assert gammas_for(get_method(name), None) == gammas
+
+
+def test_a_method_that_has_a_schedule_is_what_it_is_alone():
+    schedule = BatchSchedule((1, 4), (5, 2))
+    method = scheduled(get_method("draft_verify"), schedule, "draft_verify")
+    assert own_gamma(method) == 5
+    assert gammas_for(method, [1]) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "shared", "engines"),
+    [
+        ("ngram", False, [["ngram_0", "ngram_2", "ngram_8"]]),
+        ("vllm_ngram", False, [["vllm_naive"], ["vllm_ngram_2"], ["vllm_ngram_8"]]),
+        ("vllm_ngram", True, [["vllm_naive", "vllm_ngram_2", "vllm_ngram_8"]]),
+    ],
+)
+def test_vllm_has_one_number_of_draft_tokens_per_engine(name, shared, engines):
+    """But for the layout in which methods share it; without drafts it is the plain method."""
+    task = task_of(get_method(name), shared=shared)
+    specs = tuple(task.with_gamma(gamma) for gamma in (0, 2, 8))
+    loaded = portfolios(replace(task.setup, methods=specs))
+    assert [[spec.name for spec in group] for group in loaded] == engines
 
 
 @pytest.mark.parametrize(
