@@ -21,7 +21,7 @@ from ops.output import progress
 from ops.prompts import Prompt
 from ops.service import started_service
 from ops.settings import Setup
-from ops.vllm_command import completed, environment
+from ops.vllm_command import completed, environment, startable
 from schemas import AppConfig
 
 ROUNDS_AT_MOST = 12
@@ -50,7 +50,7 @@ def compare(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specadapt-lone-")))
         ours = stack.enter_context(started_service(lone_service(settings, setup, folder)))
-        theirs = stack.enter_context(other_server(words, environment(setup)))
+        theirs = stack.enter_context(other_server(startable(words), environment(setup)))
         turns = asyncio.run(_take_turns({OURS: ours, THEIRS: theirs}, asked))
     replies = [reply for turn in turns[OURS] for reply in turn.replies]
     seconds = sum(turn.seconds for turn in turns[OURS])
