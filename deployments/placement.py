@@ -76,8 +76,7 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
             "leave some out, or choose layout per_method"
         )
     if _in_vllm(specs):
-        for spec in specs:
-            require(spec, bundle)
+        require(specs, bundle)
 
 
 def thread_environment(count: int) -> dict[str, str]:

