@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -22,8 +21,8 @@ from workers.vllm_engine.drafting.step import Step
 if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-LIFE = ("load_model", "initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
-"""What the model runner calls on its drafter, and every other drafter has to hear too."""
+KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
+"""What the model runner calls on its one drafter, once it is loaded, where that has KV."""
 
 
 class Drafter(Protocol):
@@ -78,10 +77,12 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> None:
             drafters[name] = AutoregressiveDrafter(runner.drafter)
         else:
             drafters[name] = _BESIDE[name](_own_config(runner.vllm_config, options), runner)
-    others = [d.proposer for name, d in drafters.items() if name != portfolio.host]
-    for call in LIFE:
-        if hasattr(runner.drafter, call):
-            setattr(runner.drafter, call, partial(_all, runner.drafter, others, call))
+    others = [d for name, d in drafters.items() if name != portfolio.host]
+    with_kv = [d for d in others if isinstance(d, AutoregressiveDrafter)]
+    _pass_on(runner.drafter, "load_model", others)
+    if portfolio.host is not None:
+        for call in KV_CALLS:
+            _pass_on(runner.drafter, call, with_kv)
     runner.propose_draft_token_ids = Drafters(runner, portfolio, drafters).propose
     runner._input_fits_in_drafter = _has_rows
 
@@ -162,11 +163,16 @@ def _own_config(base: VllmConfig, options: Mapping[str, Any]) -> VllmConfig:
     return config
 
 
-def _all(host: Any, others: Sequence[Any], call: str, *args: Any, **kwargs: Any) -> None:
-    getattr(type(host), call)(host, *args, **kwargs)
-    for other in others:
-        if hasattr(other, call):
-            getattr(other, call)(*args, **kwargs)
+def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
+    """Whoever calls this on the host calls it on the others too."""
+    own = getattr(host, call)
+
+    def on_all(*args: Any, **kwargs: Any) -> None:
+        own(*args, **kwargs)
+        for other in others:
+            getattr(other.proposer, call)(*args, **kwargs)
+
+    setattr(host, call, on_all)
 
 
 def _has_rows(attention: CommonAttentionMetadata | None) -> bool:
