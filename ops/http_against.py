@@ -26,6 +26,8 @@ from schemas import AppConfig
 
 ROUNDS_AT_MOST = 12
 OURS, THEIRS = "ours", "theirs"
+SAME_PRIORITY = {"RAY_worker_niceness": "0"}
+"""Ray would start its processes at niceness 15, behind the client's and the other server's."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def compare(
     words = completed(command, setup)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specadapt-lone-")))
-        ours = stack.enter_context(started_service(lone_service(settings, setup, folder)))
+        alone = lone_service(settings, setup, folder)
+        ours = stack.enter_context(started_service(alone, environment=SAME_PRIORITY))
         theirs = stack.enter_context(other_server(startable(words), environment(setup)))
         turns = asyncio.run(_take_turns({OURS: ours, THEIRS: theirs}, asked))
     replies = [reply for turn in turns[OURS] for reply in turn.replies]

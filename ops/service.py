@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 import yaml
@@ -54,9 +55,13 @@ def running_service(
 
 @contextmanager
 def started_service(
-    settings: AppConfig, command: Sequence[str] = SERVE, routes: Collection[str] = ()
+    settings: AppConfig,
+    command: Sequence[str] = SERVE,
+    routes: Collection[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """The address of a service of these settings, on a free port and with a state of its own.
+    """The address of a service of these settings, on a free port and with a state of its own; it
+    gets more variables from `environment`.
 
     Raises InputError where it does not become ready.
     """
@@ -73,6 +78,7 @@ def started_service(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, **environment},
             )
         try:
             address = f"http://127.0.0.1:{changed['http']['port']}"
