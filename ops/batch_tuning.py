@@ -17,7 +17,7 @@ from ops.settings import Setup
 from router.speedup import BASELINE, VLLM_BASELINE
 from schemas import MethodSpec, SamplingParams
 from workers.batch_planner import BatchCosts
-from workers.batch_schedule import STOP, BatchSchedule, whole_numbers
+from workers.batch_schedule import STOP, BatchSchedule, schedule_of
 from workers.bundle import Bundle
 from workers.methods import get_method
 
@@ -100,18 +100,9 @@ def scheduled(method: MethodSpec, schedule: BatchSchedule, name: str) -> MethodS
 
 
 def own_gamma(method: MethodSpec) -> int:
-    """Draft tokens of the method as it is, alone on its engine; raises InputError where its stop
-    decides otherwise."""
-    stop = method.settings.get("stop", {})
-    if method.stop == STOP:
-        batches, gammas = (whole_numbers(stop[name], name) for name in ("batches", "gammas"))  # type: ignore[arg-type]
-        return BatchSchedule(batches, gammas).gamma(1)
-    if method.stop == "fixed":
-        return int(stop.get("gamma", 4))  # type: ignore[arg-type]
-    raise InputError(
-        f"--methods: {method.name!r} stops drafting by {method.stop!r}; a schedule takes the place "
-        "of the stop 'fixed'"
-    )
+    """Draft tokens of the method as it is, alone on its engine; raises ValueError where its stop
+    has no number."""
+    return schedule_of(method).gamma(1)
 
 
 async def measure_gammas(task: BatchTask, bar: Progress) -> Measured:

@@ -4,6 +4,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schemas import MethodSpec
+
 STOP = "batch_schedule"
 """The name that a MethodSpec's `stop` gives it."""
 
@@ -49,3 +51,25 @@ def whole_numbers(values: Sequence[float], setting: str) -> tuple[int, ...]:
     if any(value != int(value) for value in values):
         raise ValueError(f"stop '{STOP}': {setting} must be whole numbers, not {list(values)}")
     return tuple(int(value) for value in values)
+
+
+def schedule_of(spec: MethodSpec) -> BatchSchedule:
+    """How many tokens a method drafts at which batch size; of the stop 'fixed' always as many.
+
+    Raises ValueError naming the setting that is wrong, and for a stop that decides otherwise.
+    """
+    settings = spec.settings.get("stop", {})
+    if spec.stop == "fixed":
+        return BatchSchedule((1,), (int(settings.get("gamma", 4)),))  # type: ignore[arg-type]
+    if spec.stop != STOP:
+        raise ValueError(
+            f"{spec.name}: the stop {spec.stop!r} decides step by step how much is drafted; a "
+            f"number by batch size has {STOP!r} or 'fixed'"
+        )
+    listed = []
+    for name in ("batches", "gammas"):
+        values = settings.get(name, ())
+        if not isinstance(values, tuple):
+            raise ValueError(f"{spec.name}: stop '{STOP}': {name} must be a list, not {values!r}")
+        listed.append(whole_numbers(values, name))
+    return BatchSchedule(*listed)

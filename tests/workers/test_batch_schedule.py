@@ -2,7 +2,8 @@
 
 import pytest
 
-from workers.batch_schedule import BatchSchedule, whole_numbers
+from workers.batch_schedule import BatchSchedule, schedule_of, whole_numbers
+from workers.methods import get_method
 
 SCHEDULE = BatchSchedule((1, 5, 17), (4, 2, 0))
 
@@ -42,3 +43,13 @@ def test_settings_are_whole_numbers() -> None:
     assert whole_numbers((1.0, 5.0), "batches") == (1, 5)
     with pytest.raises(ValueError, match="gammas must be whole numbers"):
         whole_numbers((1.0, 2.5), "gammas")
+
+
+def test_every_method_with_a_number_has_a_schedule() -> None:
+    ngram = get_method("ngram")
+    assert schedule_of(ngram) == BatchSchedule((1,), (8,))
+    settings = {"stop": {"batches": (1, 5), "gammas": (4, 0)}}
+    changed = ngram.model_copy(update={"stop": "batch_schedule", "settings": settings})
+    assert schedule_of(changed) == BatchSchedule((1, 5), (4, 0))
+    with pytest.raises(ValueError, match="ngram: the stop 'confidence' decides step by step"):
+        schedule_of(ngram.model_copy(update={"stop": "confidence"}))

@@ -1,7 +1,7 @@
 """The stop `batch_schedule` as vLLM's num_speculative_tokens_per_batch_size."""
 
 from schemas import MethodSpec
-from workers.batch_schedule import STOP, BatchSchedule, whole_numbers
+from workers.batch_schedule import schedule_of
 
 SCHEDULED = ("draft_model", "ngram", "eagle", "eagle3", "mtp")
 """Drafters that vLLM asks for another number of tokens at another batch size. Its suffix and medusa
@@ -9,20 +9,6 @@ assert the number that they were loaded with."""
 
 BatchRange = tuple[int, int, int]
 """First and last batch size, and the draft tokens of each sequence."""
-
-
-def schedule_of(spec: MethodSpec) -> BatchSchedule:
-    """How many tokens a method drafts at which batch size; raises ValueError naming a setting."""
-    settings = spec.settings.get("stop", {})
-    if spec.stop != STOP:
-        return BatchSchedule((1,), (int(settings.get("gamma", 4)),))  # type: ignore[arg-type]
-    listed = []
-    for name in ("batches", "gammas"):
-        values = settings.get(name, ())
-        if not isinstance(values, tuple):
-            raise ValueError(f"{spec.name}: stop '{STOP}': {name} must be a list, not {values!r}")
-        listed.append(whole_numbers(values, name))
-    return BatchSchedule(*listed)
 
 
 def most_draft_tokens(spec: MethodSpec) -> int:

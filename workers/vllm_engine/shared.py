@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import MethodSpec
+from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
-from workers.vllm_engine.batch_schedule import schedule_of
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
 from workers.vllm_engine.speculation import speculative_config as own_config
 
