@@ -133,4 +133,4 @@ def test_heads_read_the_position_of_the_last_valid_token():
 
 
 def test_other_rows_tokens_are_hidden():
-    assert masked([[1], [2, 3], []], [1, 2]) == [[], [2, 3], []]
+    assert masked([[1], [2, 3], [], [4]], [1, 2]) == [[], [2, 3], [], []]

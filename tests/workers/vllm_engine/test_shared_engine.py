@@ -1,0 +1,122 @@
+"""One real vLLM engine with seven methods on the demo bundle, in float32: each request is drafted
+for by its own method, and every answer is the plain one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+import pytest_asyncio
+from decoding import Answer, assert_same, decode, reference
+
+from schemas import EngineConfig, VllmConfig
+from workers.bundle import Bundle
+from workers.engine import Engine, load_engine
+from workers.methods import get_method
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+
+PLAIN = "vllm_naive"
+WITH_KV = ("vllm_eagle3", "vllm_eagle", "vllm_draft")
+METHODS = (PLAIN, "vllm_ngram", "vllm_suffix", "vllm_medusa", *WITH_KV)
+CONFIG = EngineConfig(
+    device="cpu",
+    dtype="float32",
+    max_batch=16,
+    max_waiting=64,
+    max_context=384,
+    kv_slots=8192,
+    # Fewer than a prompt's: drafters read prompts in pieces, and full steps.
+    vllm=VllmConfig(enforce_eager=True, max_num_batched_tokens=48),
+)
+TOKENS = 24
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    loaded = load_engine(METHODS, bundle, CONFIG)
+    yield loaded
+    loaded.close()
+
+
+async def answers(
+    engine: Engine, jobs: Sequence[tuple[str, list[int]]], tokens: int = TOKENS
+) -> list[Answer]:
+    """What each method says to its prompt, all at once."""
+    return await asyncio.gather(
+        *(decode(engine, m, ids, max_tokens=tokens, ignore_eos=True) for m, ids in jobs)
+    )
+
+
+def drafted(answers: Sequence[Answer]) -> int:
+    return sum(a.stats.drafted_tokens for a in answers)
+
+
+def accepted(answers: Sequence[Answer]) -> int:
+    return sum(a.stats.accepted_tokens for a in answers)
+
+
+async def test_methods_share_a_batch_and_draft_as_they_do_alone(engine, bundle, prompts):
+    prompts = prompts[:4]
+    alone = {m: await answers(engine, [(m, ids) for ids in prompts]) for m in METHODS}
+    jobs = [(m, ids) for ids in prompts for m in METHODS]
+    mixed = await answers(engine, jobs)
+    for (method, ids), one in zip(jobs, mixed, strict=True):
+        expected = reference(bundle, ids, TOKENS)
+        assert_same(bundle, ids, one.tokens[: len(expected)], expected)
+        assert one.stats.method == method
+    assert any(one.stats.mean_batch > 4 for one in mixed), "the requests were not in one batch"
+    for row, method in enumerate(METHODS):
+        together, own = mixed[row :: len(METHODS)], alone[method]
+        if method == PLAIN:
+            assert drafted(together) == 0, "plain decoding was given something to verify"
+            continue
+        longest = max(len(a.stats.drafted_by_position) for a in together)
+        assert longest <= get_method(method).settings["stop"]["gamma"]
+        if method == "vllm_suffix":
+            assert accepted(together) > 0.5 * drafted(together) > 0, "the answers were known"
+        else:
+            # Another row's hidden states, KV or tokens would change what is drafted.
+            assert drafted(together) == pytest.approx(drafted(own), rel=0.03)
+            assert accepted(together) == pytest.approx(accepted(own), rel=0.03)
+        assert accepted(own) > (0.12 if method in WITH_KV else 0.01) * drafted(own)
+
+
+async def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(engine, prompts):
+    """Prompts that begin alike are cached in blocks; a plain request leaves no drafter's KV."""
+    prompt = [*(prompts[0] * 12)[:300], *prompts[1][:20]]
+    for method in ("vllm_eagle3", "vllm_draft"):
+        [plain] = await answers(engine, [(PLAIN, prompt)])
+        [cold] = await answers(engine, [(method, prompt)])
+        [warm] = await answers(engine, [(method, prompt)])
+        assert plain.tokens == cold.tokens == warm.tokens
+        assert accepted([cold]) == pytest.approx(accepted([warm]), abs=1)
+        assert accepted([cold]) > 0
+
+
+async def test_a_closed_stream_disturbs_nobody(engine, prompts):
+    """Rows move when one leaves; the others' drafts go with them."""
+    jobs = [(m, prompts[3]) for m in METHODS]
+    before = await answers(engine, jobs)
+    left = [
+        decode(engine, m, prompts[4], max_tokens=200, stop_after=3 + row, ignore_eos=True)
+        for row, m in enumerate(METHODS)
+    ]
+    *gone, after = await asyncio.gather(*left, answers(engine, jobs))
+    assert all(len(one.tokens) < 30 for one in gone)
+    for method, old, new in zip(METHODS, before, after, strict=True):
+        assert new.tokens == before[0].tokens
+        if method in WITH_KV:
+            assert accepted([new]) == pytest.approx(accepted([old]), abs=1)
+
+
+async def test_the_end_of_the_context_stops_one_sequences_drafts_only(engine, prompts):
+    long = (prompts[0] * 12)[: CONFIG.max_context - TOKENS]
+    jobs = [("vllm_draft", long), *((m, prompts[2]) for m in METHODS)]
+    full, plain, *others = await answers(engine, jobs)
+    assert len(full.tokens) == TOKENS
+    assert drafted([plain]) == 0
+    for method, one in zip(METHODS[1:], others, strict=True):
+        assert one.tokens == plain.tokens
+        if method in WITH_KV:
+            assert accepted([one]) > 0
