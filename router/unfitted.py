@@ -59,9 +59,11 @@ def unfitted_table(
         step_seconds=np.full((m, 1, 1), FIRST_GUESS_SECONDS),
         step_count=np.zeros((m, 1, 1)),
         live_step_ratio=np.ones(m),
+        live_step_weight=np.zeros(m),
         prefill_seconds=np.tile([FIRST_GUESS_SECONDS, 0.0], (m, 1)),
         output_tokens=np.full(1, OUTPUT_TOKENS),
         output_count=np.ones(1),
+        live_output=np.zeros((1, 2)),
         speedup=np.full((1, m), np.nan),
         speedup_count=np.zeros((1, m)),
     )
