@@ -21,7 +21,7 @@ TOPICS = (
 )
 """One prompt per cluster of the small table."""
 
-TOKENS_PER_STEP = {"naive": 1.0, "draft_verify": 2.5, "ngram": 1.2, "fuzzy": 3.0}
+TOKENS_PER_STEP = {"naive": 1.0, "draft_verify": 2.5, "ngram": 1.2, "fuzzy": 3.0, "vllm_naive": 1.0}
 
 
 def encoder_folder(scratch: Path) -> Path:

@@ -1,0 +1,141 @@
+"""The real application over real vLLM engines: two methods of the demo bundle, a replica each."""
+
+import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+import ray
+from conftest_bundle import DEMO
+from ray import serve
+from running_service import START_SECONDS, deployed, until
+from served import service_config
+
+from deployments.run import APPLICATION, start_local_ray, with_free_port
+from workers.bundle import load_bundle
+
+pytestmark = pytest.mark.vllm
+
+FAVOURITE, PLAIN = "vllm_ngram", "vllm_naive"
+GREEDY = {"model": "demo", "temperature": 0}
+LONG = GREEDY | {"ignore_eos": True, "messages": [{"role": "user", "content": "Tell a story"}]}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """Nothing is learned: the favourite stays twice as good, so every other choice has a reason."""
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    config = service_config(
+        tmp_path_factory.mktemp("vllm"),
+        load_bundle(DEMO),
+        (FAVOURITE, PLAIN),
+        engine={
+            "device": "cpu",
+            "max_batch": 4,
+            "max_context": 2048,
+            "vllm": {"enforce_eager": True},
+        },
+        feedback={"flush_seconds": 1e6},
+        http={"port": 0},
+    )
+    start_local_ray(cpus=4)
+    yield deployed(with_free_port(config))
+    serve.shutdown()
+    ray.shutdown()
+
+
+def children(service, method):
+    """The processes that vLLM has started in the method's replica, by name."""
+    replica = psutil.Process(service.method(method, "placement")["pid"])
+    return {child.name(): child for child in replica.children(recursive=True)}
+
+
+def long(service, tokens):
+    url = f"{service.url}/v1/chat/completions"
+    return httpx.post(url, json=LONG | {"max_tokens": tokens}, timeout=START_SECONDS)
+
+
+def who(response):
+    assert response.status_code == 200, response.text
+    return response.headers["x-specadapt-method"], response.headers["x-specadapt-reason"]
+
+
+def text(response):
+    return response.json()["choices"][0]["message"]["content"]
+
+
+def test_an_answer_and_the_method_that_gave_it(service):
+    answer = service.chat(**GREEDY, max_tokens=48)
+    assert who(answer) == (FAVOURITE, "favourite")
+    said = answer.json()["usage"]["speculative"]
+    assert said["method"] == FAVOURITE
+    assert said["target_steps"] > 0
+    plain = service.chat(**GREEDY | {"model": f"demo:{PLAIN}"}, max_tokens=48)
+    assert who(plain) == (PLAIN, "pinned")
+    assert text(plain) == text(answer)
+
+
+def test_a_stream_says_the_same(service):
+    whole = text(service.chat(**GREEDY, max_tokens=48))
+    streamed = service.chat(**GREEDY, max_tokens=48, stream=True)
+    assert who(streamed) == (FAVOURITE, "favourite")
+    *events, done = [line.removeprefix("data: ") for line in streamed.text.split("\n\n") if line]
+    pieces = [json.loads(event)["choices"][0]["delta"].get("content", "") for event in events]
+    assert done == "[DONE]"
+    assert len(pieces) > 2
+    assert "".join(pieces) == whole
+
+
+@pytest.mark.parametrize("asked", [{"min_p": 0.1}, {"logit_bias": {"7": -5}}])
+def test_what_vllm_refuses_with_speculation_is_served_without(service, asked):
+    body = {"model": "demo", "temperature": 0.8, "max_tokens": 8} | asked
+    assert who(service.chat(**body)) == (PLAIN, "constraint")
+    pinned = service.chat(**body | {"model": f"demo:{FAVOURITE}"})
+    assert pinned.status_code == 400
+    assert pinned.json()["error"]["param"] == next(iter(asked))
+
+
+def running(service):
+    """Sequences with the favourite's replica; None where it has not reported for seconds."""
+    loads = service.routing()["loads"]
+    return next((load["running"] for load in loads if FAVOURITE in load["methods"]), None)
+
+
+def test_a_client_that_leaves_frees_the_engine(service):
+    began = time.monotonic()
+    long(service, 200)
+    a_tenth = time.monotonic() - began
+    body = LONG | {"stream": True, "max_tokens": 1900}
+    url = f"{service.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, timeout=START_SECONDS) as response:
+        lines = response.iter_lines()  # kept: its end would end the response
+        next(lines)
+        until(lambda: running(service) == 1)
+    # What a replica reports reaches this test up to half a second later.
+    until(lambda: running(service) == 0, 3 * a_tenth + 1.0)
+
+
+def test_an_engine_that_dies_is_replaced_and_its_requests_go_elsewhere(service):
+    before = children(service, FAVOURITE)
+    text_before = text(long(service, 400))
+    with ThreadPoolExecutor(1) as client:
+        asked = client.submit(long, service, 400)
+        until(lambda: running(service) == 1)
+        os.kill(before["VLLM::EngineCore"].pid, signal.SIGKILL)
+        answer = asked.result()
+    assert who(answer) == (PLAIN, "failover")
+    assert text(answer) == text_before
+    assert who(service.chat(**GREEDY)) == (PLAIN, "failover")
+    until(lambda: who(service.chat(**GREEDY)) == (FAVOURITE, "favourite"), START_SECONDS)
+    until(lambda: not any(process.is_running() for process in before.values()))
+
+
+def test_nothing_is_left_behind(service):
+    processes = [p for method in (FAVOURITE, PLAIN) for p in children(service, method).values()]
+    assert len(processes) >= 4
+    serve.delete(APPLICATION)
+    until(lambda: not any(process.is_running() for process in processes))
