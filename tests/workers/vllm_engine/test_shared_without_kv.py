@@ -1,0 +1,55 @@
+"""A real vLLM engine whose methods have no KV of their own: our class is vLLM's proposer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from decoding import assert_same, decode, reference
+
+from schemas import EngineConfig, VllmConfig
+from workers.bundle import Bundle
+from workers.engine import Engine, load_engine
+from workers.vllm_engine.arguments import CPU_BLOCK
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+
+METHODS = ("vllm_naive", "vllm_ngram", "vllm_medusa")
+TOKENS = 24
+CONFIG = EngineConfig(
+    device="cpu",
+    dtype="float32",
+    max_batch=8,
+    max_context=256,
+    kv_slots=4096,
+    vllm=VllmConfig(enforce_eager=True),
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    loaded = load_engine(METHODS, bundle, CONFIG)
+    yield loaded
+    loaded.close()
+
+
+async def test_each_method_drafts_and_all_say_the_same(engine, bundle, prompts):
+    copied = [*prompts[0], *reference(bundle, prompts[0], TOKENS), *prompts[0]]
+    answers = await asyncio.gather(
+        *(decode(engine, m, copied, max_tokens=TOKENS, ignore_eos=True) for m in METHODS)
+    )
+    expected = reference(bundle, copied, TOKENS)
+    for answer in answers:
+        assert_same(bundle, copied, answer.tokens[: len(expected)], expected)
+    plain, *drafting = (answer.stats for answer in answers)
+    assert plain.drafted_tokens == 0
+    assert all(stats.accepted_tokens > 0 for stats in drafting)
+
+
+async def test_a_cached_prompt_is_not_padded_with_drafts(engine, prompts):
+    """All but its last token is cached: vLLM would fill the step up to the longest draft."""
+    prompt = (prompts[0] * 12)[: CPU_BLOCK + 1]
+    for _ in range(2):
+        answer = await decode(engine, "vllm_naive", prompt, max_tokens=4, ignore_eos=True)
+        assert answer.stats.drafted_tokens == 0
