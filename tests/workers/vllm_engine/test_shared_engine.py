@@ -85,13 +85,15 @@ async def test_methods_share_a_batch_and_draft_as_they_do_alone(engine, bundle, 
 async def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(engine, prompts):
     """Prompts that begin alike are cached in blocks; a plain request leaves no drafter's KV."""
     prompt = [*(prompts[0] * 12)[:300], *prompts[1][:20]]
+    [plain] = await answers(engine, [(PLAIN, prompt)])
+    [lookup] = await answers(engine, [("vllm_ngram", prompt)])
+    assert lookup.stats.cached_prompt_tokens > 0, "what needs no KV shares what is cached"
     for method in ("vllm_eagle3", "vllm_draft"):
-        [plain] = await answers(engine, [(PLAIN, prompt)])
         [cold] = await answers(engine, [(method, prompt)])
         [warm] = await answers(engine, [(method, prompt)])
         assert plain.tokens == cold.tokens == warm.tokens
+        assert cold.stats.cached_prompt_tokens == 0 < warm.stats.cached_prompt_tokens
         assert accepted([cold]) == pytest.approx(accepted([warm]), abs=1)
-        assert accepted([cold]) > 0
 
 
 async def test_a_closed_stream_disturbs_nobody(engine, prompts):
