@@ -34,7 +34,7 @@ def replica_options(
     options: dict[str, Any] = {"ray_actor_options": actor}
     if _in_vllm(specs):
         _check(name, resources, config.engine)
-        env |= process_environment(config.engine)
+        env |= process_environment(config.engine, shared=len(specs) > 1)
         size = config.engine.vllm.tensor_parallel_size
         if size > 1:
             actor["num_gpus"] = 0

@@ -42,7 +42,7 @@ def environment(setup: Setup) -> dict[str, str]:
     if any(spec.engine == "vllm" for spec in setup.methods):
         from workers.vllm_engine.environment import process_environment
 
-        return process_environment(setup.engine)
+        return process_environment(setup.engine, shared=False)
     return {}
 
 

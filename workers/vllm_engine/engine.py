@@ -53,7 +53,7 @@ class VllmEngine:
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
         # The collector of every request; vLLM has no argument for it.
         async_llm.RequestOutputCollector = StepCollector
-        with process_environment_of(config):
+        with process_environment_of(config, shared=len(methods) > 1):
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm

@@ -1,11 +1,15 @@
 """What vLLM loads in each of its processes (entry point vllm.general_plugins)."""
 
+from workers.vllm_engine.lifeline import end_with_parent
+
 
 def register() -> None:
-    """Name our Medusa model in vLLM's registry, by its path: nothing is imported before a Medusa
-    head is loaded. Other models and methods stay as they are."""
+    """Tie the processes of our engines to their replica, and name our Medusa model in vLLM's
+    registry, by its path: nothing is imported before a Medusa head is loaded. Other models,
+    methods and engines stay as they are."""
     from vllm import ModelRegistry
 
+    end_with_parent()
     ModelRegistry.register_model(
         "MedusaModel", "workers.vllm_engine.drafting.medusa_model:MedusaModel"
     )

@@ -3,22 +3,21 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
-from conftest_bundle import DEMO
 from decoding import assert_same, decode, reference, request
 
 from schemas import EngineConfig, Grammar, VllmConfig
-from workers.bundle import Bundle, load_bundle
-from workers.chat_template import encode_chat
+from workers.bundle import Bundle
 from workers.engine import Engine, EngineBusyError, EngineRefusedError, load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
-PROMPTS = Path(__file__).parents[3] / "ops" / "data" / "prompts.jsonl"
 METHOD = "vllm_eagle3"
 CONFIG = EngineConfig(
     device="cpu",
@@ -31,23 +30,6 @@ CONFIG = EngineConfig(
     vllm=VllmConfig(enforce_eager=True),
 )
 DEADLINE = 60.0
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return load_bundle(DEMO)
-
-
-@pytest.fixture(scope="module")
-def prompts(bundle: Bundle) -> list[list[int]]:
-    """A prompt of every domain, in token ids."""
-    rows = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
-    first = {row["domain"]: row["prompt"] for row in reversed(rows)}
-    tokenizer = bundle.tokenizer()
-    return [
-        encode_chat(tokenizer, [{"role": "user", "content": p}], add_generation_prompt=True)
-        for p in first.values()
-    ]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -169,7 +151,6 @@ async def test_a_full_waiting_line_refuses(engine, prompts):
 
 async def test_a_dead_engine_ends_its_answers_and_says_so(bundle, prompts):
     """Last, on an engine of its own: its scheduler's process is killed in the middle."""
-    psutil = pytest.importorskip("psutil")
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
     before = set(psutil.Process().children(recursive=True))
     engine = load_engine(["vllm_ngram"], bundle, CONFIG)
@@ -190,4 +171,31 @@ async def test_a_dead_engine_ends_its_answers_and_says_so(bundle, prompts):
     finally:
         engine.close()
     _, alive = psutil.wait_procs(mine, timeout=DEADLINE)
+    assert not alive
+
+
+LOADS = """
+import sys, time
+sys.path[:0] = {path!r}
+from test_vllm_engine import CONFIG
+from workers.bundle import load_bundle
+from workers.engine import load_engine
+if __name__ == "__main__":
+    engine = load_engine(["vllm_naive"], load_bundle({bundle!r}), CONFIG)
+    print("loaded", flush=True)
+    time.sleep({deadline})
+"""
+
+
+async def test_the_engines_processes_end_with_a_replica_that_is_killed(bundle, tmp_path):
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    script = tmp_path / "replica.py"
+    script.write_text(LOADS.format(path=sys.path, bundle=str(bundle.path), deadline=2 * DEADLINE))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as replica:
+        said = iter(replica.stdout.readline, "")
+        assert any(line == "loaded\n" for line in said), "the engine has not loaded"
+        children = psutil.Process(replica.pid).children(recursive=True)
+        replica.kill()
+    assert len(children) >= 2
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE)
     assert not alive

@@ -1,0 +1,32 @@
+"""vLLM's processes end with the one that started them, however that ended."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from multiprocessing.connection import wait
+
+TIED = "SPECADAPT_TIED_TO_PARENT"
+"""Set for the processes of our engines; vLLM loads plugins in everybody's."""
+GRACE_SECONDS = 10.0
+
+
+def end_with_parent() -> None:
+    """Watch the parent from a thread and end this process once it is gone.
+
+    A replica that is killed closes no engine, and vLLM's scheduler would hold its memory, or its
+    GPU, for ever.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.environ.get(TIED):
+        watch = threading.Thread(target=_watch, args=(parent.sentinel,), name="lifeline")
+        watch.daemon = True
+        watch.start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
