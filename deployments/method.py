@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -16,7 +16,7 @@ from deployments.cores import PinnedCores
 from deployments.feedback import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
 from deployments.placement import placed_engine, resources_of
-from schemas import AppConfig, DecodeChunk, DecodeRequest
+from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, load_engine
 from workers.replay_engine.engine import ReplayEngine
@@ -38,9 +38,9 @@ class MethodReplica:
         context = serve.get_replica_context()
         self._config = config
         self._replica = context.replica_id.unique_id
-        self._cores = _pinned(config)
-        self._streams = 0
         specs = method_specs(config, methods)
+        self._cores = _pinned(config, specs)
+        self._streams = 0
         settings = placed_engine(resources_of(methods[0], config), specs, config.engine)
         self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
         self._actor_name = actor_name(context.app_name, config)
@@ -159,10 +159,13 @@ def _never() -> float:
     return float("inf")
 
 
-def _pinned(config: AppConfig) -> PinnedCores | None:
+def _pinned(config: AppConfig, specs: Sequence[MethodSpec]) -> PinnedCores | None:
     """The replica's own cores where it is to have some and does not decode on a GPU."""
-    wanted = config.engine.pin_cores and config.engine.device != "cuda"
-    return PinnedCores(config.engine.threads) if wanted and not ray.get_gpu_ids() else None
+    if not config.engine.pin_cores or config.engine.device == "cuda" or ray.get_gpu_ids():
+        return None
+    # vLLM's scheduler polls while its worker computes: on the same core it would take half of it.
+    scheduler = any(spec.engine == "vllm" for spec in specs)
+    return PinnedCores(config.engine.threads + scheduler)
 
 
 def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
