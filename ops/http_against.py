@@ -60,7 +60,10 @@ def compare(
     figures = summarise([reply for reply in replies if reply is not None], seconds)
     figures["errors"] = replies.count(None)
     compared = against(turns[OURS], turns[THEIRS], asked.seed)
-    compared["against"] = {"command": shlex.join(words), **compared["against"]}
+    compared["against"] = {
+        "command": shlex.join([Path(words[0]).name, *words[1:]]),
+        **compared["against"],
+    }
     return figures | compared
 
 
