@@ -1,6 +1,6 @@
 """Text from tokens as they come: whole characters only, and nothing of a stop string."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tokenizers import Tokenizer
 
@@ -74,6 +74,38 @@ class StopStrings:
     def watching(self) -> bool:
         """Whether there is any stop string."""
         return bool(self._stops)
+
+
+class AnswerText:
+    """An answer's text as its tokens come, up to an end token or a stop string."""
+
+    def __init__(self, backend: Tokenizer, eos: Collection[int], stops: Sequence[str]) -> None:
+        self.ended = False
+        self._eos = frozenset(eos)
+        self._detokenizer = Detokenizer(backend)
+        self._stops = StopStrings(stops)
+
+    def push(self, tokens: Sequence[int]) -> tuple[int, str]:
+        """How many of the tokens belong to the answer, and their text; sets `ended`."""
+        end = next((i for i, token in enumerate(tokens) if token in self._eos), None)
+        spoken = tokens if end is None else tokens[:end]
+        if not self._stops.watching:
+            text = self._detokenizer.push(spoken)
+        else:
+            text = ""
+            for position, token in enumerate(spoken):
+                text += self._stops.push(self._detokenizer.push([token]))
+                if self._stops.hit:
+                    self.ended = True
+                    return position + 1, text
+        if end is None:
+            return len(tokens), text
+        self.ended = True
+        return end + 1, text
+
+    def flush(self) -> str:
+        """What was withheld, once the answer has ended; nothing of it after a stop string."""
+        return self._stops.flush()
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.looping import is_looping
-from workers.text import Detokenizer, StopStrings
+from workers.text import AnswerText
 from workers.torch_engine.kv_pool import Lease
 from workers.torch_engine.processing import make_processor
 
@@ -72,9 +72,8 @@ class Sequence:
         self.lease: Lease | None = None
         self.finished: FinishReason | None = None
         self.processor = make_processor(request, constraint)
-        self._eos = frozenset[int]() if request.sampling.ignore_eos else eos
-        self._detokenizer = Detokenizer(tokenizer.backend_tokenizer)
-        self._stops = StopStrings(request.sampling.stop)
+        ends = frozenset[int]() if request.sampling.ignore_eos else eos
+        self._text = AnswerText(tokenizer.backend_tokenizer, ends, request.sampling.stop)
         self._submitted = time.perf_counter()
         self._cached = 0
         self._admitted = 0.0
@@ -120,36 +119,20 @@ class Sequence:
         logprobs: one per token of the path and the bonus, where the request asks for them.
         """
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
-        kept, text = self._cut(emitted[: self.remaining])
+        kept, text = self._text.push(emitted[: self.remaining])
         self.tokens.extend(emitted[:kept])
         self._last = time.perf_counter()
         self._first = self._first or self._last
         self.tally.target_steps += 1
         self.tally.count_levels(proposal.drafted_levels, min(len(path.nodes), kept))
-        if self.finished is None and self.remaining == 0:
+        if self._text.ended:
+            self.finished = "stop"
+        elif self.remaining == 0:
             self.finished = "length"
-        if self.finished is not None and not self._stops.hit:
-            text += self._stops.flush()
+        if self.finished is not None:
+            text += self._text.flush()
         drafted = [position < len(path.nodes) for position in range(kept)]
         self.stream.push(text, emitted[:kept], drafted, logprobs[:kept])
-
-    def _cut(self, emitted: list[int]) -> tuple[int, str]:
-        """How many of the tokens belong to the answer, and their text."""
-        end = next((i for i, token in enumerate(emitted) if token in self._eos), None)
-        spoken = emitted if end is None else emitted[:end]
-        if not self._stops.watching:
-            text = self._detokenizer.push(spoken)
-        else:
-            text = ""
-            for position, token in enumerate(spoken):
-                text += self._stops.push(self._detokenizer.push([token]))
-                if self._stops.hit:
-                    self.finished = "stop"
-                    return position + 1, text
-        if end is not None:
-            self.finished = "stop"
-            return end + 1, text
-        return len(emitted), text
 
     def stats(self, reason: FinishReason) -> DecodeStats:
         """The answer's statistics as they stand."""

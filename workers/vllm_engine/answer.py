@@ -13,7 +13,7 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, FinishReason, TokenLogprobs
 from workers.looping import is_looping
-from workers.text import Detokenizer, StopStrings
+from workers.text import AnswerText
 from workers.vllm_engine.load import EngineLoad
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
@@ -53,9 +53,8 @@ class Answer:
         self.request = request
         self.finished: FinishReason | None = None
         self._tokens: list[int] = []
-        self._eos = frozenset[int]() if request.sampling.ignore_eos else frozenset(eos)
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopStrings(request.sampling.stop)
+        ends = frozenset[int]() if request.sampling.ignore_eos else eos
+        self._text = AnswerText(tokenizer, ends, request.sampling.stop)
         self._load = load
         self._steps = 0
         self._accepted = 0
@@ -93,10 +92,12 @@ class Answer:
         accepted = self._accepted_of(len(tokens))
         if tokens:
             self._count(output, accepted)
-        kept, text = self._cut(tokens)
+        kept, text = self._text.push(tokens)
         self._tokens.extend(tokens[:kept])
-        if self.finished is not None and not self._stops.hit:
-            text += self._stops.flush()
+        if self._text.ended:
+            self.finished = "stop"
+        if self.finished is not None:
+            text += self._text.flush()
         return DecodeChunk(
             request_id=self.request.request_id,
             text=text,
@@ -175,19 +176,6 @@ class Answer:
         self._steps += 1
         self._accepted += accepted
         self._last = now
-
-    def _cut(self, emitted: list[int]) -> tuple[int, str]:
-        """How many of the tokens belong to the answer, and their text."""
-        spoken = [token for token in emitted if token not in self._eos]
-        if not self._stops.watching:
-            return len(emitted), self._detokenizer.push(spoken)
-        text = ""
-        for position, token in enumerate(spoken):
-            text += self._stops.push(self._detokenizer.push([token]))
-            if self._stops.hit:
-                self.finished = "stop"
-                return position + 1, text
-        return len(emitted), text
 
 
 def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
