@@ -29,7 +29,7 @@ ODD = MethodSpec(name="odd", drafter="oracle", lossless=True, source="test")
         ([], "name at least one"),
         (["naive", "naive"], "each of them once"),
         (["turbo"], "unknown method"),
-        ([VLLM], "no engine here for vllm"),
+        (["naive", VLLM], "methods of one kind, not of torch, vllm"),
         ([ODD], "unknown drafter 'oracle': this engine has"),
     ],
 )
