@@ -30,7 +30,7 @@ test-browser: $(VENV)/.browser install
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 test-vllm: $(VENV)/.test install-vllm
-	$(BIN)/python -m pytest -m vllm $(ARGS)
+	$(BIN)/python -m pytest -m "vllm and not slow" $(ARGS)
 
 screenshots: $(VENV)/.browser install
 	@tests/browser/install-chromium
