@@ -24,6 +24,7 @@ SERVER = """
 import subprocess, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+# A process that only its end by others ends, as a server's workers.
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
 class Handler(BaseHTTPRequestHandler):

@@ -65,7 +65,7 @@ def cpu_seconds(pids: set[int]) -> float:
 
 
 def spent(pids: set[int], seconds: float) -> float:
-    """What they compute in the next seconds."""
+    """What they compute in the next seconds, which are the measurement."""
     before = cpu_seconds(pids)
     time.sleep(seconds)
     return cpu_seconds(pids) - before

@@ -10,6 +10,7 @@ from multiprocessing.connection import wait
 TIED = "SPECADAPT_TIED_TO_PARENT"
 """Set for the processes of our engines; vLLM loads plugins in everybody's."""
 GRACE_SECONDS = 10.0
+"""For an orderly end, after which the process is killed."""
 
 
 def end_with_parent() -> None:

@@ -10,12 +10,14 @@ import psutil
 from workers.vllm_engine.lifeline import TIED, end_with_parent
 
 DEADLINE = 30.0
+FOR_EVER = 2 * DEADLINE
+"""What is to be killed goes on for longer than anybody waits for its end."""
 
 
 def child(pids):
     end_with_parent()
     pids.put(os.getpid())
-    time.sleep(DEADLINE * 2)
+    time.sleep(FOR_EVER)
 
 
 def replica(pids, tied):
@@ -23,7 +25,7 @@ def replica(pids, tied):
         os.environ[TIED] = "1"
     context = multiprocessing.get_context("spawn")
     context.Process(target=child, args=(pids,), daemon=True).start()
-    time.sleep(DEADLINE * 2)
+    time.sleep(FOR_EVER)
 
 
 def orphan(tied):
