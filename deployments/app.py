@@ -13,8 +13,8 @@ from ray.serve.config import AutoscalingConfig
 
 from deployments.artifacts import portfolios, served_table
 from deployments.ingress import Ingress
-from deployments.method import MethodReplica
-from deployments.placement import (
+from deployments.replica.method import MethodReplica
+from deployments.replica.placement import (
     check_portfolio,
     replica_options,
     resources_of,
@@ -27,7 +27,7 @@ from workers.engine import load_engine
 INGRESS = "ingress"
 SHARED = "shared"
 HEALTH_SECONDS = 2.0
-REPLICA_CHOICE = "deployments.replica_choice.FewestOutstandingTokens"
+REPLICA_CHOICE = "deployments.replica.choice.FewestOutstandingTokens"
 
 
 class ConfigError(ValueError):

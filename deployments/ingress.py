@@ -10,18 +10,18 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from deployments.answer import Answerer
+from deployments.api.embeddings import Embeddings
+from deployments.api.prompt_reader import PromptReader
+from deployments.api.replay_notice import ReplayNotice, notice_of
+from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
-from deployments.calls import MethodStream
-from deployments.embeddings import Embeddings
-from deployments.feedback import Exchange, actor_name, feedback_actor
-from deployments.http_api import HttpApi
-from deployments.in_flight import publish
-from deployments.link import FeedbackLink
+from deployments.learning.feedback import Exchange, actor_name, feedback_actor
+from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
-from deployments.prompts import PromptReader
-from deployments.refusals import Refusals
-from deployments.replay_notice import ReplayNotice, notice_of
+from deployments.request.answer import Answerer
+from deployments.request.calls import MethodStream
+from deployments.request.in_flight import publish
+from deployments.request.refusals import Refusals
 from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError

@@ -16,9 +16,9 @@ import httpx
 import ray
 from ray import serve
 
+from deployments.api.replay_notice import notice_of
 from deployments.app import build, resolved
-from deployments.feedback import NAMESPACE, actor_name
-from deployments.replay_notice import notice_of
+from deployments.learning.feedback import NAMESPACE, actor_name
 from schemas import AppConfig
 from workers.bundle import load_bundle
 

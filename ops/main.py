@@ -4,28 +4,28 @@ from importlib.util import find_spec
 
 import typer
 
-from ops.assign import assign
-from ops.bench_balance import bench_balance
-from ops.bench_decode import bench_decode
-from ops.bench_geometry import bench_geometry
-from ops.bench_http import bench_http
-from ops.bench_learning import bench_learning
-from ops.bench_load import bench_load
-from ops.bench_router import bench_router
-from ops.bench_step import bench_step
-from ops.boundary import CommandGroup, show_help
-from ops.chat import chat
-from ops.evaluate import evaluate
-from ops.export_encoder import export_encoder
-from ops.fit import fit
-from ops.generate import generate
-from ops.methods import methods
-from ops.plot import plot
-from ops.profile import profile
-from ops.route import route
-from ops.serve import serve
-from ops.tune_batch import tune_batch
-from ops.tune_tree import tune_tree
+from ops.balance.bench import bench_balance
+from ops.cli.boundary import CommandGroup, show_help
+from ops.commands.chat import chat
+from ops.commands.export_encoder import export_encoder
+from ops.commands.generate import generate
+from ops.commands.methods import methods
+from ops.commands.plot import plot
+from ops.commands.route import route
+from ops.commands.serve import serve
+from ops.decode.bench import bench_decode
+from ops.http.bench import bench_http
+from ops.learning.bench import bench_learning
+from ops.load.bench import bench_load
+from ops.routing.assign import assign
+from ops.routing.bench import bench_router
+from ops.routing.evaluate import evaluate
+from ops.routing.fit import fit
+from ops.routing.profile import profile
+from ops.step.bench import bench_step
+from ops.step.bench_geometry import bench_geometry
+from ops.tune.batch import tune_batch
+from ops.tune.tree import tune_tree
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -58,8 +58,8 @@ bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")
 
-if find_spec("ops.train") is not None:
-    from ops.train import train
+if find_spec("ops.train.commands") is not None:
+    from ops.train.commands import train
 
     app.add_typer(train, name="train")
 

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any, Self
 
 from router.drift import DriftWatch, Reference
-from router.feedback import Learner
 from router.fit import Fit
+from router.learner import Learner
 from router.recent import RecentAnswers
 from router.refit import Refitted, moved, refit, successor
 from schemas import DriftReport, Observation, RouterConfig, RoutingTable

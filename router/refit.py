@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from router import cluster, predict
 from router.drift import LEAST_SHARE, MIN_CLUSTER, Reference, share_farther
-from router.feedback import Learner
 from router.fit import Fit
+from router.learner import Learner
 from schemas import Observation, RouterConfig, RoutingTable
 
 Floats = NDArray[np.float64]

@@ -67,7 +67,7 @@ def test_the_rooms_keep_to_the_rules():
         ("router/a.py", "from workers import engine", "workers"),
         ("router/a.py", "import torch.nn as nn", "torch"),
         ("router/encoder_export.py", "import ray", "ray"),
-        ("deployments/a.py", "from ops.prompts import read", "ops"),
+        ("deployments/a.py", "from ops.measure.prompts import read", "ops"),
         ("workers/a.py", "import importlib\nimportlib.import_module('router.embed')", "router"),
     ],
 )

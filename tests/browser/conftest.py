@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ops.service import running_service
+from ops.service.running import running_service
 
 if TYPE_CHECKING:
     from chat_page import Browser, ChatPage

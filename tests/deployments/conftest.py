@@ -9,17 +9,17 @@ import pytest
 from fastapi import FastAPI
 from served import service_config
 
-from deployments.answer import Answerer
+from deployments.api.embeddings import Embeddings
+from deployments.api.prompt_reader import PromptReader
+from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
-from deployments.calls import MethodStream
-from deployments.embeddings import Embeddings
-from deployments.feedback import Feedback
-from deployments.http_api import HttpApi
-from deployments.link import FeedbackLink
-from deployments.method import merged
+from deployments.learning.feedback import Feedback
+from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
-from deployments.prompts import PromptReader
-from deployments.refusals import Refusals
+from deployments.replica.method import merged
+from deployments.request.answer import Answerer
+from deployments.request.calls import MethodStream
+from deployments.request.refusals import Refusals
 from router.embed import Encoder
 from schemas import AppConfig, DecodeRequest
 from workers.bundle import Bundle

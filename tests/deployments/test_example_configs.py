@@ -9,7 +9,7 @@ import yaml
 
 from deployments.app import validated
 from deployments.artifacts import portfolios
-from deployments.placement import placed_engine, replica_options, resources_of
+from deployments.replica.placement import placed_engine, replica_options, resources_of
 from schemas import AppConfig
 from workers.bundle import Bundle
 from workers.vllm_engine import shared, speculation

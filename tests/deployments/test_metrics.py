@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from asking import answered, prompt, spoken
 from observations import observation
 from ray.util.metrics import Counter, Histogram, Metric
-from test_answers import answered, prompt, spoken
 
-from deployments.feedback import Feedback
+from deployments.learning.feedback import Feedback
 from deployments.metrics import DriftMetrics, Metrics, ReplicaMetrics
 from schemas import DecodeStats
 

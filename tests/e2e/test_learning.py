@@ -13,11 +13,11 @@ from replayed import replay_config
 from running_service import Service, deployed, until
 
 from deployments.run import APPLICATION
-from ops.learning_report import figures_of
-from ops.learning_runs import Phase, Run, run_phases
-from ops.learning_scenarios import Prompts, busiest, killed, new_kind, slower, steady
-from ops.load_policies import Question, static_table
-from ops.own_service import OwnService
+from ops.learning.report import figures_of
+from ops.learning.runs import Phase, Run, run_phases
+from ops.learning.scenarios import Prompts, busiest, killed, new_kind, slower, steady
+from ops.load.policies import Question, static_table
+from ops.service.own import OwnService
 from router import cluster
 from router.embed import Encoder
 from router.policy import Features

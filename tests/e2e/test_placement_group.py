@@ -5,7 +5,7 @@ import ray
 from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from deployments.placement import replica_options
+from deployments.replica.placement import replica_options
 from schemas import AppConfig, EngineConfig, MethodDeployment, VllmConfig
 from workers.methods import get_method
 

@@ -57,7 +57,7 @@ def folders(tiny_bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A corpus and some answers of the target; nothing is compiled."""
     import torch
 
-    from tests.workers.training.counting import make_rows
+    from tests.training.counting import make_rows
 
     monkeypatch.setattr(torch, "compile", lambda loss, **_: loss)
     for split, count in (("train", 60), ("held", 6)):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observation_of
 
 from router.explore import Purse
-from router.feedback import Learner
+from router.learner import Learner
 from router.policy import Constraints, Features, choose
 from schemas import Decision, DecodeStats, RouterConfig, RoutingTable
 

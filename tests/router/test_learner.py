@@ -6,7 +6,7 @@ from routing_world import METHODS, answer_seconds
 
 from router.assign import acceptance_evidence
 from router.explore import Purse
-from router.feedback import REMEMBERED_IDS, Learner
+from router.learner import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
 from router.predict import ANSWER_TOKENS, acceptance, expected_output, favourite, log_error
 from router.table import RoutingTableError, restrict

@@ -13,8 +13,8 @@ from router import refit as refit_module
 from router.adaptation import Adaptation
 from router.assign import build_table
 from router.drift import DriftWatch, Reference, share_farther
-from router.feedback import Learner
 from router.fit import Fit
+from router.learner import Learner
 from router.recent import RecentAnswers
 from router.refit import moved, refit, successor
 from router.table import restrict

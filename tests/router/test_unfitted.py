@@ -8,7 +8,7 @@ from routing_world import ENCODER, METHODS, UNDER
 from test_learner import CONFIG, observe, simulate
 
 from router.drift import DriftWatch
-from router.feedback import Learner
+from router.learner import Learner
 from router.policy import Constraints, Features, choose
 from router.table import load_table, restrict, save_table
 from router.unfitted import unfitted_table

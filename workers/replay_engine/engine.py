@@ -21,7 +21,7 @@ from workers.engine import EngineRefusedError, load_report
 from workers.replay_engine.recording import Recording, RecordingError
 from workers.replay_engine.scheduler import Scheduler
 from workers.replay_engine.sequence import Sequence
-from workers.torch_engine.stream import Stream
+from workers.stream import Stream
 
 log = logging.getLogger(__name__)
 

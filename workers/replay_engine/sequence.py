@@ -7,8 +7,8 @@ from tokenizers import Tokenizer
 from schemas import DecodeRequest, DecodeStats, FinishReason
 from workers.looping import is_looping
 from workers.replay_engine.recording import RecordedAnswer
+from workers.stream import Stream
 from workers.text import Detokenizer
-from workers.torch_engine.stream import Stream
 
 
 class Sequence:

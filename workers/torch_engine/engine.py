@@ -16,12 +16,12 @@ from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
 from workers.grammar import GrammarError
+from workers.stream import Stream
 from workers.torch_engine.constraint import Constraint, GrammarCompiler
-from workers.torch_engine.model import load_model
+from workers.torch_engine.models.model import load_model
 from workers.torch_engine.parts import Context, Method
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.stream import Stream
 from workers.torch_engine.target import Target
 
 CLOSE_SECONDS = 30.0

@@ -5,8 +5,8 @@ from collections.abc import Sequence as Seq
 
 from torch import Tensor
 
-from workers.torch_engine.kv_pool import Lease
-from workers.torch_engine.layout import Span
+from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.models.layout import Span
 from workers.torch_engine.parts import Tree
 from workers.torch_engine.tree import ROOT, Proposal
 

@@ -13,7 +13,7 @@ from schemas import MethodSpec
 from schemas.method import Setting
 from workers.bundle import Bundle
 from workers.torch_engine import registry
-from workers.torch_engine.model import Model
+from workers.torch_engine.models.model import Model
 from workers.torch_engine.tree import Path, Proposal
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from collections.abc import Sequence as Seq
 
 from schemas import FinishReason
 from workers.engine import EngineBusyError
-from workers.torch_engine.kv_pool import Lease
+from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
 from workers.torch_engine.parts import Drafter
-from workers.torch_engine.prefix_cache import Holding, PrefixCache
 from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.step import StepError, read_chunk, step
 from workers.torch_engine.target import Target

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.looping import is_looping
 from workers.text import AnswerText
-from workers.torch_engine.kv_pool import Lease
-from workers.torch_engine.processing import make_processor
+from workers.torch_engine.logit_processing import make_processor
+from workers.torch_engine.models.kv_pool import Lease
 
 if TYPE_CHECKING:
+    from workers.stream import Stream
     from workers.torch_engine.constraint import Constraint
     from workers.torch_engine.parts import Method
-    from workers.torch_engine.stream import Stream
     from workers.torch_engine.tree import Path, Proposal
 
 _ids = itertools.count()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as Seq
 from typing import TypeVar
 
+from workers.torch_engine.logit_processing import process
 from workers.torch_engine.logprobs import token_logprobs
 from workers.torch_engine.parts import Plan, TargetOutput
-from workers.torch_engine.processing import process
 from workers.torch_engine.sequence import Sequence
 from workers.torch_engine.target import Target
 from workers.torch_engine.tree import Path, Proposal

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
 
-from workers.torch_engine.layout import Span
-from workers.torch_engine.model import Model
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.model import Model
 from workers.torch_engine.parts import TargetOutput
 from workers.torch_engine.stopwatch import Stopwatch
 from workers.torch_engine.tree import Path, Proposal

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from schemas import DecodeRequest, SamplingParams
 from workers.torch_engine import registry
+from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.logit_processing import Processor, make_processor, process
 from workers.torch_engine.parts import TargetOutput, Verifier
-from workers.torch_engine.processing import Processor, make_processor, process
-from workers.torch_engine.sampling import draw, warp_each
 from workers.torch_engine.tree import ROOT, Proposal
 from workers.torch_engine.trees.chain import Chain
 

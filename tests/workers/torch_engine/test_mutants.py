@@ -22,16 +22,18 @@ from test_grammar import TOKENIZER
 
 from schemas import Grammar, MethodSpec, SamplingParams
 from workers.bundle import Bundle
-from workers.torch_engine import constraint, layout, processing, registry
-from workers.torch_engine.kv_pool import KvPool
+from workers.torch_engine import constraint, registry
+from workers.torch_engine import logit_processing as processing
+from workers.torch_engine.distribution import draw
+from workers.torch_engine.models import layout
+from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.sampling import draw
 from workers.torch_engine.tree import ROOT, Path, Proposal
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
-from workers.torch_engine.verification import warped_rows
 from workers.torch_engine.verifiers import greedy, one_hot, rejection
 from workers.torch_engine.verifiers.rejection import Rejection
+from workers.torch_engine.verifiers.target_choice import warped_rows
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 3000

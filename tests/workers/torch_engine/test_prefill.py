@@ -7,7 +7,7 @@ import pytest
 from decoding import assert_same, reference
 
 from workers.bundle import Bundle
-from workers.torch_engine.layout import Layout
+from workers.torch_engine.models.layout import Layout
 
 LOSSLESS = ["naive", "draft_verify", "ngram"]
 CHUNK = 16

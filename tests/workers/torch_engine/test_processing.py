@@ -15,8 +15,8 @@ from sampling_reference import processed_row
 
 from schemas import SamplingParams
 from workers.bundle import Bundle
+from workers.torch_engine.logit_processing import make_processor, process
 from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.processing import make_processor, process
 from workers.torch_engine.tree import ROOT, Proposal
 
 VOCAB = 11

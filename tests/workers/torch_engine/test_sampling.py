@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from schemas import SamplingParams
-from workers.torch_engine.sampling import draw, warp, warp_each
+from workers.torch_engine.distribution import draw, warp, warp_each
 
 
 @settings(max_examples=100, deadline=None)

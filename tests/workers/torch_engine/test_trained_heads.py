@@ -10,12 +10,12 @@ from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import hugging_face
 from test_head_drafting import Drafted, record, spec
 
+from training.heads.eagle import Eagle
+from training.heads.eagle3 import Eagle3
+from training.heads.head import Head
+from training.heads.medusa import Medusa
+from training.heads.teacher import Teacher
 from workers.bundle import Bundle, load_bundle
-from workers.training.heads.eagle import Eagle
-from workers.training.heads.eagle3 import Eagle3
-from workers.training.heads.head import Head
-from workers.training.heads.medusa import Medusa
-from workers.training.heads.teacher import Teacher
 
 VOCAB = 24
 KNOWN = torch.arange(1, VOCAB, 2)

@@ -14,7 +14,7 @@ from test_trees import shapes
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.torch_engine.tree_shape import RankPath, format_path
+from workers.torch_engine.trees.shape import RankPath, format_path
 
 VOCAB = 7
 TOKENS = 30

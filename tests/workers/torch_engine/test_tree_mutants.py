@@ -7,7 +7,7 @@ import table_world as world
 from test_mutants import COUNT, PLAIN, WRONG, fit, mutated
 
 from schemas import SamplingParams
-from workers.torch_engine import sampling
+from workers.torch_engine import distribution as sampling
 from workers.torch_engine.trees import static
 from workers.torch_engine.verifiers import multi_step
 

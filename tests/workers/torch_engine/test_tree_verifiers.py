@@ -13,8 +13,8 @@ from table_world import Said
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
+from workers.torch_engine.distribution import draw
 from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.sampling import draw
 from workers.torch_engine.tree import ROOT, Path, Proposal
 from workers.torch_engine.verifiers import multi_step
 

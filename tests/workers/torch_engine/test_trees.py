@@ -15,10 +15,10 @@ from torch import Tensor
 from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.growth import expand, frontier_span, kept_slots, rows_of
-from workers.torch_engine.kv_pool import TREE_ROOM, Lease
+from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.parts import Plan, Tree
 from workers.torch_engine.tree import DROPPED, ROOT, Proposal
-from workers.torch_engine.tree_shape import (
+from workers.torch_engine.trees.shape import (
     RankPath,
     format_path,
     parse_paths,

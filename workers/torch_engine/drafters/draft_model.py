@@ -5,9 +5,9 @@ from collections.abc import Sequence as Seq
 from torch import Tensor
 
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow, kept_slots
-from workers.torch_engine.kv_pool import Lease
-from workers.torch_engine.layout import Span
-from workers.torch_engine.model import load_model
+from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.model import load_model
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import Sequence

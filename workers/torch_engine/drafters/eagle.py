@@ -1,7 +1,7 @@
 """EAGLE and EAGLE-2: a block of one layer predicts the target's next feature."""
 
-from workers.torch_engine.feature_drafter import FeatureDrafter
-from workers.torch_engine.heads.eagle import EagleHead
+from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
+from workers.torch_engine.models.heads.eagle import EagleHead
 from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
 

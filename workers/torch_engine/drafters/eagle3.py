@@ -1,7 +1,7 @@
 """EAGLE-3: features of three of the target's layers, and a head that says the token itself."""
 
-from workers.torch_engine.feature_drafter import FeatureDrafter
-from workers.torch_engine.heads.eagle3 import Eagle3Head
+from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
+from workers.torch_engine.models.heads.eagle3 import Eagle3Head
 from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from workers.torch_engine.growth import grow
-from workers.torch_engine.heads.medusa import MedusaHeads
-from workers.torch_engine.llama import FINAL
+from workers.torch_engine.models.heads.medusa import MedusaHeads
+from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import Sequence

@@ -4,9 +4,9 @@ from collections.abc import Sequence as Seq
 
 from torch import Tensor
 
+from workers.torch_engine.distribution import draw, warp_each
 from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, warp_each
 from workers.torch_engine.tree import Proposal
 
 

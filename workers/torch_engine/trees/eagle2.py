@@ -5,7 +5,7 @@ from collections.abc import Sequence as Seq
 from torch import Tensor
 
 from workers.torch_engine.growth import rows_of
-from workers.torch_engine.kv_pool import TREE_ROOM
+from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Proposal

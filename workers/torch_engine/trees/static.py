@@ -4,13 +4,13 @@ from collections.abc import Sequence as Seq
 
 from torch import Tensor
 
+from workers.torch_engine.distribution import draw_distinct, uniforms, warp_each
 from workers.torch_engine.growth import rows_of
-from workers.torch_engine.kv_pool import TREE_ROOM
+from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw_distinct, uniforms, warp_each
 from workers.torch_engine.tree import ROOT, Proposal
-from workers.torch_engine.tree_shape import (
+from workers.torch_engine.trees.shape import (
     RankPath,
     ShapeLevel,
     parse_paths,

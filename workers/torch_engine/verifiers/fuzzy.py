@@ -7,9 +7,9 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
+from workers.torch_engine.distribution import draw, warp
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, warp
 from workers.torch_engine.tree import Path, Proposal
 
 

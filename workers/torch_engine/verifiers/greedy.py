@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence as Seq
 
+from workers.torch_engine.distribution import draw, uniforms
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import draw, uniforms
 from workers.torch_engine.tree import Path, Proposal
-from workers.torch_engine.verification import split_greedy, walk, warped_rows
+from workers.torch_engine.verifiers.target_choice import split_greedy, walk, warped_rows
 
 
 @register("verifier", "greedy")

@@ -6,11 +6,11 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
+from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.sampling import uniforms
 from workers.torch_engine.tree import ROOT, Path, Proposal
-from workers.torch_engine.verification import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
 
 
 @register("verifier", "multi_step")

@@ -10,7 +10,7 @@ from torch import Tensor
 from workers.torch_engine.parts import Context, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path, Proposal
-from workers.torch_engine.verification import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
 
 
 @register("verifier", "typical")

@@ -1,0 +1,97 @@
+"""From a request's body to a validated model, or to an error that names the parameter."""
+
+from typing import Any, TypeVar
+
+import pydantic_core
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails
+
+from deployments.errors import ApiError
+
+# The type of an error about a field that is understood and asks for what is not offered.
+UNSUPPORTED = "unsupported"
+
+
+class Input(BaseModel):
+    """Strict about names and types; a field that is null counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_unset(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: v for k, v in value.items() if v is not None}
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in schema["properties"].items():
+            if name not in schema.get("required", ()):
+                schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
+        return schema
+
+
+Request = TypeVar("Request", bound=Input)
+
+
+def parse(kind: type[Request], body: bytes) -> Request:
+    """The validated request. Raises ApiError 400 naming the parameter."""
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise _named(error, value) from error
+
+
+def _named(error: ValidationError, body: Any) -> ApiError:
+    errors = error.errors(include_url=False)
+    # A union reports every branch; the branch that got furthest says most, and among those one
+    # that takes the value's type.
+    first = max(errors, key=lambda e: (len(_path(e, body)), not e["type"].endswith("_type")))
+    path = _path(first, body)
+    param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return ApiError(
+            400,
+            f"unrecognised request argument: {param}",
+            param=param,
+            code="unknown_parameter",
+        )
+    if first["type"] == "missing":
+        return ApiError(
+            400,
+            f"missing required parameter: {param}",
+            param=param,
+            code="missing_required_parameter",
+        )
+    code = "unsupported_parameter" if first["type"] == UNSUPPORTED else "invalid_value"
+    return ApiError(400, f"{param}: {first['msg']}", param=param, code=code)
+
+
+def _path(error: ErrorDetails, body: Any) -> list[int | str]:
+    """Where in the body the error is: pydantic's location without the names of union branches."""
+    path: list[int | str] = []
+    for part in error["loc"]:
+        is_index = isinstance(body, list) and isinstance(part, int)
+        if is_index or (isinstance(body, dict) and part in body):
+            body = body[part]
+        elif not (error["type"] == "missing" and part == error["loc"][-1]):
+            continue
+        path.append(part)
+    return path

@@ -1,0 +1,98 @@
+"""The routing table and a decision, as JSON for people and dashboards."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.api.projection import Plane
+from deployments.request.prompt import Prompt
+from router import predict
+from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
+
+# keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
+BULKY = frozenset({"prompts", "distances"})
+
+
+def table_summary(table: RoutingTable) -> dict[str, Any]:
+    """The table in force; its centroids only as points on their own main plane.
+
+    `evidence` per cluster and method: acceptance (tokens per target step, over all temperature
+    bands), the target steps behind it offline and live, the paired speedup it was fitted on, and
+    tokens/s as predicted of the cluster's typical prompt, greedy and alone on a replica, from all
+    evidence so far. `projection`: `points` [k, 2], and the share of the centroids' variance that
+    the plane `explained`.
+    """
+    plane = Plane(table.centroids)
+    speeds = _speeds(table)
+    return {
+        "fit_id": table.fit_id,
+        "version": table.version,
+        "encoder": table.encoder.model_dump(),
+        "measured_under": table.measured_under.model_dump(),
+        "methods": list(table.methods),
+        "settings_hashes": table.settings_hashes,
+        "lossless": table.lossless,
+        "default_method": table.default_method,
+        "clusters": len(table.assignment),
+        "assignment": list(table.assignment),
+        "temperature_bands": list(TEMPERATURE_BANDS),
+        "evidence": [_evidence(table, k, speeds) for k in range(len(table.assignment))],
+        "projection": {
+            "points": plane.points(table.centroids).tolist(),
+            "explained": plane.explained,
+        },
+        "live_step_ratio": _by_method(table, table.live_step_ratio),
+        "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},
+    }
+
+
+def explanation(
+    decision: Decision, prompt: Prompt, vector: NDArray[np.float32] | None, table: RoutingTable
+) -> dict[str, Any]:
+    """One decision, what it saw and the evidence of its cluster.
+
+    `point` is the prompt's `vector` [1, d] on the plane of the table's `projection`.
+    """
+    cluster = decision.cluster
+    point = None if vector is None else Plane(table.centroids).points(vector)[0].tolist()
+    return {
+        **decision.model_dump(),
+        "prompt_tokens": len(prompt.token_ids),
+        "max_tokens": prompt.sampling.max_tokens,
+        "temperature": prompt.sampling.temperature,
+        "point": point,
+        "evidence": _evidence(table, cluster, _speeds(table)) if cluster >= 0 else None,
+    }
+
+
+def _speeds(table: RoutingTable) -> NDArray[np.float64]:
+    """Tokens/s [k, m] predicted of each cluster's typical prompt."""
+    output = [predict.expected_output(table, k) for k in range(len(table.assignment))]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(output)[:, None] / predict.typical_seconds(table)
+
+
+def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) -> dict[str, Any]:
+    tokens = (table.acceptance_tokens + table.live_tokens)[cluster].sum(axis=-1)
+    steps = (table.acceptance_steps + table.live_steps)[cluster].sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        acceptance = tokens / steps
+    return {
+        "cluster": cluster,
+        "favourite": table.assignment[cluster],
+        "output_tokens": _number(table.output_tokens[cluster]),
+        "acceptance": _by_method(table, acceptance),
+        "offline_steps": _by_method(table, table.acceptance_steps[cluster].sum(axis=-1)),
+        "live_steps": _by_method(table, table.live_steps[cluster].sum(axis=-1)),
+        "speedup": _by_method(table, table.speedup[cluster]),
+        "tokens_per_s": _by_method(table, speeds[cluster]),
+    }
+
+
+def _by_method(table: RoutingTable, row: NDArray[np.float64]) -> dict[str, float | None]:
+    return {m: _number(value) for m, value in zip(table.methods, row, strict=True)}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None  # JSON has no NaN

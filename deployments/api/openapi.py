@@ -1,0 +1,164 @@
+"""The OpenAPI document of what is served, from the schemas that requests are read with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from deployments.api import response_bodies as bodies
+from deployments.api.embeddings import EmbeddingRequest
+from deployments.api.input import Input
+from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.request.deadline import HEADER as DEADLINE_HEADER
+
+Schema = dict[str, Any]
+REFERENCE = "#/components/schemas/{model}"
+# What any body may be refused with, and what may become of its answer.
+READ = (400, 413, 500, 503)
+ANSWERED = (400, 404, 413, 429, 500, 503, 504)
+STATUS = {
+    400: "a field is wrong or not supported; `param` names it",
+    404: "no such model",
+    413: "the body is too large",
+    429: "every waiting line is full",
+    500: "the service failed, or an answer broke off",
+    503: "nothing can answer now",
+    504: "the deadline passed",
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path. `chunk` is an event of the stream that `stream: true` asks for."""
+
+    summary: str
+    body: type[BaseModel]
+    asked: type[Input] | None = None
+    chunk: type[BaseModel] | None = None
+    refusals: tuple[int, ...] = ()
+    path_parameter: str | None = None
+
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("post", "/v1/chat/completions"): Operation(
+        "Answer a conversation",
+        bodies.ChatCompletion,
+        ChatRequest,
+        bodies.ChatCompletionChunk,
+        ANSWERED,
+    ),
+    ("post", "/v1/completions"): Operation(
+        "Continue a text",
+        bodies.Completion,
+        CompletionRequest,
+        bodies.CompletionChunk,
+        ANSWERED,
+    ),
+    ("post", "/v1/embeddings"): Operation(
+        "The router's vectors of texts",
+        bodies.EmbeddingList,
+        EmbeddingRequest,
+        refusals=(404, 429, *READ),
+    ),
+    ("get", "/v1/models"): Operation("The models a request may name", bodies.ModelList),
+    ("get", "/v1/models/{name}"): Operation(
+        "One model", bodies.Model, refusals=(404,), path_parameter="name"
+    ),
+    ("get", "/v1/routing"): Operation("The routing table in force", bodies.Routing),
+    ("post", "/v1/routing/explain"): Operation(
+        "Where a prompt would go, without answering it",
+        bodies.Explanation,
+        ExplainRequest,
+        refusals=(404, *READ),
+    ),
+    ("get", "/health"): Operation(
+        "Whether a prompt can be answered", bodies.Health, refusals=(503,)
+    ),
+}
+
+
+@cache
+def document() -> Schema:
+    """OpenAPI 3.2, which describes a stream by its items; every operation and status is in it."""
+    paths: dict[str, Schema] = {}
+    for (method, path), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method] = _operation(operation)
+    return {
+        "openapi": "3.2.0",
+        "info": {"title": "SpecAdapt", "version": version("specadapt")},
+        "paths": paths,
+        "components": {"schemas": _schemas()},
+    }
+
+
+def _schemas() -> Schema:
+    models: set[type[BaseModel]] = {bodies.ErrorBody}
+    for operation in OPERATIONS.values():
+        models |= {operation.body, operation.asked or operation.body}
+        models |= {operation.chunk or operation.body}
+    ordered = sorted(models, key=lambda model: model.__name__)
+    _, defined = models_json_schema(
+        [(model, "validation") for model in ordered], ref_template=REFERENCE
+    )
+    return dict(defined["$defs"])
+
+
+def _operation(operation: Operation) -> Schema:
+    described: Schema = {"summary": operation.summary, "responses": _responses(operation)}
+    parameters = []
+    if operation.path_parameter is not None:
+        parameters.append(_parameter(operation.path_parameter, "path", {"type": "string"}))
+    if operation.chunk is not None:
+        milliseconds = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
+        parameters.append(_parameter(DEADLINE_HEADER, "header", milliseconds))
+    if parameters:
+        described["parameters"] = parameters
+    if operation.asked is not None:
+        content = {"application/json": {"schema": _reference(operation.asked)}}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
+
+
+def _responses(operation: Operation) -> Schema:
+    content: Schema = {"application/json": {"schema": _reference(operation.body)}}
+    success: Schema = {"description": (operation.body.__doc__ or operation.summary).strip()}
+    if operation.chunk is not None:
+        events = (
+            f"where stream is true: JSON of a {operation.chunk.__name__}; the last is [DONE], "
+            "or an ErrorBody where the answer breaks off"
+        )
+        content["text/event-stream"] = {
+            "itemSchema": {
+                "type": "object",
+                "required": ["data"],
+                "properties": {"data": {"type": "string", "description": events}},
+            }
+        }
+        names = ("method", "cluster", "reason")
+        success["headers"] = {
+            f"x-specadapt-{name}": {"schema": {"type": "string"}, "required": True}
+            for name in names
+        }
+    responses: Schema = {"200": {**success, "content": content}}
+    for status in sorted(operation.refusals):
+        refused = {"application/json": {"schema": _reference(bodies.ErrorBody)}}
+        responses[str(status)] = {"description": STATUS[status], "content": refused}
+        if status in (429, 503):
+            seconds = {"schema": {"type": "string", "pattern": r"^\d+$"}, "required": True}
+            responses[str(status)]["headers"] = {"retry-after": seconds}
+        if status == 504:
+            never = {"schema": {"type": "string", "const": "false"}, "required": True}
+            responses[str(status)]["headers"] = {"x-should-retry": never}
+    return responses
+
+
+def _parameter(name: str, place: str, schema: Schema) -> Schema:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _reference(model: type[BaseModel]) -> Schema:
+    return {"$ref": REFERENCE.format(model=model.__name__)}

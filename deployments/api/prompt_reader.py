@@ -1,0 +1,174 @@
+"""From a validated request to a Prompt: the model's name, the tokens, the text to embed."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from deployments.api.generation import GenerationRequest
+from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.structured import check_grammar
+from deployments.errors import ApiError
+from deployments.request.prompt import Prompt
+from schemas import EngineConfig
+from workers.bundle import Bundle
+from workers.chat_template import encode_chat, encode_text
+from workers.token_text import TokenText
+
+# The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
+EMBEDDED_CHARACTERS = 8192
+# Shorter texts take less than half a millisecond, less than going to a thread and back may.
+_SHORT_BYTES = 2048
+
+Result = TypeVar("Result")
+
+
+class PromptReader:
+    """Tokenises once, for every method of the bundle's one tokenizer."""
+
+    def __init__(self, bundle: Bundle, methods: Sequence[str], engine: EngineConfig) -> None:
+        self.bundle_name = bundle.name
+        self.methods = tuple(methods)
+        self.context = context_length(bundle, engine)
+        self._tokenizer = bundle.tokenizer()
+        self.token_text = TokenText(self._tokenizer)
+        self._vocabulary = len(self._tokenizer)
+        self._longest = max(len(token.encode()) for token in self._tokenizer.get_vocab())
+        # One thread with a tokenizer of its own for long texts: a fast tokenizer raises "Already
+        # borrowed" when two threads change its settings.
+        self._threads_tokenizer = bundle.tokenizer()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
+
+    @property
+    def models(self) -> list[str]:
+        """The names a request may give as its model."""
+        return [self.bundle_name, *(f"{self.bundle_name}:{m}" for m in self.methods)]
+
+    async def chat(self, request: ChatRequest) -> Prompt:
+        """Raises ApiError for an unknown model or a prompt that does not fit."""
+        pinned = self.pinned(request.model)
+        await self._check_fields(request)
+        messages = request.plain_messages()
+        ids = await self._chat_ids(messages, request)
+        return Prompt(
+            token_ids=tuple(ids),
+            text=_last_user_turn(messages),
+            sampling=request.sampling(len(ids), self.context),
+            choices=request.n,
+            messages=tuple(messages),
+            pinned=pinned,
+            whole=not request.stream,
+        )
+
+    async def completion(self, request: CompletionRequest) -> list[Prompt]:
+        """One or several prompts. Raises ApiError for an unknown model, unknown token ids, or a
+        prompt that is empty or does not fit."""
+        pinned = self.pinned(request.model)
+        await self._check_fields(request)
+        return [
+            await self._continued(given, field, request, pinned)
+            for field, given in request.prompts().items()
+        ]
+
+    async def explained(self, request: ExplainRequest) -> Prompt:
+        """The prompt of a routing question."""
+        chat = ChatRequest(
+            model=request.model or self.bundle_name,
+            messages=request.chat_messages(),
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+        )
+        return await self.chat(chat)
+
+    def pinned(self, model: str) -> str | None:
+        """The method that `<bundle>:<method>` pins, None for the bundle itself.
+
+        Raises ApiError 404 `model_not_found` for any other name.
+        """
+        if model not in self.models:
+            raise ApiError(
+                404,
+                f"the model {model!r} does not exist; there are {', '.join(self.models)}",
+                param="model",
+                code="model_not_found",
+            )
+        return model.removeprefix(self.bundle_name).removeprefix(":") or None
+
+    async def _continued(
+        self, given: str | list[int], field: str, request: CompletionRequest, pinned: str | None
+    ) -> Prompt:
+        if isinstance(given, str):
+            size = len(given.encode())
+            self._check_size(size, request, field)
+            ids = await self._tokenised(size, lambda tokenizer: encode_text(tokenizer, given))
+            text = given
+        else:
+            if not all(0 <= token < self._vocabulary for token in given):
+                raise ApiError(
+                    400,
+                    f"{field}: token ids must be from 0 to {self._vocabulary - 1}",
+                    param=field,
+                    code="invalid_value",
+                )
+            ids, text = given, await self._in_thread(lambda: self._threads_tokenizer.decode(given))
+        if not ids:
+            raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
+        return Prompt(
+            token_ids=tuple(ids),
+            text=text[:EMBEDDED_CHARACTERS],
+            sampling=request.sampling(len(ids), self.context, field),
+            choices=request.n,
+            pinned=pinned,
+            whole=not request.stream,
+            echoed=text if request.echo else "",
+        )
+
+    async def _check_fields(self, request: GenerationRequest) -> None:
+        unknown = [token for token in request.logit_bias if int(token) >= self._vocabulary]
+        if unknown:
+            raise ApiError(
+                400,
+                f"logit_bias: {unknown[0]} is no token id: they are from 0 to "
+                f"{self._vocabulary - 1}",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        asked = request.wanted_grammar
+        if asked is not None:
+            await self._in_thread(lambda: check_grammar(asked, request.grammar))
+
+    async def _chat_ids(
+        self, messages: Sequence[Mapping[str, str]], request: ChatRequest
+    ) -> list[int]:
+        size = sum(len(m["content"].encode()) for m in messages)
+        self._check_size(size, request, None)
+        return await self._tokenised(
+            size, lambda tokenizer: encode_chat(tokenizer, messages, add_generation_prompt=True)
+        )
+
+    def _check_size(self, size: int, request: GenerationRequest, field: str | None) -> None:
+        # No text has fewer tokens than this, so megabytes are refused without tokenising them.
+        least = size // self._longest
+        if least > self.context:
+            raise request.too_long(f"at least {least} tokens", self.context, field)
+
+    async def _tokenised(self, size: int, encode: Callable[[Any], list[int]]) -> list[int]:
+        """What `encode` makes of a text of `size` bytes, given a tokenizer."""
+        if size <= _SHORT_BYTES:
+            return encode(self._tokenizer)
+        return await self._in_thread(lambda: encode(self._threads_tokenizer))
+
+    async def _in_thread(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+
+def context_length(bundle: Bundle, engine: EngineConfig) -> int:
+    """Prompt and output tokens of one request: the configured bound or the target's own."""
+    target = json.loads((bundle.part("target") / "config.json").read_text())
+    return min(engine.max_context, engine.kv_slots, int(target["max_position_embeddings"]))
+
+
+def _last_user_turn(messages: Sequence[Mapping[str, str]]) -> str:
+    turns = [m["content"] for m in messages if m["role"] == "user"]
+    return (turns or [messages[-1]["content"]])[-1][:EMBEDDED_CHARACTERS]

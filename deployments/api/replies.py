@@ -1,0 +1,271 @@
+"""An Answer as OpenAI's response bodies: whole, or as server-sent events."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
+
+from deployments.api.drafted_runs import DraftedRuns
+from deployments.api.generation import StreamOptions
+from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
+from deployments.errors import ApiError
+from deployments.request.answer import Answer
+from deployments.request.prompt import Prompt
+from schemas import DecodeChunk, DecodeStats
+from workers.token_text import TokenText
+
+Kind = Literal["chat", "completion"]
+
+_DONE = "data: [DONE]\n\n"
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events; the generator is closed (and the work cancelled) with the response."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[str, None], headers: Mapping[str, str]) -> None:
+        # Proxies in between must not gather the stream up.
+        still = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(events, headers={**headers, **still})
+        self._events = events
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            await self._events.aclose()
+
+
+class Reply:
+    """The bodies of one request's answers under one id: each prompt's choices, one after another.
+
+    answers: per prompt its choices.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        model: str,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[Answer]],
+        tokens: TokenText,
+    ) -> None:
+        self._kind = kind
+        self._firsts = [choices[0] for choices in answers]
+        self._answers = [answer for choices in answers for answer in choices]
+        self._echoed = [
+            prompt.echoed for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
+        ]
+        self._tokens = tokens
+        writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
+        self._logprobs = [writer(tokens) for _ in self._answers]
+        prefix = "chatcmpl" if kind == "chat" else "cmpl"
+        self._head = {
+            "id": f"{prefix}-{self._firsts[0].request_id}",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def headers(self) -> dict[str, str]:
+        """Who answers (the first prompt's first choice) and why; known only once the first chunk
+        is there."""
+        first = self._firsts[0]
+        degraded = {"x-specadapt-degraded": ", ".join(first.degraded)} if first.degraded else {}
+        return {
+            "x-specadapt-method": first.method,
+            "x-specadapt-cluster": str(first.decision.cluster),
+            "x-specadapt-reason": first.reason,
+            **degraded,
+        }
+
+    async def whole(self) -> dict[str, Any]:
+        """The response body without streaming. Raises ApiError where an answer breaks off."""
+        choices = [_Choice(echoed) for echoed in self._echoed]
+        async with aclosing(interleaved(self._answers)) as chunks:
+            async for index, chunk in chunks:
+                choices[index].add(chunk, self._logprobs[index].of(chunk))
+        chat = self._kind == "chat"
+        return {
+            **self._head,
+            "object": "chat.completion" if chat else "text_completion",
+            "choices": [
+                {
+                    "index": index,
+                    **(_message(choice.text) if chat else {"text": choice.text}),
+                    "logprobs": choice.logprobs,
+                    "finish_reason": choice.finish,
+                }
+                for index, choice in enumerate(choices)
+            ],
+            "usage": self.usage(),
+        }
+
+    async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
+        """Server-sent events. An answer that breaks off ends with an error event, not [DONE]."""
+        runs = [DraftedRuns(self._tokens) for _ in self._answers]
+        try:
+            if self._kind == "chat":
+                for index in range(len(self._answers)):
+                    yield self._event(index, delta={"role": "assistant", "content": ""})
+            for index, echoed in enumerate(self._echoed):
+                if echoed:
+                    piece = self._piece(echoed)
+                    if options.include_drafted:
+                        piece["drafted"] = [(echoed, False)]
+                    yield self._event(index, **piece)
+            async with aclosing(interleaved(self._answers)) as chunks:
+                async for index, chunk in chunks:
+                    logprobs = self._logprobs[index].of(chunk)
+                    piece = self._piece(chunk.text)
+                    if options.include_drafted and (drafted := runs[index].of(chunk)):
+                        piece["drafted"] = drafted
+                    if chunk.text or logprobs or "drafted" in piece:
+                        yield self._event(index, logprobs=logprobs, **piece)
+                    if chunk.finish_reason is not None:
+                        yield self._event(index, finish=chunk.finish_reason, **self._end())
+            if options.include_usage:
+                yield _data({**self._chunk_head(), "choices": [], "usage": self.usage()})
+            yield _DONE
+        except ApiError as error:
+            yield _data(error.body())
+        finally:
+            for answer in self._answers:
+                await answer.close()
+
+    def usage(self) -> dict[str, Any] | None:
+        """OpenAI's usage with the speculative statistics; None before the last chunk."""
+        stats = [answer.stats for answer in self._answers]
+        known = [one for one in stats if one is not None]
+        firsts = [answer.stats for answer in self._firsts if answer.stats is not None]
+        return usage(known, firsts, self._firsts[0]) if len(known) == len(stats) else None
+
+    def _piece(self, text: str) -> dict[str, Any]:
+        return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
+
+    def _end(self) -> dict[str, Any]:
+        return {"delta": {}} if self._kind == "chat" else {"text": ""}
+
+    def _event(
+        self,
+        index: int,
+        *,
+        finish: str | None = None,
+        logprobs: dict[str, Any] | None = None,
+        **content: Any,
+    ) -> str:
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
+        return _data({**self._chunk_head(), "choices": [choice]})
+
+    def _chunk_head(self) -> dict[str, Any]:
+        name = "chat.completion.chunk" if self._kind == "chat" else "text_completion"
+        return {**self._head, "object": name}
+
+
+@dataclass
+class _Choice:
+    """An answer as far as it has come."""
+
+    text: str
+    finish: str | None = None
+    logprobs: dict[str, Any] | None = None
+
+    def add(self, chunk: DecodeChunk, logprobs: dict[str, Any] | None) -> None:
+        self.text += chunk.text
+        self.finish = chunk.finish_reason
+        self.logprobs = joined(self.logprobs, logprobs)
+
+
+async def interleaved(
+    answers: Sequence[Answer],
+) -> AsyncGenerator[tuple[int, DecodeChunk], None]:
+    """The chunks of all answers as they come, each with its answer's index; closes the answers."""
+    if len(answers) == 1:  # the usual case, without a task for every chunk
+        [answer] = answers
+        try:
+            async for only in answer.chunks:
+                yield 0, only
+        finally:
+            await answer.close()
+        return
+    pending: dict[asyncio.Future[DecodeChunk | None], int] = {}
+
+    def ask(index: int) -> None:
+        pending[asyncio.ensure_future(anext(answers[index].chunks, None))] = index
+
+    try:
+        for index in range(len(answers)):
+            ask(index)
+        while pending:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for future in sorted(done, key=pending.__getitem__):
+                chunk = future.result()
+                index = pending.pop(future)
+                if chunk is not None:
+                    yield index, chunk
+                    ask(index)
+    finally:
+        for future in pending:
+            future.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        for answer in answers:
+            await answer.close()
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+
+def usage(
+    choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer: Answer
+) -> dict[str, Any]:
+    """Token counts and what speculation did, summed over the choices; a prompt counts once.
+
+    Seconds are the engine's, on its own clock, of the choice that took longest, since they are
+    decoded side by side; `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding
+    and choosing. firsts: of each prompt the first choice. answer: the first of all, for the method
+    and the decision.
+    """
+    steps = sum(one.target_steps for one in choices)
+    tokens = sum(one.output_tokens for one in choices)
+    stats = max(choices, key=lambda one: one.total_seconds)
+    seconds = stats.total_seconds
+    speculative = {
+        "method": answer.method,
+        "cluster": answer.decision.cluster,
+        "reason": answer.reason,
+        "target_steps": steps,
+        "drafted_tokens": sum(one.drafted_tokens for one in choices),
+        "accepted_tokens": sum(one.accepted_tokens for one in choices),
+        "mean_acceptance_length": tokens / max(1, steps),
+        "tokens_per_s": tokens / seconds if seconds > 0 else 0.0,
+        "queue_seconds": stats.queue_seconds,
+        "decode_seconds": stats.decode_seconds,
+        "draft_seconds": stats.draft_seconds,
+        "verify_seconds": stats.verify_seconds,
+        "sample_seconds": stats.sample_seconds,
+        "other_seconds": stats.other_seconds,
+        "total_seconds": seconds,
+        "mean_batch": stats.mean_batch,
+        "looping": any(one.looping for one in choices),
+        "routing_ms": answer.routing_seconds * 1e3,
+        "engine_first_token_ms": stats.first_token_seconds * 1e3,
+    }
+    prompt_tokens = sum(one.prompt_tokens for one in firsts)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in firsts)},
+        "completion_tokens": tokens,
+        "total_tokens": prompt_tokens + tokens,
+        "speculative": speculative,
+    }
+
+
+def _data(body: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -1,0 +1,116 @@
+"""Requests of the OpenAI endpoints, and of the routing question that is asked like one."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from deployments.api.generation import GenerationRequest
+from deployments.api.input import Input
+from deployments.api.messages import ChatMessage
+from deployments.errors import ApiError
+
+CHAT_MAX_TOKENS = 256
+COMPLETION_MAX_TOKENS = 16
+MAX_ANSWERS = 64
+
+_Several = Field(min_length=1, max_length=MAX_ANSWERS)
+
+
+class ChatRequest(GenerationRequest):
+    """POST /v1/chat/completions. Without a maximum the answer has at most 256 tokens."""
+
+    default_max_tokens: ClassVar[int] = CHAT_MAX_TOKENS
+    prompt_field: ClassVar[str] = "messages"
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError(
+                400,
+                "top_logprobs is only read with logprobs: send logprobs true with it",
+                param="top_logprobs",
+                code="invalid_value",
+            )
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    def plain_messages(self) -> list[dict[str, str]]:
+        return [message.plain() for message in self.messages]
+
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions. Without a maximum an answer has at most 16 tokens, as OpenAI's.
+
+    Several prompts are answered side by side, `n` times each and at most 64 times altogether.
+    """
+
+    default_max_tokens: ClassVar[int] = COMPLETION_MAX_TOKENS
+    prompt_field: ClassVar[str] = "prompt"
+
+    prompt: (
+        str
+        | Annotated[list[int], Field(min_length=1)]
+        | Annotated[list[str], _Several]
+        | Annotated[list[list[int]], _Several]
+    )
+    logprobs: int | None = Field(default=None, ge=0, le=5)
+    echo: bool = False
+
+    @property
+    def wanted_logprobs(self) -> int | None:
+        if self.echo and self.logprobs is not None:
+            raise ApiError(
+                400,
+                "logprobs: a prompt that is echoed has none; leave out echo or logprobs",
+                param="logprobs",
+                code="unsupported_parameter",
+            )
+        return self.logprobs
+
+    def prompts(self) -> dict[str, str | list[int]]:
+        """Each prompt, text or token ids, under the name that an error gives it.
+
+        Raises ApiError where more answers are asked for than one request may have.
+        """
+        given = self.prompt
+        if isinstance(given, str):
+            return {"prompt": given}
+        ids = [one for one in given if isinstance(one, int)]
+        if ids:
+            return {"prompt": ids}
+        several: list[str | list[int]] = [one for one in given if not isinstance(one, int)]
+        if len(several) * self.n > MAX_ANSWERS:
+            raise ApiError(
+                400,
+                f"prompt: {len(several)} prompts with n {self.n} ask for "
+                f"{len(several) * self.n} answers; one request may have {MAX_ANSWERS}",
+                param="prompt",
+                code="invalid_value",
+            )
+        return {f"prompt[{index}]": one for index, one in enumerate(several)}
+
+
+class ExplainRequest(Input):
+    """POST /v1/routing/explain: a prompt (or messages) as it would be asked."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] = Field(default=[])
+    temperature: float = Field(default=1.0, ge=0.0, le=2.0)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    def chat_messages(self) -> list[ChatMessage]:
+        """The conversation. Raises ApiError unless exactly one of the two forms is given."""
+        if (self.prompt is None) == (not self.messages):
+            raise ApiError(400, "give either prompt or messages", param="prompt")
+        if self.prompt is not None:
+            return [ChatMessage(role="user", content=self.prompt)]
+        return self.messages

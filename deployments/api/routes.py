@@ -1,0 +1,200 @@
+"""The HTTP surface: OpenAI's endpoints, routing introspection, health, the chat page."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from deployments.api.embeddings import EmbeddingRequest, Embeddings
+from deployments.api.generation import GenerationRequest
+from deployments.api.input import parse
+from deployments.api.introspection import explanation, table_summary
+from deployments.api.openapi import OPERATIONS, document
+from deployments.api.prompt_reader import PromptReader
+from deployments.api.replies import EventStream, Kind, Reply
+from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.errors import ApiError, unavailable
+from deployments.learning.link import FeedbackLink
+from deployments.metrics import Metrics
+from deployments.request.answer import Answer, Answerer
+from deployments.request.deadline import HEADER as DEADLINE_HEADER
+from deployments.request.deadline import deadline_seconds
+from deployments.request.gathering import all_or_none
+from deployments.request.prompt import Prompt
+
+logger = logging.getLogger(__name__)
+
+WEB = {file.name: file for file in (Path(__file__).parents[1] / "web").iterdir()}
+# Asked for again after every load: the page and its modules must be of one version.
+FRESH = {"cache-control": "no-cache"}
+
+
+class HttpApi:
+    """The endpoints over one ingress's parts."""
+
+    def __init__(
+        self,
+        reader: PromptReader,
+        answerer: Answerer,
+        embeddings: Embeddings,
+        link: FeedbackLink,
+        metrics: Metrics,
+        max_body_bytes: int,
+    ) -> None:
+        self._reader = reader
+        self._answerer = answerer
+        self._embeddings = embeddings
+        self._link = link
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._created = int(time.time())
+
+    def app(self) -> FastAPI:
+        """The ASGI application; exchanges with the feedback actor from startup to shutdown."""
+        app = FastAPI(
+            title="SpecAdapt",
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            lifespan=self._exchanging,
+        )
+        app.add_exception_handler(ApiError, self._api_error)
+        app.add_exception_handler(HTTPException, self._http_error)
+        app.add_exception_handler(Exception, self._unexpected)
+        app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
+        app.add_api_route("/v1/completions", self.completions, methods=["POST"])
+        app.add_api_route("/v1/embeddings", self.embed, methods=["POST"])
+        app.add_api_route("/v1/models", self.models, methods=["GET"])
+        app.add_api_route("/v1/models/{name}", self.model, methods=["GET"])
+        app.add_api_route("/v1/routing", self.routing, methods=["GET"])
+        app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
+        app.add_api_route("/openapi.json", self.openapi, methods=["GET"])
+        app.add_api_route("/health", self.health, methods=["GET"])
+        app.add_api_route("/", self.page, methods=["GET"])
+        app.add_api_route("/web/{name}", self.page, methods=["GET"])
+        return app
+
+    @asynccontextmanager
+    async def _exchanging(self, _: FastAPI) -> AsyncIterator[None]:
+        exchanging = asyncio.create_task(self._link.run())
+        try:
+            yield
+        finally:
+            exchanging.cancel()
+            await self._link.exchange(everything=True)
+
+    async def chat(self, request: Request) -> Response:
+        asked = parse(ChatRequest, await self._body(request))
+        return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
+
+    async def completions(self, request: Request) -> Response:
+        asked = parse(CompletionRequest, await self._body(request))
+        return await self._reply("completion", asked, await self._reader.completion(asked), request)
+
+    async def embed(self, request: Request) -> Response:
+        asked = parse(EmbeddingRequest, await self._body(request))
+        return JSONResponse(await self._embeddings.answer(asked))
+
+    async def models(self) -> Response:
+        names = [*self._reader.models, *self._embeddings.models]
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+
+    async def model(self, name: str) -> Response:
+        if name not in self._embeddings.models:
+            self._reader.pinned(name)
+        return JSONResponse(self._model(name))
+
+    async def routing(self) -> Response:
+        summary = table_summary(self._link.table)
+        feedback = {
+            "connected": self._link.connected,
+            "epoch": self._link.epoch,
+            "observations_waiting": self._link.waiting,
+            "observations_dropped": self._link.dropped,
+        }
+        loads = [load.model_dump() for load in self._link.loads]
+        circuits = self._answerer.circuits.states()
+        drift = self._link.drift and self._link.drift.model_dump()
+        state = {"feedback": feedback, "drift": drift, "circuits": circuits, "loads": loads}
+        return JSONResponse(summary | state)
+
+    async def explain(self, request: Request) -> Response:
+        asked = parse(ExplainRequest, await self._body(request))
+        prompt = await self._reader.explained(asked)
+        decision, vector = await self._answerer.route(prompt, explore=False)
+        return JSONResponse(explanation(decision, prompt, vector, self._link.table))
+
+    async def health(self) -> Response:
+        ready = self._answerer.ready()
+        if not ready:
+            raise unavailable("starting: no replica is ready yet")
+        return JSONResponse({"status": "ok", "methods": sorted(ready)})
+
+    async def openapi(self) -> Response:
+        return JSONResponse(document())
+
+    async def page(self, name: str = "index.html") -> Response:
+        if name not in WEB:
+            raise HTTPException(404, "Not Found")
+        return FileResponse(WEB[name], headers=FRESH)
+
+    async def _reply(
+        self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
+    ) -> Response:
+        allowed = deadline_seconds(request.headers.get(DEADLINE_HEADER))
+        answering = [self._answerer.answers(replace(p, deadline_seconds=allowed)) for p in prompts]
+        answers = await all_or_none(answering, _close)
+        reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
+        if asked.stream:
+            events = reply.events(asked.stream_options)
+            return EventStream(events, reply.headers())
+        return JSONResponse(await reply.whole(), headers=reply.headers())
+
+    async def _body(self, request: Request) -> bytes:
+        """The request's body. Raises ApiError 413 as soon as it is known to be too large."""
+        limit = self._max_body_bytes
+        declared = request.headers.get("content-length", "")
+        body = bytearray()
+        if not (declared.isdecimal() and int(declared) > limit):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    break
+            else:
+                return bytes(body)
+        raise ApiError(413, f"the body is larger than {limit} bytes", code="body_too_large")
+
+    def _model(self, name: str) -> dict[str, Any]:
+        owner = {"created": self._created, "owned_by": "specadapt"}
+        return {"id": name, "object": "model", **owner}
+
+    async def _api_error(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        self._metrics.refused.inc(tags={"status": str(error.status)})
+        return JSONResponse(error.body(), status_code=error.status, headers=error.headers())
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        if error.status_code == 404:
+            message += f"; there are {', '.join(sorted({path for _, path in OPERATIONS}))}"
+        response = await self._api_error(request, ApiError(error.status_code, message))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def _unexpected(self, request: Request, error: Exception) -> Response:
+        logger.error("unexpected failure on %s", request.url.path, exc_info=error)
+        return await self._api_error(request, ApiError(500, "internal error", code="internal"))
+
+
+async def _close(answers: Sequence[Answer]) -> None:
+    for answer in answers:
+        await answer.close()

@@ -1,0 +1,70 @@
+"""What a request may demand of its answer's form: JSON, a JSON schema, a grammar."""
+
+import json
+from typing import Any, Literal
+
+from pydantic import Field
+
+from deployments.api.input import Input
+from deployments.errors import ApiError
+from schemas import Grammar
+from workers.grammar import GrammarError, check
+
+
+class JsonSchema(Input):
+    """OpenAI's wrapping of a schema; it is enforced to the letter whatever `strict` says."""
+
+    name: str
+    description: str | None = None
+    schema_: dict[str, Any] = Field(default={}, alias="schema")
+    strict: bool = True
+
+
+class ResponseFormat(Input):
+    """OpenAI's response_format."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class GrammarField(Input):
+    """An addition to OpenAI's parameters: a regular expression or a grammar in Lark's notation (in
+    llguidance's dialect), or a schema as text."""
+
+    kind: Literal["json_schema", "json_object", "regex", "lark"]
+    text: str = ""
+
+
+def grammar(
+    form: ResponseFormat, given: GrammarField | None, *, ignore_eos: bool
+) -> Grammar | None:
+    """The one grammar that a request asks for. Raises ApiError naming the field for two of them,
+    for none where one is needed, and with ignore_eos."""
+    if form.type == "text" and given is None:
+        return None
+    if form.type != "text" and given is not None:
+        raise _invalid("grammar", "give either response_format or grammar")
+    if ignore_eos:
+        raise _invalid("ignore_eos", "an answer that follows a grammar ends with it: leave it out")
+    if given is not None:
+        if (given.kind == "json_object") == bool(given.text):
+            raise _invalid("grammar.text", "kind 'json_object' has no text, every other kind has")
+        return Grammar(kind=given.kind, text=given.text)
+    if form.type == "json_object":
+        return Grammar(kind="json_object")
+    if form.json_schema is None:
+        raise _invalid("response_format.json_schema", "type 'json_schema' needs it")
+    return Grammar(kind="json_schema", text=json.dumps(form.json_schema.schema_))
+
+
+def check_grammar(asked: Grammar, given: GrammarField | None) -> None:
+    """Raises ApiError naming the field where the grammar cannot be compiled."""
+    try:
+        check(asked)
+    except GrammarError as error:
+        field = "response_format.json_schema.schema" if given is None else "grammar.text"
+        raise _invalid(field, str(error)) from error
+
+
+def _invalid(param: str, why: str) -> ApiError:
+    return ApiError(400, f"{param}: {why}", param=param, code="invalid_value")

@@ -1,0 +1,144 @@
+"""An ingress's line to the feedback actor: observations out, tables and loads in.
+
+The ingress never waits for it: while the actor is away the last table and loads stay in force
+and observations wait, a bounded number of them.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Protocol
+
+import ray
+
+from deployments.learning.feedback import Exchange
+from deployments.metrics import Metrics
+from schemas import DriftReport, LoadReport, Observation, RoutingTable
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 512
+_CAPACITY = 10_000
+_TIMEOUT_SECONDS = 5.0
+
+
+class Actor(Protocol):
+    """What the link calls: `Feedback.exchange`, over Ray or directly."""
+
+    def exchange(
+        self, observations: Sequence[Observation], known: tuple[str, int]
+    ) -> Awaitable[Exchange]: ...
+
+
+class FeedbackLink:
+    """The table in force, the replicas' loads and the observations not yet acknowledged."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        connect: Callable[[], Awaitable[Actor]],
+        flush_seconds: float,
+        poll_seconds: float,
+        metrics: Metrics,
+    ) -> None:
+        self.table = table
+        self.loads: tuple[LoadReport, ...] = ()
+        self.connected = False
+        self.epoch = 0
+        self.dropped = 0
+        self.drift: DriftReport | None = None
+        self._born = time.monotonic()
+        self._exchanged: float | None = None
+        self._metrics = metrics
+        self._connect = connect
+        self._actor: Actor | None = None
+        self._flush_seconds = flush_seconds
+        self._poll_seconds = poll_seconds
+        self._flushed = 0.0
+        self._waiting: OrderedDict[str, Observation] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the feedback actor last confirmed the table, or else since the start."""
+        return time.monotonic() - (self._born if self._exchanged is None else self._exchanged)
+
+    def observe(self, observation: Observation) -> None:
+        """Queue an observation; the oldest is dropped where too many wait."""
+        self._waiting[observation.observation_id] = observation
+        while len(self._waiting) > _CAPACITY:
+            self._waiting.popitem(last=False)
+            self.dropped += 1
+
+    async def run(self) -> None:
+        """Exchange until cancelled."""
+        while True:
+            await self.exchange()
+            # Jittered, so that several ingresses do not call in step.
+            await asyncio.sleep(self._poll_seconds * random.uniform(0.8, 1.2))
+
+    async def exchange(self, everything: bool = False) -> None:
+        """One exchange; a failure is logged and leaves everything as it was.
+
+        Observations go along where their flush is due, or all of them with `everything`.
+        """
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                if self._actor is None:
+                    self._actor = await self._connect()
+                batch = dict(self._waiting) if everything else self._due()
+                reply = await self._actor.exchange(
+                    list(batch.values()), (self.table.fit_id, self.table.version)
+                )
+        except (ray.exceptions.RayError, TimeoutError, ValueError, OSError) as error:
+            if self.connected:
+                logger.warning("feedback actor away, going on with the last table: %s", error)
+            self.connected, self._actor = False, None
+            return
+        self._take(batch, reply)
+        self._metrics.observations_waiting.set(len(self._waiting))
+
+    def _due(self) -> dict[str, Observation]:
+        now = time.monotonic()
+        if now - self._flushed < self._flush_seconds:
+            return {}
+        self._flushed = now
+        return dict(islice(self._waiting.items(), _BATCH))
+
+    def _take(self, batch: dict[str, Observation], reply: Exchange) -> None:
+        if reply.acknowledged:
+            for observation_id in batch:
+                self._waiting.pop(observation_id, None)
+        if reply.table is not None:
+            self._count_changes(reply.table)
+            self.table = reply.table
+        self._metrics.table_version.set(self.table.version)
+        # A young actor has not heard from every replica: absence says nothing yet.
+        if reply.settled or not self.loads:
+            self.loads = reply.loads
+        else:
+            fresh = {load.replica: load for load in reply.loads}
+            known = {load.replica: load for load in self.loads}
+            self.loads = tuple((known | fresh).values())
+        self.epoch = reply.epoch
+        self.drift = reply.drift
+        self.connected = True
+        self._exchanged = time.monotonic()
+
+    def _count_changes(self, table: RoutingTable) -> None:
+        # The first table replaces the one from disk: what changed before counts elsewhere. A
+        # refit's clusters are others, whose favourites nothing has changed to.
+        if self._exchanged is None or table.fit_id != self.table.fit_id:
+            return
+        pairs = zip(self.table.assignment, table.assignment, strict=True)
+        for cluster, (old, new) in enumerate(pairs):
+            if new != old:
+                tags = {"method": new, "cluster": str(cluster)}
+                self._metrics.favourite_changes.inc(tags=tags)

@@ -1,0 +1,88 @@
+"""Which of a deployment's replicas takes a request: the one with the fewest outstanding tokens,
+those of other methods weighing more (`router.queueing.burden`).
+
+Ray Serve makes one such router per handle, inside the ingress process. It pickles this module by
+value, so nothing here may be a variable of the module: what the router shares with the ingress is
+found in `deployments.request.in_flight`.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
+
+from deployments.request.in_flight import InFlight, published
+from router.queueing import burden
+from schemas import DecodeRequest
+
+
+class FewestOutstandingTokens(FIFOMixin, RequestRouter):
+    """Ranks the replicas by the tokens before them, ties at random; Serve takes the first that is
+    not full.
+
+    A replica that has not reported yet counts with what this ingress has sent to it, so that it
+    fills up like the others; one whose reports have stopped, or say that it is not healthy, comes
+    last. Where no replica has reported Serve chooses by the number of requests.
+
+    First come first served (FIFOMixin): Ray otherwise tells requests apart by the id of the HTTP
+    request, which the answers to one prompt (`n`) share, and would never place the second.
+    """
+
+    def initialize_state(self, **_: Any) -> None:
+        self._reported: set[str] = set()
+
+    async def choose_replicas(
+        self, candidate_replicas: Sequence[Any], pending_request: PendingRequest | None = None
+    ) -> list[list[Any]]:
+        """One replica per rank, best first; called again after a pause where all were full."""
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True
+        shuffled = random.sample(candidate_replicas, len(candidate_replicas))
+        in_flight = published(self.app_name)
+        if in_flight is None:
+            return [shuffled]
+        request = _decode_request(pending_request)
+        if request is None:
+            return [shuffled]
+        # Where there is no choice nothing is looked up.
+        ranked = shuffled if len(shuffled) == 1 else self._ranked(shuffled, in_flight, request)
+        if not ranked:
+            return [shuffled]
+        in_flight.placed(request.request_id, ranked[0].replica_id.unique_id, accepted=False)
+        return [[replica] for replica in ranked]
+
+    def _ranked(
+        self, shuffled: Sequence[Any], in_flight: InFlight, request: DecodeRequest
+    ) -> Sequence[Any]:
+        """The replicas, best first, for the request; none where none has reported."""
+        names = {replica.replica_id.unique_id for replica in shuffled}
+        own = request.request_id
+        placed = in_flight.placed_loads(own)
+        loads = {load.replica: load for load in placed if load.replica in names}
+        self._reported = (self._reported | loads.keys()) & names
+        if not loads:
+            return []
+        sent = in_flight.sent_tokens(names, own)
+
+        def order(replica: Any) -> tuple[bool, float]:
+            name = replica.replica_id.unique_id
+            if (load := loads.get(name)) is not None:
+                return not load.healthy, burden(load, request.method)
+            return name in self._reported, float(sent[name])
+
+        return sorted(shuffled, key=order)
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: Any, _result: Any
+    ) -> None:
+        """A replica has accepted the request: not always the one it was meant for."""
+        in_flight, request = published(self.app_name), _decode_request(pending_request)
+        if in_flight is not None and request is not None:
+            in_flight.placed(request.request_id, replica_id.unique_id, accepted=True)
+
+
+def _decode_request(pending: PendingRequest | None) -> DecodeRequest | None:
+    """The request of a call of `generate`; None for other calls."""
+    first = pending.args[0] if pending is not None and pending.args else None
+    return first if isinstance(first, DecodeRequest) else None

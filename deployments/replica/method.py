@@ -1,0 +1,179 @@
+"""A decoding method (or, in the shared layout, several of them) as a Ray Serve replica."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import ray
+from ray import serve
+
+from deployments.artifacts import method_specs
+from deployments.learning.feedback import actor_name, feedback_actor
+from deployments.metrics import ReplicaMetrics
+from deployments.replica.cores import PinnedCores
+from deployments.replica.placement import placed_engine, resources_of
+from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
+from workers.bundle import load_bundle
+from workers.engine import EngineBusyError, EngineRefusedError, load_engine
+from workers.replay_engine.engine import ReplayEngine
+
+logger = logging.getLogger(__name__)
+
+# A message costs about half a millisecond of CPU in the replica, in the ingress and in the proxy
+# each. A stream sends its first chunk at once; all of a replica's together then send so many
+# messages a second, but none of them waits longer than people notice.
+MESSAGES_PER_SECOND = 20.0
+LONGEST_INTERVAL_SECONDS = 0.25
+_REPORT_TIMEOUT_SECONDS = 30.0
+
+
+class MethodReplica:
+    """One engine and its portfolio; publishes its load a few times a second."""
+
+    def __init__(self, config: AppConfig, methods: tuple[str, ...]) -> None:
+        context = serve.get_replica_context()
+        self._config = config
+        self._replica = context.replica_id.unique_id
+        specs = method_specs(config, methods)
+        self._cores = _pinned(config, specs)
+        self._streams = 0
+        settings = placed_engine(resources_of(methods[0], config), specs, config.engine)
+        self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
+        self._actor_name = actor_name(context.app_name, config)
+        self._metrics = ReplicaMetrics(self._replica)
+        self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
+
+    async def generate(
+        self, request: DecodeRequest, whole: bool
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Stream the answer as `DecodeChunk` dumps; with `whole` as a single one.
+
+        A refusal is a message `{"refused": why}` or `{"busy": why}` and not an exception, which
+        Ray Serve would log with a traceback each time. Closing the stream cancels the work.
+        """
+        interval = _never if whole else self._interval
+        self._streams += not whole
+        try:
+            async with aclosing(merged(self._engine.generate(request), interval)) as chunks:
+                async for chunk in chunks:
+                    yield chunk.model_dump(exclude_defaults=True)
+        except EngineRefusedError as error:
+            yield {"refused": str(error)}
+        except EngineBusyError as error:
+            yield {"busy": str(error)}
+        finally:
+            self._streams -= not whole
+
+    def check_health(self) -> None:
+        """Called by Ray Serve; a replica that raises here is replaced."""
+        if not self._engine.load().healthy:
+            raise RuntimeError("the engine has stopped")
+
+    async def placement(self) -> dict[str, Any]:
+        """Where this replica runs: its name, process, accelerators and thread settings."""
+        return {
+            "replica": self._replica,
+            "pid": os.getpid(),
+            "methods": [spec.name for spec in self._engine.methods],
+            "gpu_ids": ray.get_gpu_ids(),
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+
+    async def set_extra_target_forwards(self, method: str, extra: int) -> None:
+        """Make a method slower by real work, to show that routing notices; no HTTP path here."""
+        from workers.torch_engine.engine import TorchEngine  # torch, where it is loaded already
+
+        if not isinstance(self._engine, TorchEngine):
+            raise ValueError("only the torch engine can be slowed down on purpose")
+        self._engine.set_extra_target_forwards(method, extra)
+
+    async def set_replay_factor(self, method: str, factor: float) -> None:
+        """Make a replayed method slower, every recorded second times `factor`; no HTTP path here.
+
+        A handle's `broadcast` reaches all replicas.
+        """
+        if not isinstance(self._engine, ReplayEngine):
+            raise ValueError("only the replay engine takes a factor: its seconds are recorded ones")
+        self._engine.set_factor(method, factor)
+
+    async def __del__(self) -> None:
+        self._reporter.cancel()
+        self._engine.close()
+
+    def _interval(self) -> float:
+        return stream_interval(min(self._streams, self._config.engine.max_batch))
+
+    async def _report_forever(self) -> None:
+        actor: Any = None
+        while True:
+            started = time.monotonic()
+            load = self._engine.load()
+            self._metrics.reported(load)
+            try:
+                if actor is None:
+                    actor = await asyncio.to_thread(feedback_actor, self._actor_name, self._config)
+                reported = actor.report.remote(load)
+                await asyncio.wait_for(reported, _REPORT_TIMEOUT_SECONDS)
+            except (ray.exceptions.RayError, TimeoutError, ValueError) as error:
+                logger.warning("load report not delivered: %r", error)
+                actor = None
+            spent = time.monotonic() - started
+            await asyncio.sleep(max(0.0, self._config.feedback.load_report_seconds - spent))
+
+
+async def merged(
+    chunks: AsyncIterator[DecodeChunk], interval: Callable[[], float]
+) -> AsyncGenerator[DecodeChunk, None]:
+    """The same answer in fewer pieces: the first chunk at once (unless `interval` is infinite),
+    then what has come whenever `interval` seconds have passed, the last chunk at once.
+    Closes `chunks` when it is closed."""
+    held: DecodeChunk | None = None
+    sent = float("-inf")
+    try:
+        async for chunk in chunks:
+            held = chunk if held is None else _joined(held, chunk)
+            if chunk.finish_reason is not None or _due(sent, interval()):
+                yield held
+                held, sent = None, time.monotonic()
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+def stream_interval(streams: int) -> float:
+    """Seconds between two messages of each of a replica's streams."""
+    return min(LONGEST_INTERVAL_SECONDS, streams / MESSAGES_PER_SECOND)
+
+
+def _due(sent: float, interval: float) -> bool:
+    return interval < float("inf") and time.monotonic() >= sent + interval
+
+
+def _never() -> float:
+    return float("inf")
+
+
+def _pinned(config: AppConfig, specs: Sequence[MethodSpec]) -> PinnedCores | None:
+    """The replica's own cores where it is to have some and does not decode on a GPU."""
+    if not config.engine.pin_cores or config.engine.device == "cuda" or ray.get_gpu_ids():
+        return None
+    # vLLM's scheduler polls while its worker computes: on the same core it would take half of it.
+    scheduler = any(spec.engine == "vllm" for spec in specs)
+    return PinnedCores(config.engine.threads + scheduler)
+
+
+def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
+    return second.model_copy(
+        update={
+            "text": first.text + second.text,
+            "token_ids": first.token_ids + second.token_ids,
+            "drafted": first.drafted + second.drafted,
+            "logprobs": first.logprobs + second.logprobs,
+        }
+    )

@@ -1,0 +1,1 @@
+"""A prompt's way from its tokens to a stream of chunks: route, call, fail over, observe."""

@@ -1,0 +1,292 @@
+"""From a validated prompt to a stream of chunks: route, call, fail over, observe."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.artifacts import Embed
+from deployments.errors import ApiError, broken_off, line_full, unavailable
+from deployments.learning.link import FeedbackLink
+from deployments.metrics import Metrics
+from deployments.request.calls import Calls, Chunks, MethodStream
+from deployments.request.circuits import Circuits
+from deployments.request.conversation import Conversations
+from deployments.request.deadline import DeadlineError, missed
+from deployments.request.gathering import all_or_none
+from deployments.request.in_flight import InFlight
+from deployments.request.prompt import Prompt
+from deployments.request.refusals import Refusals
+from router.cluster import assign, packed
+from router.explore import Purse
+from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from schemas import (
+    Decision,
+    DecodeChunk,
+    DecodeRequest,
+    DecodeStats,
+    Observation,
+    RouterConfig,
+)
+from workers.engine import EngineBusyError, EngineRefusedError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Answer:
+    """An answer whose first chunk is there; `method` is the one that really answers.
+
+    `vector`: the prompt's, packed, on one of a prompt's answers. `chunks` is to be read, `source`
+    is where they come from. `degraded`: what was missing when it was routed (`no-encoder`,
+    `no-feedback`, `stale-table`).
+    """
+
+    request_id: str
+    method: str
+    reason: str
+    decision: Decision
+    vector: bytes | None
+    degraded: tuple[str, ...]
+    routing_seconds: float
+    source: Chunks
+    chunks: Chunks = field(init=False)
+    stats: DecodeStats | None = None
+
+    async def close(self) -> None:
+        """End the answer and the work on it, whether or not anything was read."""
+        await self.chunks.aclose()
+        # a generator that was never started does not close what it reads from
+        await self.source.aclose()
+
+
+@dataclass(frozen=True)
+class _Routed:
+    """A decision, the vector and what was missing for it, and when it was begun and made."""
+
+    decision: Decision
+    vector: bytes | None
+    degraded: tuple[str, ...]
+    started: float
+    made: float
+
+    @property
+    def seconds(self) -> float:
+        return self.made - self.started
+
+    def deadline(self, prompt: Prompt) -> float | None:
+        """When the answer has to be whole, on the event loop's clock."""
+        if prompt.deadline_seconds is None:
+            return None
+        spent = time.perf_counter() - self.started
+        return asyncio.get_running_loop().time() + prompt.deadline_seconds - spent
+
+
+class Answerer:
+    """Routes prompts over the methods and reports what came of it."""
+
+    def __init__(
+        self,
+        streams: Mapping[str, MethodStream],
+        link: FeedbackLink,
+        config: RouterConfig,
+        embed: Embed | None,
+        metrics: Metrics,
+        refusals: Refusals,
+    ) -> None:
+        self.circuits = Circuits(streams, config.circuit, metrics)
+        self.in_flight = InFlight(lambda: link.loads)
+        self._calls = Calls(streams, link, self.circuits, self.in_flight)
+        self._methods = frozenset(streams)
+        self._link = link
+        self._config = config
+        self._embed = embed
+        self._metrics = metrics
+        self._refusals = refusals
+        self._conversations = Conversations()
+        self._rng = np.random.default_rng()
+        self._purse = Purse()
+
+    async def route(
+        self, prompt: Prompt, explore: bool = True
+    ) -> tuple[Decision, NDArray[np.float32] | None]:
+        """Where the prompt would go now, and its unit vector [1, d]; None where there is no encoder
+        or it failed. Raises ApiError: 400 where no engine takes its parameters, 503 where no method
+        is admissible."""
+        started = time.perf_counter()
+        excluded = self._refusals.excluded(prompt)
+        vector = await self._vector(prompt.text)
+        # Only now: a refit while the prompt was embedded has made other clusters.
+        table = self._link.table
+        cluster = -1 if vector is None else int(assign(table.centroids, vector)[0])
+        features = Features(
+            prompt_tokens=len(prompt.token_ids),
+            max_tokens=prompt.sampling.max_tokens,
+            temperature=prompt.sampling.temperature,
+        )
+        allowed = prompt.deadline_seconds
+        constraints = Constraints(
+            pinned=prompt.pinned,
+            healthy=self.ready() or self._methods,
+            excluded=excluded,
+            resting=self.circuits.resting(),
+            deadline_seconds=allowed and allowed - (time.perf_counter() - started),
+            conversation_method=self._conversations.method(prompt.messages),
+            explore=explore,
+        )
+        loads = self._calls.loads()
+        try:
+            decision = choose(
+                table, cluster, features, loads, constraints, self._rng, self._config, self._purse
+            )
+        except NoMethodAvailableError as error:
+            raise unavailable(str(error)) from error
+        return decision, vector
+
+    def ready(self) -> frozenset[str]:
+        """The methods with a live replica, as far as is known."""
+        return self._calls.ready()
+
+    async def answers(self, prompt: Prompt) -> list[Answer]:
+        """The answers (`prompt.choices` of them) of the best method that gives a first chunk, all
+        under one decision and each with a seed of its own.
+
+        Raises ApiError: 400 where the engine refuses the prompt, 429 where every waiting line
+        is full, 503 where no replica answers, 504 where the deadline passes; the other answers
+        end then.
+        """
+        started = time.perf_counter()
+        decision, vector = await self.route(prompt)
+        sent = None if vector is None else packed(vector)
+        routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
+        self._metrics.decided(decision, routed.seconds, routed.degraded)
+        # The vector goes with the first of them: the prompt was asked once.
+        rest = replace(routed, vector=None)
+        answering = [
+            self._answer(prompt.further(index), rest if index else routed)
+            for index in range(prompt.choices)
+        ]
+        return await all_or_none(answering, Answer.close)
+
+    async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
+        request_id = uuid.uuid4().hex
+        busy = False
+        deadline = routed.deadline(prompt)
+        decision = routed.decision
+        others = [method for method in decision.ranked if method != decision.method]
+        for attempt, method in enumerate([decision.method, *others]):
+            if not self.circuits.admits(method):
+                continue
+            request = DecodeRequest(
+                request_id=request_id,
+                method=method,
+                prompt_token_ids=prompt.token_ids,
+                sampling=prompt.sampling,
+            )
+            stream = self._calls.stream(request, prompt.whole, deadline)
+            try:
+                first = await anext(stream)
+            except EngineRefusedError as error:
+                raise ApiError(400, str(error), code="invalid_request") from error
+            except DeadlineError as error:
+                raise missed(started=False) from error
+            except EngineBusyError:
+                busy = True
+                continue
+            except Exception as error:  # whatever a replica died of, another may answer
+                logger.warning("%s gave no first chunk: %s", method, error)
+                continue
+            reason = "failover" if attempt else decision.reason
+            answer = Answer(
+                request_id,
+                method,
+                reason,
+                decision,
+                routed.vector,
+                routed.degraded,
+                routed.seconds,
+                stream,
+            )
+            self._metrics.first_chunk.observe(
+                time.perf_counter() - routed.started, tags=_tags(answer)
+            )
+            answer.chunks = self._observed(answer, prompt, first, stream)
+            return answer
+        raise line_full() if busy else unavailable("no replica could answer")
+
+    async def _observed(
+        self, answer: Answer, prompt: Prompt, first: DecodeChunk, rest: Chunks
+    ) -> Chunks:
+        """The whole answer; at its end the observation and the conversation are recorded."""
+        outcome, text = "abandoned", []
+        try:
+            async with aclosing(rest):
+                chunk: DecodeChunk | None = first
+                while chunk is not None:
+                    text.append(chunk.text)
+                    if chunk.finish_reason is not None:
+                        outcome = chunk.finish_reason
+                        self._learn(answer, chunk.stats)
+                    yield chunk
+                    chunk = await anext(rest, None)
+            if prompt.messages:
+                self._conversations.remember(prompt.messages, "".join(text), answer.method)
+        except DeadlineError as error:
+            outcome = "deadline"
+            raise missed(started=True) from error
+        except Exception as error:  # part of the answer is out: too late for another method
+            outcome = "error"
+            logger.warning("%s broke off: %s", answer.method, error)
+            raise broken_off(answer.method) from error
+        finally:
+            self._metrics.requests.inc(
+                tags=_tags(answer) | {"reason": answer.reason, "outcome": outcome}
+            )
+
+    def _degraded(self, decision: Decision) -> tuple[str, ...]:
+        """What was missing for this decision."""
+        missing = {
+            "no-encoder": decision.cluster < 0,
+            "no-feedback": not self._link.connected,
+            "stale-table": self._link.age_seconds > self._config.stale_table_seconds,
+        }
+        return tuple(mode for mode, is_missing in missing.items() if is_missing)
+
+    def _learn(self, answer: Answer, stats: DecodeStats | None) -> None:
+        answer.stats = stats
+        if stats is None or stats.finish_reason not in ("stop", "length"):
+            return
+        decision = answer.decision
+        self._metrics.finished(stats, decision.cluster)
+        self._link.observe(
+            Observation(
+                stats=stats,
+                cluster=decision.cluster,
+                fit_id=decision.fit_id,
+                table_version=decision.table_version,
+                policy=decision.policy,
+                reason=answer.reason,
+                propensity=decision.propensity,
+                time=time.time(),
+                vector=answer.vector,
+            )
+        )
+
+    async def _vector(self, text: str) -> NDArray[np.float32] | None:
+        if self._embed is None:
+            return None
+        try:
+            return await asyncio.to_thread(self._embed, text)
+        except Exception as error:  # a prompt is answered even if its embedding is not
+            logger.error("the encoder failed, using the default method: %s", error)
+            return None
+
+
+def _tags(answer: Answer) -> dict[str, str]:
+    return {"method": answer.method, "cluster": str(answer.decision.cluster)}

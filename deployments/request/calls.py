@@ -1,0 +1,99 @@
+"""One call of a method: its deadline, its circuit, and a watch for replicas that fall silent."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+
+from deployments.learning.link import FeedbackLink
+from deployments.request.circuits import Circuits
+from deployments.request.deadline import DeadlineError, within
+from deployments.request.in_flight import InFlight
+from schemas import DecodeChunk, DecodeRequest, LoadReport
+from workers.engine import EngineBusyError, EngineRefusedError
+
+_WATCH_SECONDS = 0.5
+
+Chunks = AsyncGenerator[DecodeChunk, None]
+# (request, whole) -> the answer; raises EngineRefusedError or EngineBusyError at first, anything
+# else where the replica is gone.
+MethodStream = Callable[[DecodeRequest, bool], Chunks]
+
+
+class MethodLostError(RuntimeError):
+    """The method's replica went away, or its engine gave up, before the answer's end."""
+
+
+class Calls:
+    """The methods' streams, and what is under way on them."""
+
+    def __init__(
+        self,
+        streams: Mapping[str, MethodStream],
+        link: FeedbackLink,
+        circuits: Circuits,
+        in_flight: InFlight,
+    ) -> None:
+        self._streams = streams
+        self._link = link
+        self._circuits = circuits
+        self._in_flight = in_flight
+
+    def ready(self) -> frozenset[str]:
+        """The methods with a live replica, as far as is known."""
+        live = {m for load in self._link.loads if load.healthy for m in load.methods}
+        return frozenset(live & self._streams.keys())
+
+    def loads(self) -> list[LoadReport]:
+        """The replicas' last reports, with what they cannot know of yet."""
+        return self._in_flight.loads()
+
+    async def stream(self, request: DecodeRequest, whole: bool, deadline: float | None) -> Chunks:
+        """The answer, to its last chunk; closing the stream cancels the work.
+
+        Raises EngineRefusedError and EngineBusyError at first, MethodLostError or what a replica
+        died of at any time, and DeadlineError at `deadline` (the event loop's time).
+        """
+        method = request.method
+        since, failed = self._circuits.sent(method), None
+        try:
+            with self._in_flight.sent(request):
+                async with aclosing(self._streams[method](request, whole)) as chunks:
+                    chunk = await self._first(method, chunks, deadline)
+                    while chunk is not None:
+                        if chunk.finish_reason in ("error", "cancelled"):
+                            raise MethodLostError(chunk.error or chunk.finish_reason)
+                        if chunk.finish_reason is not None:
+                            failed = False
+                        yield chunk
+                        async with within(deadline):
+                            chunk = await anext(chunks, None)
+                if failed is None:
+                    raise MethodLostError("the stream ended without a last chunk")
+        except (EngineRefusedError, EngineBusyError, DeadlineError):
+            raise
+        except Exception:
+            failed = True
+            raise
+        finally:
+            self._circuits.ended(method, since, failed)
+
+    async def _first(
+        self, method: str, chunks: Chunks, deadline: float | None
+    ) -> DecodeChunk | None:
+        """The first chunk. Raises MethodLostError where the method's replicas stop reporting and
+        others go on: Ray Serve would otherwise hold the request until a new one has started.
+        Where nobody reports, the reports are late, or there is nobody else to ask."""
+        pending = asyncio.ensure_future(anext(chunks, None))
+        known_alive = method in self.ready()
+        try:
+            async with within(deadline):
+                while not pending.done():
+                    await asyncio.wait({pending}, timeout=_WATCH_SECONDS)
+                    ready = self.ready()
+                    if known_alive and not pending.done() and ready and method not in ready:
+                        raise MethodLostError(f"{method} has no live replica")
+            return pending.result()
+        except BaseException:
+            pending.cancel()
+            await asyncio.wait({pending})
+            raise

@@ -1,0 +1,46 @@
+"""Which methods may not answer a request, because their engines refuse one of its parameters."""
+
+from collections.abc import Iterable, Sequence
+
+from deployments.errors import ApiError
+from deployments.request.prompt import Prompt
+from schemas import MethodSpec
+from workers.refusal import refused_field
+
+
+class Refusals:
+    """portfolios: the methods of each engine that is served."""
+
+    def __init__(self, portfolios: Iterable[Sequence[MethodSpec]]) -> None:
+        self._portfolios = [tuple(portfolio) for portfolio in portfolios]
+
+    def excluded(self, prompt: Prompt) -> frozenset[str]:
+        """The methods that go without this prompt.
+
+        Raises ApiError 400 naming the parameter where the prompt pins one of them, or where there
+        is no other.
+        """
+        fields = {
+            spec.name: field
+            for portfolio in self._portfolios
+            if (field := refused_field(portfolio, prompt.sampling)) is not None
+            for spec in portfolio
+        }
+        served = sum(map(len, self._portfolios))
+        if prompt.pinned in fields:
+            others = "pin no method" if len(fields) < served else "leave it out"
+            field = fields[prompt.pinned]
+            raise _refused(field, f"{prompt.pinned}'s engine speculates: {others}")
+        if fields and len(fields) == served:
+            field = next(iter(fields.values()))
+            raise _refused(field, "every method served has an engine that speculates: leave it out")
+        return frozenset(fields)
+
+
+def _refused(field: str, why: str) -> ApiError:
+    return ApiError(
+        400,
+        f"{field}: vLLM does not take it where it speculates, and {why}",
+        param=field,
+        code="unsupported_parameter",
+    )

@@ -1,0 +1,1 @@
+"""`specadapt bench balance`: how evenly replicas are loaded."""

@@ -1,0 +1,116 @@
+"""What a command runs with: the configuration file, overridden by its flags."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from ops.cli.boundary import InputError, describe
+from ops.measure.machine import machine_name
+from router.speedup import BASELINE, VLLM_BASELINE
+from schemas import AppConfig, EngineConfig, MeasuredUnder, MethodSpec
+from workers.bundle import Bundle
+from workers.methods import get_method
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a command loads: which model family, which methods, which resources.
+
+    shared: the methods are served by replicas that host all of them.
+    """
+
+    bundle: Path
+    methods: tuple[MethodSpec, ...]
+    engine: EngineConfig
+    shared: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.methods]
+
+
+def load_config(file: Path | None) -> AppConfig:
+    """The YAML configuration, or the defaults; raises InputError naming the field."""
+    if file is None:
+        return AppConfig()
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"{file}: not YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{file}: expected fields of the configuration, such as bundle, methods")
+    try:
+        return AppConfig.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{file}: {describe(error)}") from error
+
+
+def resolve(
+    config: AppConfig,
+    bundle: Path | None = None,
+    methods: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> Setup:
+    """The configuration's engine with the flags laid over it.
+
+    Raises InputError where a method is unknown or the bundle is not there.
+    """
+    overrides = {"dtype": dtype, "threads": threads}
+    engine = config.engine.model_copy(update={k: v for k, v in overrides.items() if v is not None})
+    folder = bundle or config.bundle
+    if not folder.is_dir():
+        raise InputError(f"--bundle: {folder} is no folder; give one with a trained model family")
+    return Setup(folder, _specs(config, methods), engine, config.layout == "shared")
+
+
+def with_baseline(setup: Setup) -> Setup:
+    """The same set-up with what speedups are over: `naive`, or `vllm_naive` where all methods are
+    vLLM's and an engine of another library would be loaded for it alone."""
+    vllm_alone = all(spec.engine == "vllm" for spec in setup.methods)
+    plain = VLLM_BASELINE if vllm_alone else BASELINE
+    if plain in setup.names:
+        return setup
+    return replace(setup, methods=(get_method(plain), *setup.methods))
+
+
+def with_places(setup: Setup, concurrency: int) -> Setup:
+    """The same set-up with batches that hold as many sequences as are in flight."""
+    places = max(setup.engine.max_batch, concurrency)
+    return replace(setup, engine=setup.engine.model_copy(update={"max_batch": places}))
+
+
+def measured_under(setup: Setup, bundle: Bundle) -> MeasuredUnder:
+    """The conditions that a profile carries and that a later one has to share."""
+    return MeasuredUnder(
+        machine=machine_name(),
+        device=device_of(setup.engine),
+        dtype=setup.engine.dtype,
+        threads=setup.engine.threads,
+        bundle=f"{bundle.name}@{bundle.content_hash}",
+    )
+
+
+def device_of(engine: EngineConfig) -> str:
+    """`cpu` or `cuda`, also where the configuration leaves it to the machine."""
+    if engine.device != "auto":
+        return engine.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def names(methods: str, flag: str = "--methods") -> list[str]:
+    """The names in a comma-separated flag; raises InputError where there is none or one twice."""
+    listed = [name.strip() for name in methods.split(",") if name.strip()]
+    if not listed or len(set(listed)) != len(listed):
+        raise InputError(f"{flag}: name each method once, separated by commas, not {methods!r}")
+    return listed
+
+
+def _specs(config: AppConfig, methods: str | None) -> tuple[MethodSpec, ...]:
+    configured = {method.name: method.spec for method in config.methods}
+    wanted = list(configured) if methods is None else names(methods)
+    return tuple(configured.get(name) or get_method(name) for name in wanted)

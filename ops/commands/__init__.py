@@ -1,0 +1,1 @@
+"""The commands of those who use the service: ask, route, serve, list, export, plot."""

@@ -1,0 +1,34 @@
+"""`specadapt plot`: the figures of `bench load` and `bench learning` as SVG."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.cli.boundary import InputError
+
+
+def plot(
+    figures: Annotated[Path, typer.Argument(metavar="JSON", help="what --json wrote")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the plots go")],
+) -> None:
+    """Draw what `bench load` or `bench learning` measured; prints the files.
+
+    Example: `specadapt plot docs/benchmarks/load.json --out docs/benchmarks`
+    """
+    try:
+        read = json.loads(figures.read_text())
+    except ValueError as error:
+        raise InputError(f"{figures}: not JSON: {error}") from error
+    try:
+        from ops.learning import plots as learning_plots
+        from ops.load import plots as load_plots
+    except ImportError as error:
+        raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
+    kinds = {"loads": load_plots.draw, "scenarios": learning_plots.draw}
+    draw = next((draw for key, draw in kinds.items() if key in read), None)
+    if draw is None:
+        raise InputError(f"{figures}: no figures of bench load or bench learning")
+    for file in draw(read, out, figures.stem):
+        typer.echo(file)

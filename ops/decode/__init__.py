@@ -1,0 +1,1 @@
+"""`specadapt bench decode`: methods side by side with Hugging Face."""

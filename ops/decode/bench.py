@@ -1,0 +1,47 @@
+"""`specadapt bench decode`: methods side by side with Hugging Face in one run."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ops.cli import flags
+from ops.cli.output import emit, progress
+
+
+def bench_decode(
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = 80,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="medians are over these")] = 3,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    concurrency: flags.Concurrency = 1,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Measure tokens per second, speedups over plain decoding and Hugging Face, MAT, match rate.
+
+    Every method and every mode of Hugging Face answers every prompt in every repeat. Batches hold
+    as many sequences as are in flight.
+
+    Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
+    """
+    from ops.cli.settings import load_config, resolve, with_baseline, with_places
+    from ops.decode.report import figures_of, tables_of
+    from ops.decode.runs import Plan, measure
+    from ops.measure.prompts import select
+
+    asked = resolve(load_config(config), bundle, methods, dtype, threads)
+    setup = with_places(with_baseline(asked), concurrency)
+    chosen = select(prompts, ids, limit, seed)
+    plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed)
+    with progress() as bar:
+        measured = asyncio.run(measure(plan, bar))
+    figures = figures_of(plan, measured)
+    emit(figures, lambda: tables_of(figures), json)

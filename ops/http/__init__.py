@@ -1,0 +1,1 @@
+"""`specadapt bench http`: the served system at the client, alone or beside another server."""

@@ -1,0 +1,1 @@
+"""`specadapt bench learning`: what learning is worth while the world changes."""

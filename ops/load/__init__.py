@@ -1,0 +1,1 @@
+"""`specadapt bench load`: routing under load, replayed or served."""

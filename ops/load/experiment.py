@@ -1,0 +1,198 @@
+"""What `bench load` compares on: recorded prompts, a table, replicas, and the rivals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deployments.artifacts import slowed
+from ops.cli.boundary import InputError
+from ops.cli.output import quiet_transformers
+from ops.cli.settings import names, resolve
+from ops.load.arrivals import Floats
+from ops.load.bounds import bounds, capacity
+from ops.load.policies import (
+    ONLY,
+    RANDOM,
+    ROUTED,
+    STATIC,
+    Policy,
+    Question,
+    at_random,
+    only,
+    routed,
+    static_table,
+)
+from ops.load.runs import Load, Runs, Site, layout_of, simulate
+from ops.measure.embedding import embed
+from router import cluster
+from router.embed import Encoder
+from router.policy import Features
+from router.profile import Profile, prompt_key
+from router.table import load_table, restrict
+from schemas import AppConfig, RoutingTable
+from workers.bundle import load_bundle
+from workers.replay_engine.engine import load_recording, rows_of
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One profile's recorded prompts, before replicas that replay them.
+
+    prompts_seen_by_fit: how many of them the table was fitted on.
+    """
+
+    config: AppConfig
+    table: RoutingTable
+    site: Site
+    questions: tuple[Question, ...]
+    prompts_seen_by_fit: int
+
+    @classmethod
+    def load(
+        cls,
+        config: AppConfig,
+        profile: Path,
+        bundle: Path | None,
+        routing: Path | None,
+        methods: str | None,
+        replicas: int,
+        temperature: float,
+    ) -> "Experiment":
+        """`replicas` are per method. Raises ValueError where profile, bundle and table do not fit
+        together, and InputError for methods that one of them does not have."""
+        quiet_transformers()
+        setup = resolve(config, bundle)
+        config = config.model_copy(
+            update={
+                "bundle": setup.bundle,
+                "router": config.router.model_copy(
+                    update={"routing": routing or config.router.routing}
+                ),
+            }
+        )
+        family = load_bundle(setup.bundle)
+        recording = load_recording(profile, family, setup.engine.replay_slowdown)
+        measured = Profile.load(profile)
+        encoder = Encoder(config.router.encoder, config.router.encoder_threads)
+        folder = config.router.routing or setup.bundle / "routing"
+        fitted = load_table(folder, encoder.info, recording.meta.settings_hashes)
+        fitted = slowed(fitted, setup.engine.replay_slowdown)
+        table = restrict(fitted, _admitted(fitted, measured, methods, config.router.lossy))
+        site = Site(
+            recording,
+            family.backend_tokenizer(),
+            setup.engine,
+            tuple(layout_of(config.layout, table.methods, replicas)),
+        )
+        seen = set(table.provenance.get("prompts", ()))
+        return cls(
+            config,
+            table,
+            site,
+            _questions(measured, table, encoder, temperature),
+            sum(prompt_key(p.text) in seen for p in measured.prompts),
+        )
+
+    def load_of(self, arrivals: Floats, seed: int) -> Load:
+        """Questions drawn for these arrivals [n]; fewer arrivals get the first of them."""
+        drawn = np.random.default_rng((seed, 1)).integers(0, len(self.questions), len(arrivals))
+        return Load([self.questions[i] for i in drawn], arrivals)
+
+    def runs(self, load: Load, seed: int, advance: Callable[[], None]) -> Runs:
+        """Every policy's outcomes under the same load."""
+        outcomes = {}
+        for name, (site, policy) in self._policies(seed).items():
+            outcomes[name] = simulate(site, policy, load)
+            advance()
+        return outcomes
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second that routing by cluster can reach at most, of the layout's replicas."""
+        site = self.site
+        return capacity(site.layout, site.recording, self.questions, rows_of(site.engine))
+
+    def bounds(self) -> dict[str, object]:
+        """Requests a second that other choices and layouts can reach at most."""
+        methods = self.table.methods
+        replicas = len(self.site.layout) // len(methods)
+        rows = rows_of(self.site.engine)
+        return bounds(methods, replicas, self.site.recording, self.questions, rows)
+
+    @property
+    def rivals(self) -> int:
+        """How many policies `runs` runs."""
+        return len(self._policies(0))
+
+    def _policies(self, seed: int) -> dict[str, tuple[Site, Policy]]:
+        site, table, config = self.site, self.table, self.config.router
+        everywhere = {m: site.with_layout([(m,)] * len(site.layout)) for m in table.methods}
+        return {
+            ROUTED: (site, routed(table, config, seed)),
+            STATIC: (site, static_table(table, config)),
+            RANDOM: (site, at_random(table.methods, seed)),
+            **{f"{ONLY}{m}": (place, only(m)) for m, place in everywhere.items()},
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """What the figures depend on."""
+        return {
+            "layout": self.config.layout,
+            "replicas": ["+".join(methods) for methods in self.site.layout],
+            "engine": self.site.engine.model_dump(mode="json"),
+            "exploration": self.config.router.exploration,
+            "fit_id": self.table.fit_id,
+            "prompts": len(self.questions),
+            "prompts_seen_by_fit": self.prompts_seen_by_fit,
+            "measured_under": self.site.recording.meta.measured_under.model_dump(mode="json"),
+        }
+
+
+def _admitted(
+    table: RoutingTable, profile: Profile, methods: str | None, lossy: bool
+) -> tuple[str, ...]:
+    """The methods to serve: those asked for, else all that table and profile have and the
+    configuration admits."""
+    known = [m for m in table.methods if m in profile.meta.methods]
+    if methods is not None:
+        wanted = names(methods)
+        unknown = [m for m in wanted if m not in known]
+        if unknown:
+            raise InputError(
+                f"--methods: {', '.join(unknown)} not in both profile and table, which share "
+                f"{', '.join(known)}"
+            )
+        known = wanted
+    admitted = tuple(m for m in known if lossy or table.lossless.get(m, False))
+    if not admitted:
+        raise InputError("--methods: none is lossless; admit lossy ones with router.lossy")
+    return admitted
+
+
+def _questions(
+    profile: Profile, table: RoutingTable, encoder: Encoder, temperature: float
+) -> tuple[Question, ...]:
+    """The prompts that every method answered at this temperature."""
+    kept = [
+        p
+        for p in profile.prompts
+        if all((p.id, temperature, m) in profile.cells for m in table.methods)
+    ]
+    if not kept:
+        raise InputError(
+            f"--temperature: the profile has no prompt that {', '.join(table.methods)} all "
+            f"answered at {temperature}"
+        )
+    labels = cluster.assign(table.centroids, embed(encoder, [p.text for p in kept], "prompts"))
+    return tuple(
+        Question(
+            p.token_ids,
+            int(c),
+            Features(len(p.token_ids), profile.meta.max_tokens, temperature),
+            p.text,
+        )
+        for p, c in zip(kept, labels, strict=True)
+    )

@@ -1,0 +1,62 @@
+"""Where and with what a figure was measured."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from workers.vllm_engine.versions import installed
+
+LIBRARIES = ("torch", "transformers", "ray", "onnxruntime", "numpy")
+REPOSITORY = Path(__file__).parents[2]
+
+
+def machine_name() -> str:
+    """Processor and core count: two machines of the same name measure comparable times."""
+    return f"{processor()}, {os.cpu_count()} cores"
+
+
+def processor() -> str:
+    """The processor's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def git_commit() -> str | None:
+    """The repository's commit, with -dirty where tracked files differ from it."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
+
+
+def describe_machine() -> dict[str, Any]:
+    """Machine, system, library versions and commit, for the settings of a measurement."""
+    return {
+        "machine": machine_name(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES} | {"vllm": installed()},
+        "git_commit": git_commit(),
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""`specadapt profile`, `fit`, `assign`, `evaluate`, `bench router`: the table and its worth."""

@@ -1,0 +1,104 @@
+"""`specadapt fit`: prompts to clusters, a profile to the routing table."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.cli import flags
+from ops.cli.output import emit, table
+
+if TYPE_CHECKING:
+    from router.cluster import Quality
+    from schemas import RoutingTable
+
+
+def fit(
+    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="measured profile")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the routing table's folder")],
+    clusters: Annotated[int, typer.Option("--clusters", min=2, help="how many")] = 10,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE",
+            help="prompts to cluster, may be repeated  [default: the profile's]",
+        ),
+    ] = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = None,
+    lossy: Annotated[
+        bool, typer.Option("--lossy", help="admit methods that are not lossless")
+    ] = False,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Embed, cluster and assign; write the routing table.
+
+    Example: `specadapt fit --profile runs/profile --clusters 10 --out bundles/demo/routing`
+    """
+    from ops.cli.settings import load_config, names
+    from ops.measure.embedding import embed
+    from ops.measure.prompts import select
+    from ops.routing.router import sample_of
+    from router import cluster
+    from router.assign import build_table
+    from router.drift import Reference
+    from router.embed import Encoder
+    from router.profile import Profile
+    from router.table import save_table
+
+    routing = load_config(config).router
+    measured = Profile.load(profile)
+    encoder = Encoder(routing.encoder, routing.encoder_threads)
+    vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
+    texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
+    clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
+    centroids = cluster.fit(clustered, clusters, seed)
+    made = build_table(
+        measured,
+        vectors,
+        centroids,
+        encoder.info,
+        methods=names(methods) if methods else None,
+        lossy=lossy,
+        default_method=routing.default_method,
+        clustered_prompts=texts,
+    )
+    # The examples are of the shipped prompts: a table may be published, what was profiled not.
+    sample = sample_of(made, encoder, select(None))
+    labels = cluster.assign(centroids, clustered)
+    distances = Reference.of_fit(centroids, clustered, labels).state()
+    added = {"sample": sample, "distances": distances}
+    made = made.model_copy(update={"provenance": {**made.provenance, **added}})
+    save_table(made, out)
+    quality = cluster.quality(clustered, labels, centroids)
+    figures = _figures(made, quality, clusters)
+    rows = [
+        [index, size, method]
+        for index, (size, method) in enumerate(
+            zip(figures["sizes"], figures["assignment"], strict=True)
+        )
+    ]
+    title = f"{out}: silhouette {quality.silhouette:.3f}, fit {made.fit_id}"
+    emit(figures, lambda: [table(title, ["cluster", "prompts", "method"], rows)], json)
+
+
+def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[str, Any]:
+    return {
+        "clusters": clusters,
+        "sizes": list(quality.sizes),
+        "silhouette": quality.silhouette,
+        "davies_bouldin": quality.davies_bouldin,
+        "calinski_harabasz": quality.calinski_harabasz,
+        "inertia": quality.inertia,
+        "assignment": list(made.assignment),
+        "by_measured_speedup": made.provenance["by_measured_speedup"],
+        "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],
+        "profiled_prompts": made.provenance["profiled_prompts"],
+        "clustered_prompts": made.provenance["clustered_prompts"],
+        "default_method": made.default_method,
+        "fit_id": made.fit_id,
+    }

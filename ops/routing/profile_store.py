@@ -1,0 +1,87 @@
+"""A profile's folder while it grows: lines are added as they are measured, and a second run
+goes on where the first one stopped."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from ops.cli.boundary import InputError
+from ops.measure.decoding import EncodedPrompt
+from router.profile import Profile
+from schemas.profile import ProfileMeta, ProfileRow, StepRow
+from schemas.profile import Prompt as ProfilePrompt
+
+# What makes two runs' seconds comparable; the rest of the meta may differ from run to run.
+SAME_IN_EVERY_RUN = ("measured_under", "methods", "settings_hashes", "max_tokens", "concurrency")
+
+
+class ProfileStore:
+    """Appends to `profile.json`, `prompts.jsonl`, `rows.jsonl` and `steps.jsonl` of one folder."""
+
+    def __init__(self, folder: Path, meta: ProfileMeta) -> None:
+        """Raises InputError where the folder holds a profile taken under other settings."""
+        self._folder = folder
+        if (folder / "profile.json").is_file():
+            _refuse_other_settings(folder / "profile.json", meta)
+            for name in ("prompts.jsonl", "rows.jsonl", "steps.jsonl"):
+                _drop_unfinished_line(folder / name)
+        else:
+            Profile(meta=meta, prompts=(), rows=()).save(folder)
+        self._profile = Profile.load(folder)
+        self._known = {prompt.id for prompt in self._profile.prompts}
+
+    def answered(self, temperature: float) -> set[str]:
+        """Ids of the prompts that every method has answered at this temperature."""
+        seen: dict[str, set[str]] = {}
+        for row in self._profile.rows:
+            if row.temperature == temperature:
+                seen.setdefault(row.prompt_id, set()).add(row.method)
+        wanted = set(self._profile.meta.methods)
+        return {prompt_id for prompt_id, methods in seen.items() if methods == wanted}
+
+    def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
+        """All methods' answers to one prompt, in one write."""
+        prompt = item.prompt
+        if prompt.id not in self._known:
+            entry = ProfilePrompt(
+                id=prompt.id, domain=prompt.domain, text=prompt.text, token_ids=item.token_ids
+            )
+            self._append("prompts.jsonl", [entry])
+            self._known.add(prompt.id)
+        self._append("rows.jsonl", rows)
+
+    def has_steps(self) -> bool:
+        """Whether the step-time grid is there."""
+        return bool(self._profile.steps)
+
+    def add_steps(self, steps: Sequence[StepRow]) -> None:
+        """The whole step-time grid."""
+        self._append("steps.jsonl", steps)
+
+    def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
+        with (self._folder / name).open("a", encoding="utf-8") as file:
+            file.write("".join(line.model_dump_json() + "\n" for line in lines))
+
+
+def _refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
+    try:
+        present = ProfileMeta.model_validate(json.loads(file.read_text()))
+    except (ValueError, ValidationError) as error:
+        raise InputError(f"{file}: not a profile's settings: {error}") from error
+    for name in SAME_IN_EVERY_RUN:
+        before, now = getattr(present, name), getattr(meta, name)
+        if before != now:
+            raise InputError(
+                f"{file}: {name} was {before} and is {now} now; take another --out, or the same "
+                "settings"
+            )
+
+
+def _drop_unfinished_line(file: Path) -> None:
+    """An interrupted run may leave half a line, which the next one measures again."""
+    body = file.read_bytes()
+    whole = body[: body.rfind(b"\n") + 1]
+    if whole != body:
+        file.write_bytes(whole)

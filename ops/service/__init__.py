@@ -1,0 +1,1 @@
+"""A running service to be measured: started, joined or asked."""

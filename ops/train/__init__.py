@@ -1,0 +1,1 @@
+"""`specadapt train`: drafters for a target, and the small demo."""

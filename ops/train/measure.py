@@ -1,0 +1,132 @@
+"""What a trained family is worth: its card, its draft's acceptance, prompts to profile it with."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.cli import flags
+from ops.cli.boundary import InputError
+from ops.cli.output import emit, table
+from ops.train.flags import BundleDir, Corpus, Threads
+
+
+def card(
+    corpus: Corpus = Path("runs/corpus"),
+    bundle: BundleDir = Path("bundles/demo"),
+    per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
+    target_log: Annotated[
+        Path, typer.Option("--target-log", metavar="FILE", help="log.jsonl of `train target`")
+    ] = Path("runs/target/log.jsonl"),
+    before: Annotated[
+        Path | None,
+        typer.Option(
+            "--before", metavar="FILE", help="`train measure-draft`'s JSON of the undistilled draft"
+        ),
+    ] = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option("--readme", metavar="FILE", help="also write the card as Markdown"),
+    ] = None,
+    threads: Threads = None,
+    json: flags.Json = None,
+) -> None:
+    """Measure the family on held rows: loops, stopping, draft acceptance, loss; with examples.
+
+    Example: `specadapt train card --readme bundles/demo/README.md --json bundles/demo/card.json`
+    """
+    from ops.train.model_card import measure_family
+    from ops.train.model_card_text import render
+    from ops.train.setup import COMMANDS, default_threads, read_split, tokens_seen
+
+    figures = measure_family(
+        bundle, corpus, read_split(corpus, "held"), per_domain, threads or default_threads(), _line
+    )
+    figures["tokens_seen"] = tokens_seen(target_log)
+    figures["before_distillation"] = json_module.loads(before.read_text()) if before else None
+    if readme is not None:
+        readme.write_text(render(figures, COMMANDS), encoding="utf-8")
+    emit(figures, lambda: [f"measured {figures['rows']} held rows"], json)
+
+
+def prompts_command(
+    corpus: Corpus = Path("runs/corpus"),
+    bundle: BundleDir = Path("bundles/demo"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR")] = Path("runs/prompts"),
+    per_domain: Annotated[
+        int, typer.Option("--per-domain", min=1, help="prompts of the training rows")
+    ] = 600,
+    json: flags.Json = None,
+) -> None:
+    """Cut prompts out of the corpus: held.jsonl, all that may be profiled, and train.jsonl, to fit
+    clusters on.
+
+    Example: `specadapt train prompts`
+    """
+    from ops.train.corpus_prompts import write_prompts
+    from workers.bundle import load_bundle
+
+    family = load_bundle(bundle)
+    counts = {
+        split: write_prompts(family, corpus, split, most, out / f"{split}.jsonl")
+        for split, most in (("held", None), ("train", per_domain))
+    }
+    emit(counts, lambda: [table("Prompts", ["split", "prompts"], list(counts.items()))], json)
+
+
+def measure_draft_command(
+    corpus: Corpus = Path("runs/corpus"),
+    bundle: BundleDir = Path("bundles/demo"),
+    per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
+    threads: Threads = None,
+    json: flags.Json = None,
+) -> None:
+    """Measure the MAT of the bundle's present draft on held rows, at temperature 0.
+
+    Example: `specadapt train measure-draft --json runs/draft-before.json`
+    """
+    from ops.train.model_card import DRAFT_METHOD, measure_mat
+    from ops.train.setup import default_threads
+
+    threads = threads or default_threads()
+    figures = measure_mat(bundle, corpus, [DRAFT_METHOD], per_domain, threads)[DRAFT_METHOD]
+    rows = [*figures["mat_by_domain"].items(), ("mean", figures["mat"])]
+    emit(figures, lambda: [table("MAT at temperature 0", ["domain", "MAT"], rows)], json)
+
+
+def measure_heads_command(
+    corpus: Corpus = Path("runs/corpus"),
+    bundle: BundleDir = Path("bundles/demo"),
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="A,B", help="each as it is served")
+    ] = "draft_verify,medusa,eagle,eagle2,eagle3",
+    per_domain: Annotated[int, typer.Option("--per-domain", min=1, help="held rows")] = 24,
+    threads: Threads = None,
+    json: flags.Json = None,
+) -> None:
+    """Measure the MAT of the bundle's heads on held rows, at temperature 0, and write it into its
+    card (card.json and README.md).
+
+    Example: `specadapt train measure-heads`
+    """
+    from ops.cli.settings import names
+    from ops.train.model_card import measure_mat
+    from ops.train.model_card_text import render
+    from ops.train.setup import COMMANDS, default_threads
+
+    file = bundle / "card.json"
+    if not file.is_file():
+        raise InputError(f"{file}: not there; run `specadapt train card` first")
+    chosen = names(methods)
+    figures = measure_mat(bundle, corpus, chosen, per_domain, threads or default_threads())
+    card = json_module.loads(file.read_text(encoding="utf-8")) | {"heads": figures}
+    file.write_text(json_module.dumps(card, indent=2) + "\n", encoding="utf-8")
+    (bundle / "README.md").write_text(render(card, COMMANDS), encoding="utf-8")
+    rows = [[name, own["mat"], *own["mat_by_domain"].values()] for name, own in figures.items()]
+    domains = list(next(iter(figures.values()))["mat_by_domain"])
+    emit(figures, lambda: [table("MAT at temperature 0", ["method", "mean", *domains], rows)], json)
+
+
+def _line(text: str) -> None:
+    typer.echo(text, err=True)

@@ -1,0 +1,195 @@
+"""What the training commands share: devices, budgets, splits and prompts."""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ops.cli.boundary import InputError
+
+if TYPE_CHECKING:
+    from training.demo_corpus import Row
+    from training.model import Llama
+    from training.tokens import TokenRows
+    from training.trainer import Budget, Hyper
+
+
+COMMANDS = [
+    "specadapt train tokenizer",
+    "specadapt train target",
+    "specadapt train draft",
+    "specadapt train measure-draft --json runs/draft-before.json",
+    "specadapt train generate --rows 4000",
+    "specadapt train draft --generations runs/generations.jsonl --corpus-share 0.7 \\",
+    "  --start bundles/demo/draft --work runs/draft-distilled --minutes 30",
+    "specadapt train prompts",
+    "specadapt train card --before runs/draft-before.json --readme bundles/demo/README.md \\",
+    "  --json bundles/demo/card.json",
+    "specadapt train generate --rows 8000",
+    "specadapt train eagle --corpus-share 0.6 --minutes 57",
+    "specadapt train eagle3 --corpus-share 0.6 --minutes 57",
+    "specadapt train medusa --corpus-share 0.6 --minutes 36 --features runs/eagle/features",
+    "specadapt train measure-heads",
+]
+"""How the demo family is made, from a checkout with ../shared beside it."""
+
+
+def default_threads() -> int:
+    """Every core this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def training_device(name: str, threads: int | None) -> str:
+    """The torch device for "auto", "cpu" or "cuda"; sets the number of CPU threads."""
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device: {name!r} is not one of auto, cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device: cuda is not available here; use cpu or auto")
+    torch.set_num_threads(threads or default_threads())
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The flags that give a model its shape."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    ffn: int
+
+
+def model(
+    shape: Shape, start: Path | None, bundle: Path, seed: int, context: typer.Context
+) -> "Llama":
+    """The weights in `start`, or random ones of `shape` with the vocabulary of the bundle's
+    tokenizer."""
+    return _started(start, bundle, context) if start else _fresh(shape, bundle, seed)
+
+
+def _fresh(shape: Shape, bundle: Path, seed: int) -> "Llama":
+    import torch
+
+    from training.model import Geometry, Llama
+
+    if shape.hidden % shape.heads or shape.heads % shape.kv_heads:
+        raise InputError("--hidden must be a multiple of --heads, and --heads of --kv-heads")
+    torch.manual_seed(seed)
+    return Llama(Geometry(**asdict(shape), vocab=_vocabulary(bundle)))
+
+
+def _started(start: Path, bundle: Path, context: typer.Context) -> "Llama":
+    from training.model import Llama
+
+    for name in Shape.__dataclass_fields__:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag}: the weights of --start have their own shape; leave it out")
+    if not (start / "config.json").is_file():
+        raise InputError(f"--start: {start} holds no model (no config.json)")
+    model, vocab = Llama.load(start), _vocabulary(bundle)
+    if model.geometry.vocab != vocab:
+        raise InputError(
+            f"--start: {start} has {model.geometry.vocab} tokens, the tokenizer of {bundle} {vocab}"
+        )
+    return model
+
+
+def _vocabulary(bundle: Path) -> int:
+    from transformers import AutoTokenizer
+
+    folder = bundle / "tokenizer"
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no tokenizer; run `specadapt train tokenizer` first")
+    return len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+
+
+def tokens_seen(log: Path) -> int:
+    """Tokens of a training run by its log; raises InputError where there is none."""
+    if not log.is_file():
+        raise InputError(f"{log}: no training log; name it with --target-log")
+    return int(json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["tokens"])
+
+
+def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":
+    """A run's bounds; one that starts from trained weights needs little of a warm-up."""
+    from training.trainer import Budget
+
+    bounds = Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
+    return replace(bounds, warmup_tokens=bounds.warmup_tokens // 5) if start else bounds
+
+
+def batching(hyper: "Hyper", batch_tokens: int, batches_per_step: int) -> "Hyper":
+    """`hyper` with the sizes that flags give; raises InputError for a size that does not pack."""
+    if batch_tokens % 2048:
+        raise InputError(f"--batch-tokens: {batch_tokens} is not a multiple of 2048")
+    return replace(hyper, tokens_per_batch=batch_tokens, batches_per_step=batches_per_step)
+
+
+def distillation_rows(generations: Path, corpus: Path, corpus_share: float) -> "TokenRows":
+    """The target's answers, with rows of the corpus that bring `corpus_share` of the learning."""
+    from training.generations import generation_rows
+    from training.tokens import answers_only, mixed
+
+    if not generations.is_file():
+        raise InputError(f"--generations: {generations} is not there; `specadapt train generate`")
+    if not 0 <= corpus_share < 1:
+        raise InputError(f"--corpus-share: {corpus_share} is not at least 0 and below 1")
+    rows = generation_rows(generations)
+    if corpus_share == 0:
+        return rows
+    return mixed(rows, answers_only(read_split(corpus, "train")), corpus_share)
+
+
+def read_split(corpus: Path, split: str) -> "TokenRows":
+    """Token rows of "train" or "held"; raises InputError where the corpus is not built."""
+    from training.tokens import TokenRows
+
+    file = corpus / f"{split}.npz"
+    if not file.is_file():
+        raise InputError(f"{file}: not there; run `specadapt train tokenizer` first")
+    return TokenRows.load(file)
+
+
+def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
+    """`count` rows of a corpus file, equal per domain, in a seeded order."""
+    import random
+
+    from training.demo_corpus import read_rows
+
+    by_domain: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(file):
+        by_domain[row["domain"]].append(row)
+    share = count // len(by_domain)
+    chosen = []
+    for domain in sorted(by_domain):
+        rows = by_domain[domain]
+        random.Random(f"{seed} {domain}").shuffle(rows)
+        chosen += rows[:share]
+    random.Random(seed).shuffle(chosen)
+    return chosen
+
+
+def prompt_rows(files: Sequence[Path], count: int, seed: int) -> list["Row"]:
+    """Up to `count` prompts of these files, equal per domain, as rows whose answer is empty."""
+    from ops.measure import prompts
+    from training.demo_corpus import Row
+
+    return [
+        Row(
+            id=prompt.id,
+            domain=prompt.domain,
+            source="prompts",
+            messages=[*prompt.messages, {"role": "assistant", "content": ""}],
+        )
+        for prompt in prompts.select(files, limit=count, seed=seed)
+    ]

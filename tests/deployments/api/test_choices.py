@@ -1,0 +1,182 @@
+"""Several choices and log probabilities over HTTP, in the shapes the openai package reads."""
+
+import asyncio
+import json
+import math
+
+import openai
+import pytest
+from asking import broken, events, posted, until
+
+from schemas import DecodeChunk, TokenLogprobs
+from workers.token_text import TokenText
+
+CHAT = {
+    "model": "tiny",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_tokens": 12,
+    "ignore_eos": True,
+}
+TEXT = {"model": "tiny", "prompt": "hello", "max_tokens": 12, "ignore_eos": True}
+
+
+@pytest.fixture
+def client(ingress):
+    return openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=ingress.http)
+
+
+async def test_choices_have_seeds_of_their_own_and_repeat(ingress):
+    asked = CHAT | {"n": 3, "seed": 7}
+    first = await posted(ingress, "/v1/chat/completions", asked)
+    again = await posted(ingress, "/v1/chat/completions", asked)
+    alone = await posted(ingress, "/v1/chat/completions", CHAT | {"seed": 7})
+    texts = [choice["message"]["content"] for choice in first["choices"]]
+    assert [choice["index"] for choice in first["choices"]] == [0, 1, 2]
+    assert len(set(texts)) == 3
+    assert texts == [choice["message"]["content"] for choice in again["choices"]]
+    assert texts[0] == alone["choices"][0]["message"]["content"]
+    assert first["usage"]["prompt_tokens"] == alone["usage"]["prompt_tokens"]
+    assert first["usage"]["completion_tokens"] == 36
+    assert first["usage"]["speculative"]["target_steps"] >= 3
+    assert ingress.link.waiting == 7
+
+
+async def test_streamed_choices_say_the_same(client):
+    asked = {k: v for k, v in CHAT.items() if k != "ignore_eos"} | {"n": 2, "seed": 3}
+    extra = {"ignore_eos": True}
+    whole = await client.chat.completions.create(**asked, extra_body=extra)
+    texts, ends = {0: "", 1: ""}, {}
+    stream = await client.chat.completions.create(
+        **asked, extra_body=extra, stream=True, stream_options={"include_usage": True}
+    )
+    async for chunk in stream:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            if choice.finish_reason:
+                ends[choice.index] = choice.finish_reason
+        usage = chunk.usage
+    assert [texts[0], texts[1]] == [choice.message.content for choice in whole.choices]
+    assert ends == {0: "length", 1: "length"}
+    assert usage.completion_tokens == whole.usage.completion_tokens == 24
+
+
+async def test_one_choice_that_breaks_off_ends_them_all(ingress):
+    real, calls = ingress.streams["draft_verify"], []
+
+    def second_breaks(request, whole):
+        calls.append(request)
+        stream = broken(RuntimeError("gone"), after=1) if len(calls) == 2 else real
+        return stream(request, whole)
+
+    ingress.streams["draft_verify"] = second_breaks
+    long = CHAT | {"n": 3, "max_tokens": 300, "stream": True}
+    *_, last = events(await ingress.http.post("/v1/chat/completions", json=long))
+    assert json.loads(last)["error"]["code"] == "answer_broken_off"
+    await until(lambda: ingress.engine.load().running == 0)
+
+
+async def test_one_choice_that_cannot_start_ends_them_all(ingress):
+    real, calls = ingress.streams["naive"], []
+
+    def second_fails(request, whole):
+        calls.append(request)
+        stream = broken(RuntimeError("gone")) if len(calls) == 2 else real
+        return stream(request, whole)
+
+    ingress.streams["naive"] = second_fails
+    long = CHAT | {"model": "tiny:naive", "n": 3, "max_tokens": 300}
+    response = await ingress.http.post("/v1/chat/completions", json=long)
+    assert response.status_code == 503
+    await until(lambda: ingress.engine.load().running == 0)
+
+
+async def test_a_client_that_leaves_cancels_every_choice(ingress):
+    long = CHAT | {"n": 3, "max_tokens": 400, "stream": True}
+    asked = asyncio.create_task(ingress.http.post("/v1/chat/completions", json=long))
+    await until(lambda: ingress.engine.load().running == 3)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    await until(lambda: ingress.engine.load().running == 0)
+
+
+async def test_chat_logprobs(client):
+    asked = {k: v for k, v in CHAT.items() if k != "ignore_eos"}
+    asked |= {"temperature": 0, "logprobs": True, "top_logprobs": 2}
+    whole = await client.chat.completions.create(**asked, extra_body={"ignore_eos": True})
+    content = whole.choices[0].logprobs.content
+    said = b"".join(bytes(token.bytes) for token in content)
+    assert said.decode(errors="replace").startswith(
+        whole.choices[0].message.content.rstrip("\ufffd")
+    )
+    for token in content:
+        assert len(token.top_logprobs) == 2
+        assert token.logprob == token.top_logprobs[0].logprob <= 0.0
+        assert token.token == token.top_logprobs[0].token
+        assert token.top_logprobs[1].logprob <= token.logprob
+    streamed = []
+    async for chunk in await client.chat.completions.create(
+        **asked, extra_body={"ignore_eos": True}, stream=True
+    ):
+        logprobs = chunk.choices[0].logprobs
+        streamed += [] if logprobs is None else logprobs.content
+    assert [token.token for token in streamed] == [token.token for token in content]
+
+
+async def test_completion_logprobs(ingress):
+    asked = TEXT | {"temperature": 0, "logprobs": 2}
+    [choice] = (await posted(ingress, "/v1/completions", asked))["choices"]
+    logprobs = choice["logprobs"]
+    assert set(logprobs) == {"tokens", "token_logprobs", "top_logprobs", "text_offset"}
+    assert len({len(values) for values in logprobs.values()}) == 1
+    for token, value, top in zip(
+        logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
+    ):
+        assert top[token] == value == max(top.values())
+        assert 1 <= len(top) <= 3
+    lengths = [len(token) for token in logprobs["tokens"]]
+    assert logprobs["text_offset"] == [sum(lengths[:i]) for i in range(len(lengths))]
+    response = await ingress.http.post("/v1/completions", json=asked | {"stream": True})
+    pieces = [json.loads(event)["choices"][0]["logprobs"] for event in events(response)[:-1]]
+    offsets = [offset for piece in pieces if piece for offset in piece["text_offset"]]
+    assert offsets == logprobs["text_offset"]
+
+
+async def test_logprobs_only_where_asked_for(ingress):
+    [choice] = (await posted(ingress, "/v1/chat/completions", CHAT))["choices"]
+    assert choice["logprobs"] is None
+    [choice] = (await posted(ingress, "/v1/chat/completions", CHAT | {"logprobs": True}))["choices"]
+    assert all(token["top_logprobs"] == [] for token in choice["logprobs"]["content"])
+
+
+async def test_a_bias_for_no_token_is_refused(ingress):
+    asked = CHAT | {"logit_bias": {"99999999": 1}}
+    response = await ingress.http.post("/v1/chat/completions", json=asked)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "logit_bias"
+
+
+async def test_a_bias_decides(ingress):
+    wanted = ingress.reader._tokenizer.encode("z", add_special_tokens=False)[0]
+    asked = CHAT | {"logit_bias": {str(wanted): 100}, "temperature": 0}
+    body = await posted(ingress, "/v1/chat/completions", asked)
+    assert body["choices"][0]["message"]["content"] == "z" * 12
+
+
+def test_tokens_have_their_own_bytes(tiny_bundle):
+    tokenizer = tiny_bundle.tokenizer()
+    tokens = TokenText(tokenizer)
+    for text in ("hello there", "naïve 😀", "x = {1: 2}\n"):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert b"".join(tokens.raw(i) for i in ids) == text.encode()
+    end = tokenizer.eos_token_id
+    assert tokens.is_special(end)
+    assert tokens.text(end) == tokenizer.eos_token
+    assert tokens.raw(10**6) == b""
+
+
+def test_a_chunk_says_its_logprobs_through_json():
+    chunk = DecodeChunk(
+        request_id="r", text="a", token_ids=(1,), logprobs=(TokenLogprobs(chosen=-0.5),)
+    )
+    read = DecodeChunk.model_validate(chunk.model_dump(exclude_defaults=True))
+    assert math.isclose(read.logprobs[0].chosen, -0.5)

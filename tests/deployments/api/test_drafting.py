@@ -1,0 +1,113 @@
+"""Which text was drafted, as a client sees it; the plane the clusters are drawn on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deployments.api.drafted_runs import DraftedRuns
+from deployments.api.projection import Plane
+from deployments.artifacts import embedding
+from schemas import DecodeChunk
+
+HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello there"}]}
+
+
+class Letters:
+    """A tokenizer's tokens by themselves: token i is the i-th of these."""
+
+    PIECES = (b" a", b"b", b"\xc3", b"\xa9", b"<eos>")
+
+    def raw(self, token):
+        return self.PIECES[token]
+
+    def is_special(self, token):
+        return token == 4
+
+
+def chunk(text, *said):
+    tokens, drafted = zip(*said, strict=True)
+    return DecodeChunk(request_id="r", text=text, token_ids=tokens, drafted=drafted)
+
+
+def test_neighbours_join_and_a_split_character_goes_to_the_token_that_completes_it():
+    runs = DraftedRuns(Letters())
+    assert runs.of(chunk(" ab", (0, True), (1, True), (2, True))) == [(" ab", True)]
+    assert runs.of(chunk("éb", (3, False), (1, True), (4, True))) == [("é", False), ("b", True)]
+
+
+def test_the_first_words_space_is_left_out_where_the_answer_leaves_it_out():
+    assert DraftedRuns(Letters()).of(chunk("a a", (0, False), (0, True))) == [
+        ("a", False),
+        (" a", True),
+    ]
+
+
+async def streamed(ingress, model, **options):
+    asked = HELLO | {"model": model, "stream": True, "max_tokens": 24, "temperature": 0}
+    response = await ingress.http.post(
+        "/v1/chat/completions", json=asked | {"stream_options": {"include_usage": True, **options}}
+    )
+    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+@pytest.mark.parametrize("method", ["naive", "draft_verify", "ngram"])
+async def test_the_stream_says_which_text_was_drafted(ingress, method):
+    events = await streamed(ingress, f"tiny:{method}", include_drafted=True)
+    choices = [choice for event in events for choice in event["choices"]]
+    runs = [run for choice in choices for run in choice.get("drafted", [])]
+    text = "".join(choice["delta"].get("content", "") for choice in choices)
+    assert text
+    assert "".join(run[0] for run in runs) == text
+    accepted = events[-1]["usage"]["speculative"]["accepted_tokens"]
+    assert any(drafted for _, drafted in runs) == (accepted > 0)
+    assert not all(drafted for _, drafted in runs)
+
+
+async def test_it_says_so_only_where_it_is_asked_to(ingress):
+    events = await streamed(ingress, "tiny")
+    assert not any("drafted" in choice for event in events for choice in event["choices"])
+
+
+def test_a_plane_keeps_what_lies_in_a_plane():
+    rng = np.random.default_rng(0)
+    flat = rng.normal(size=(10, 2)) @ rng.normal(size=(2, 384)) + 5.0
+    plane = Plane(flat)
+    assert plane.explained == pytest.approx(1.0)
+    distances = np.linalg.norm(flat[:, None] - flat, axis=-1)
+    points = plane.points(flat)
+    assert np.linalg.norm(points[:, None] - points, axis=-1) == pytest.approx(distances)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_few_clusters_still_have_a_picture(k):
+    points = Plane(np.eye(k, 4)).points(np.eye(k, 4))
+    assert points.shape == (k, 2)
+    assert np.isfinite(points).all()
+
+
+async def test_the_table_and_a_decision_are_on_one_plane(ingress, encoder):
+    table = (await ingress.http.get("/v1/routing")).json()
+    points = np.asarray(table["projection"]["points"])
+    assert points.shape == (2, 2)
+    assert points.mean(axis=0) == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert 0.0 < table["projection"]["explained"] <= 1.0
+    speeds = table["evidence"][0]["tokens_per_s"]
+    assert set(speeds) == set(table["methods"])
+    assert all(speed > 0 for speed in speeds.values())
+
+    asked = {"prompt": "reverse a list"}
+    explained = (await ingress.http.post("/v1/routing/explain", json=asked)).json()
+    vector = embedding(encoder)("reverse a list")
+    expected = Plane(ingress.link.table.centroids).points(vector)[0]
+    assert explained["point"] == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize("name", ["style.css", "page.js"])
+async def test_the_pages_parts_are_served_and_nothing_beside_them(ingress, name):
+    response = await ingress.http.get(f"/web/{name}")
+    assert response.status_code == 200
+    assert response.headers["cache-control"] == "no-cache"
+    for path in ("/web/nothing.js", "/web/..%2Fhttp_api.py", "/web/http_api.py"):
+        assert (await ingress.http.get(path)).status_code == 404

@@ -1,0 +1,148 @@
+"""POST /v1/embeddings: the router's own vectors, and every limit with the field it concerns."""
+
+import asyncio
+import base64
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from deployments.api.embeddings import (
+    MAX_CHARACTERS,
+    MAX_INPUTS,
+    MAX_WAITING,
+    EmbeddingRequest,
+    Embeddings,
+)
+from deployments.api.routes import HttpApi
+from deployments.errors import ApiError
+from deployments.metrics import Metrics
+
+MODEL = "all-MiniLM-L6-v2"
+TEXTS = ["Write a Python function.", "Tell me about the sea.", "Write a Python function."]
+
+
+async def embedded(ingress, status=200, **fields):
+    response = await ingress.http.post("/v1/embeddings", json={"model": MODEL} | fields)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+async def test_vectors_are_the_encoders_in_the_order_asked(ingress, encoder):
+    body = await embedded(ingress, input=TEXTS)
+    assert (body["object"], body["model"]) == ("list", MODEL)
+    assert [entry["index"] for entry in body["data"]] == [0, 1, 2]
+    assert {entry["object"] for entry in body["data"]} == {"embedding"}
+    vectors = np.asarray([entry["embedding"] for entry in body["data"]])
+    np.testing.assert_array_equal(vectors, encoder.embed(TEXTS))
+    tokens = sum(encoder.token_count(text) for text in TEXTS)
+    assert body["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+async def test_one_text_is_a_list_of_one(ingress, encoder):
+    [entry] = (await embedded(ingress, input=TEXTS[0]))["data"]
+    assert entry["embedding"] == encoder.embed(TEXTS[:1])[0].tolist()
+
+
+async def test_base64_holds_the_same_float32(ingress, encoder):
+    [entry] = (await embedded(ingress, input=TEXTS[0], encoding_format="base64"))["data"]
+    vector = np.frombuffer(base64.b64decode(entry["embedding"]), "<f4")
+    np.testing.assert_array_equal(vector, encoder.embed(TEXTS[:1])[0])
+
+
+async def test_the_openai_client_reads_it(ingress, encoder):
+    """The client asks for base64 by itself and decodes it."""
+    client = openai.AsyncOpenAI(
+        base_url="http://test/v1", api_key="none", http_client=ingress.http, max_retries=0
+    )
+    answer = await client.embeddings.create(model=MODEL, input=TEXTS)
+    vectors = np.asarray([entry.embedding for entry in answer.data], dtype=np.float32)
+    np.testing.assert_array_equal(vectors, encoder.embed(TEXTS))
+
+
+async def test_the_encoder_is_among_the_models(ingress):
+    listed = (await ingress.http.get("/v1/models")).json()["data"]
+    assert [model["id"] for model in listed][-1] == MODEL
+    assert (await ingress.http.get(f"/v1/models/{MODEL}")).json()["id"] == MODEL
+
+
+BAD = {
+    "another model": ({"model": "tiny", "input": "a"}, 404, "model_not_found", "model"),
+    "no input": ({}, 400, "missing_required_parameter", "input"),
+    "empty text": ({"input": ""}, 400, "invalid_value", "input"),
+    "empty list": ({"input": []}, 400, "invalid_value", "input"),
+    "an empty text among others": ({"input": ["a", ""]}, 400, "invalid_value", "input[1]"),
+    "token ids": ({"input": [5, 6]}, 400, "unsupported_parameter", "input"),
+    "lists of token ids": ({"input": [[5, 6], [7]]}, 400, "unsupported_parameter", "input"),
+    "too many texts": ({"input": ["a"] * (MAX_INPUTS + 1)}, 400, "invalid_value", "input"),
+    "too many characters": (
+        {"input": ["a", "b" * (MAX_CHARACTERS + 1)]},
+        400,
+        "invalid_value",
+        "input[1]",
+    ),
+    "too many tokens": ({"input": ["a", "b " * 300]}, 400, "context_length_exceeded", "input[1]"),
+    "one text with too many tokens": (
+        {"input": "b " * 300},
+        400,
+        "context_length_exceeded",
+        "input",
+    ),
+    "other dimensions": (
+        {"input": "a", "dimensions": 64},
+        400,
+        "unsupported_parameter",
+        "dimensions",
+    ),
+    "another encoding": (
+        {"input": "a", "encoding_format": "int8"},
+        400,
+        "invalid_value",
+        "encoding_format",
+    ),
+    "unknown field": ({"input": "a", "trunkate": 1}, 400, "unknown_parameter", "trunkate"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_what_cannot_be_embedded_is_refused_by_name(ingress, case):
+    fields, status, code, param = BAD[case]
+    error = (await embedded(ingress, status, **fields))["error"]
+    assert (error["code"], error["param"]) == (code, param)
+
+
+async def test_the_encoders_own_dimension_may_be_named(ingress):
+    body = await embedded(ingress, input="a", dimensions=384, user="someone")
+    assert len(body["data"][0]["embedding"]) == 384
+
+
+async def test_without_an_encoder_it_is_unavailable_and_not_listed(ingress, config):
+    embeddings, limit = Embeddings(None), config.http.max_body_bytes
+    api = HttpApi(ingress.reader, ingress.answerer, embeddings, ingress.link, Metrics(), limit)
+    transport = httpx.ASGITransport(api.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        response = await http.post("/v1/embeddings", json={"model": MODEL, "input": "a"})
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+        assert "export-encoder" in response.json()["error"]["message"]
+        listed = (await http.get("/v1/models")).json()["data"]
+        assert MODEL not in [model["id"] for model in listed]
+        assert (await http.get(f"/v1/models/{MODEL}")).status_code == 404
+
+
+async def test_more_texts_than_may_wait_are_refused_and_those_that_left_make_room(encoder):
+    embeddings = Embeddings(encoder)
+    full = EmbeddingRequest(model=MODEL, input=["a"] * MAX_INPUTS)
+    waiting = [
+        asyncio.create_task(embeddings.answer(full)) for _ in range(MAX_WAITING // MAX_INPUTS)
+    ]
+    await asyncio.sleep(0)  # each has taken its places
+    one = EmbeddingRequest(model=MODEL, input="a")
+    with pytest.raises(ApiError) as caught:
+        await embeddings.answer(one)
+    assert (caught.value.status, caught.value.headers()) == (429, {"retry-after": "1"})
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert (await embeddings.answer(one))["usage"]["prompt_tokens"] == 3

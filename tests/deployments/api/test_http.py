@@ -1,0 +1,216 @@
+"""The endpoints over a real engine, without Ray: bodies, events, headers, errors."""
+
+import json
+
+import pytest
+from asking import HELLO, broken, events
+
+from deployments.errors import ApiError
+
+
+async def test_a_chat_answer(ingress):
+    response = await ingress.http.post("/v1/chat/completions", json=HELLO)
+    assert response.status_code == 200
+    body = response.json()
+    assert body["object"] == "chat.completion"
+    assert body["model"] == "tiny"
+    [choice] = body["choices"]
+    assert choice["message"]["role"] == "assistant"
+    assert choice["finish_reason"] in ("stop", "length")
+    usage = body["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert usage["speculative"]["method"] == response.headers["x-specadapt-method"]
+    assert usage["speculative"]["mean_acceptance_length"] >= 1.0
+    assert usage["speculative"]["routing_ms"] > 0
+    assert usage["speculative"]["engine_first_token_ms"] > 0
+    assert response.headers["x-specadapt-cluster"] in ("0", "1")
+    assert response.headers["x-specadapt-reason"] == "favourite"
+
+
+async def test_streaming_says_the_same(ingress):
+    asked = HELLO | {"temperature": 0}
+    whole = (await ingress.http.post("/v1/chat/completions", json=asked)).json()
+    asked |= {"stream": True, "stream_options": {"include_usage": True}}
+    response = await ingress.http.post("/v1/chat/completions", json=asked)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-specadapt-method"] == "draft_verify"
+    *chunks, done = events(response)
+    assert done == "[DONE]"
+    chunks = [json.loads(chunk) for chunk in chunks]
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
+    assert text == whole["choices"][0]["message"]["content"]
+    assert chunks[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+
+
+async def test_usage_comes_only_where_it_is_asked_for(ingress):
+    response = await ingress.http.post("/v1/chat/completions", json=HELLO | {"stream": True})
+    assert "usage" not in response.text
+
+
+async def test_a_stream_that_breaks_off_ends_with_an_error_event(ingress):
+    ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=1)
+    response = await ingress.http.post("/v1/chat/completions", json=HELLO | {"stream": True})
+    *_, last = events(response)
+    assert json.loads(last)["error"]["code"] == "answer_broken_off"
+
+
+@pytest.mark.parametrize("prompt", ["hello there", [5, 6, 7], ["hello"]])
+async def test_completions(ingress, prompt):
+    asked = {"model": "tiny", "prompt": prompt, "max_tokens": 4}
+    body = (await ingress.http.post("/v1/completions", json=asked)).json()
+    assert body["object"] == "text_completion"
+    assert isinstance(body["choices"][0]["text"], str)
+    response = await ingress.http.post("/v1/completions", json=asked | {"stream": True})
+    assert events(response)[-1] == "[DONE]"
+
+
+async def test_a_model_name_may_pin_a_method(ingress):
+    asked = HELLO | {"model": "tiny:naive"}
+    response = await ingress.http.post("/v1/chat/completions", json=asked)
+    assert response.headers["x-specadapt-method"] == "naive"
+    assert response.headers["x-specadapt-reason"] == "pinned"
+    assert response.json()["model"] == "tiny:naive"
+
+
+async def test_models_are_listed(ingress):
+    listed = (await ingress.http.get("/v1/models")).json()
+    names = [model["id"] for model in listed["data"]]
+    assert names == ["tiny", "tiny:naive", "tiny:draft_verify", "tiny:ngram", "all-MiniLM-L6-v2"]
+    assert (await ingress.http.get("/v1/models/tiny:ngram")).json()["id"] == "tiny:ngram"
+    assert (await ingress.http.get("/v1/models/gpt-4")).status_code == 404
+
+
+async def test_health_needs_a_replica(ingress):
+    assert (await ingress.http.get("/health")).json()["methods"] == [
+        "draft_verify",
+        "naive",
+        "ngram",
+    ]
+    ingress.link.loads = ()
+    response = await ingress.http.get("/health")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_the_table_in_force_is_shown(ingress):
+    body = (await ingress.http.get("/v1/routing")).json()
+    assert (body["fit_id"], body["version"], body["clusters"]) == ("small", 0, 2)
+    assert body["assignment"] == ["draft_verify", "draft_verify"]
+    assert body["evidence"][0]["acceptance"]["draft_verify"] == pytest.approx(2.5)
+    assert body["feedback"] == {
+        "connected": True,
+        "epoch": 1,
+        "observations_waiting": 0,
+        "observations_dropped": 0,
+    }
+    assert [load["replica"] for load in body["loads"]] == ["replica-1"]
+
+
+async def test_a_decision_is_explained_without_answering(ingress):
+    response = await ingress.http.post("/v1/routing/explain", json={"prompt": "reverse a list"})
+    body = response.json()
+    assert body["method"] == "draft_verify"
+    assert body["ranked"][0] == "draft_verify"
+    assert set(body["predicted_seconds"]) == {"naive", "draft_verify", "ngram"}
+    assert ingress.link.waiting == 0
+
+
+async def test_the_page_needs_nothing_from_elsewhere(ingress):
+    response = await ingress.http.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "http://" not in response.text
+    assert "https://" not in response.text
+
+
+BAD = {
+    "malformed": (b'{"model": ', 400, "invalid_json", None),
+    "not an object": (b"[1]", 400, "invalid_json", None),
+    "wrong field": (HELLO | {"temprature": 1}, 400, "unknown_parameter", "temprature"),
+    "wrong type": (HELLO | {"max_tokens": "8"}, 400, "invalid_value", "max_tokens"),
+    "tools": (HELLO | {"tools": [{}]}, 400, "unsupported_parameter", "tools"),
+    "unknown model": (HELLO | {"model": "gpt-4"}, 404, "model_not_found", "model"),
+    "unknown method": (HELLO | {"model": "tiny:warp"}, 404, "model_not_found", "model"),
+    "too long": (
+        HELLO | {"messages": [{"role": "user", "content": "many words " * 500}]},
+        400,
+        "context_length_exceeded",
+        "messages",
+    ),
+    "far too long": (
+        HELLO | {"messages": [{"role": "user", "content": "x" * 1_900_000}]},
+        400,
+        "context_length_exceeded",
+        "messages",
+    ),
+    "too many tokens": (HELLO | {"max_tokens": 512}, 400, "context_length_exceeded", "messages"),
+    "10 MB": (b"x" * 10_000_000, 413, "body_too_large", None),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_input_gets_openais_error_and_the_service_lives_on(ingress, case):
+    body, status, code, param = BAD[case]
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = await ingress.http.post("/v1/chat/completions", content=content)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["code"], error["param"]) == (code, param)
+    assert (await ingress.http.post("/v1/chat/completions", json=HELLO)).status_code == 200
+
+
+async def test_a_large_body_is_refused_while_it_is_read(ingress):
+    read = []
+
+    async def parts():
+        for _ in range(100):
+            read.append(1)
+            yield b"x" * 100_000
+
+    response = await ingress.http.post("/v1/chat/completions", content=parts())
+    assert response.status_code == 413
+    assert len(read) < 30
+
+
+@pytest.mark.parametrize("ids", [[-1], [10_000_000]])
+async def test_token_ids_outside_the_vocabulary_are_refused(ingress, ids):
+    response = await ingress.http.post("/v1/completions", json={"model": "tiny", "prompt": ids})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405), ("POST", "/health", 405)],
+)
+async def test_unknown_paths_answer_in_the_same_form(ingress, method, path, status):
+    response = await ingress.http.request(method, path)
+    assert response.status_code == status
+    assert "message" in response.json()["error"]
+    assert ("allow" in response.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("status", "later"), [(400, False), (429, True), (500, False), (503, True)]
+)
+async def test_what_may_succeed_later_says_when(ingress, monkeypatch, status, later):
+    async def refuses(_):
+        raise ApiError(status, "no")
+
+    monkeypatch.setattr(ingress.answerer, "answers", refuses)
+    response = await ingress.http.post("/v1/chat/completions", json=HELLO)
+    assert response.status_code == status
+    assert ("retry-after" in response.headers) == later
+
+
+async def test_an_unforeseen_failure_is_an_error_object_too(ingress, monkeypatch):
+    async def fails(_):
+        raise KeyError("a programming error")
+
+    monkeypatch.setattr(ingress.answerer, "answers", fails)
+    response = await ingress.http.post("/v1/chat/completions", json=HELLO)
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "internal"

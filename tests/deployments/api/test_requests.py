@@ -1,0 +1,302 @@
+"""What the OpenAI endpoints accept, and which error names what they do not."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.api.input import parse
+from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.errors import ApiError
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def chat(**fields):
+    return parse(ChatRequest, json.dumps(HELLO | fields).encode())
+
+
+def refusal(kind, body):
+    with pytest.raises(ApiError) as caught:
+        parse(kind, body if isinstance(body, bytes) else json.dumps(body).encode())
+    return caught.value
+
+
+def test_defaults_are_openais():
+    sampling = chat().sampling(prompt_tokens=10, context=1000)
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (1.0, 1.0, 256)
+    completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a"}')
+    assert completion.sampling(10, 1000).max_tokens == 16
+
+
+def test_the_default_length_gives_way_to_the_context():
+    assert chat().sampling(prompt_tokens=990, context=1000).max_tokens == 10
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 11}, {"max_completion_tokens": 11}])
+def test_more_tokens_than_the_context_has_left_is_an_error(fields):
+    with pytest.raises(ApiError) as caught:
+        chat(**fields).sampling(prompt_tokens=990, context=1000)
+    assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+    assert caught.value.param == "messages"
+    assert "1000" in caught.value.message
+
+
+def test_everything_asked_for_reaches_the_sampling():
+    request = chat(
+        temperature=0,
+        top_p=0.5,
+        top_k=7,
+        min_p=0.1,
+        logit_bias={"12": -3},
+        presence_penalty=0.5,
+        frequency_penalty=-1,
+        repetition_penalty=1.2,
+        logprobs=True,
+        top_logprobs=4,
+        seed=3,
+        stop="\n",
+        max_tokens=9,
+        ignore_eos=True,
+    )
+    sampling = request.sampling(1, 100)
+    assert sampling.model_dump() == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "top_k": 7,
+        "min_p": 0.1,
+        "logit_bias": {12: -3.0},
+        "presence_penalty": 0.5,
+        "frequency_penalty": -1.0,
+        "repetition_penalty": 1.2,
+        "logprobs": 4,
+        "seed": 3,
+        "max_tokens": 9,
+        "stop": ("\n",),
+        "grammar": None,
+        "ignore_eos": True,
+    }
+
+
+def test_one_grammar_whatever_asks_for_it():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    asked = chat(response_format=form).sampling(1, 100).grammar
+    assert (asked.kind, json.loads(asked.text)) == ("json_schema", schema)
+    asked = chat(response_format={"type": "json_object"}).sampling(1, 100).grammar
+    assert (asked.kind, asked.text) == ("json_object", "")
+    asked = chat(grammar={"kind": "regex", "text": "a+"}).sampling(1, 100).grammar
+    assert (asked.kind, asked.text) == ("regex", "a+")
+    assert chat(response_format={"type": "text"}).sampling(1, 100).grammar is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_object"}, "grammar": {"kind": "json_object"}},
+            "grammar",
+        ),
+        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
+        ({"grammar": {"kind": "regex"}}, "grammar.text"),
+        ({"grammar": {"kind": "json_object", "text": "{}"}}, "grammar.text"),
+    ],
+)
+def test_contradicting_forms_are_refused(fields, param):
+    with pytest.raises(ApiError) as caught:
+        chat(**fields).sampling(1, 100)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_how_many_log_probabilities():
+    assert chat().sampling(1, 100).logprobs is None
+    assert chat(logprobs=True).sampling(1, 100).logprobs == 0
+    with pytest.raises(ApiError) as caught:
+        chat(top_logprobs=2).sampling(1, 100)
+    assert caught.value.param == "top_logprobs"
+    completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a", "logprobs": 5}')
+    assert completion.sampling(1, 100).logprobs == 5
+    assert refusal(CompletionRequest, b'{"model": "m", "prompt": "a", "logprobs": 6}')
+
+
+def test_what_clients_send_back_is_accepted():
+    """An assistant message as `model_dump()` of the openai package returns it."""
+    answer = {
+        "role": "assistant",
+        "content": "hi",
+        "refusal": None,
+        "tool_calls": [],
+        "function_call": None,
+        "audio": None,
+        "annotations": [],
+    }
+    messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
+    assert [m["role"] for m in chat(messages=messages).plain_messages()] == [
+        "system",
+        "user",
+        "assistant",
+    ]
+
+
+def test_text_parts_are_joined():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    [message] = chat(messages=[{"role": "user", "content": parts}]).plain_messages()
+    assert message == {"role": "user", "content": "ab"}
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"n": 1},
+        {"tools": []},
+        {"tools": None},
+        {"logprobs": False},
+        {"presence_penalty": 0.0},
+        {"response_format": {"type": "text"}},
+        {"user": "someone", "metadata": {"a": "b"}},
+    ],
+)
+def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
+    assert chat(**neutral).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"n": 0}, "n", "invalid_value"),
+        ({"n": 17}, "n", "invalid_value"),
+        ({"min_p": 2}, "min_p", "invalid_value"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value"),
+        ({"presence_penalty": 2.5}, "presence_penalty", "invalid_value"),
+        ({"frequency_penalty": "1"}, "frequency_penalty", "invalid_value"),
+        ({"logit_bias": {"a": 1}}, "logit_bias.a", "invalid_value"),
+        ({"logit_bias": {"7": 101}}, "logit_bias.7", "invalid_value"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
+        ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        ({"logprobs": 0}, "logprobs", "invalid_value"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            "response_format.json_schema.name",
+            "missing_required_parameter",
+        ),
+        ({"grammar": {"kind": "regex", "text": 7}}, "grammar.text", "invalid_value"),
+        ({"temprature": 1}, "temprature", "unknown_parameter"),
+        ({"temperature": 2.1}, "temperature", "invalid_value"),
+        ({"temperature": "0.5"}, "temperature", "invalid_value"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"stop": [""]}, "stop[0]", "invalid_value"),
+        ({"stop": ""}, "stop", "invalid_value"),
+        ({"stop": {"a": 1}}, "stop", "invalid_value"),
+        ({"stream": 1}, "stream", "invalid_value"),
+        ({"messages": []}, "messages", "invalid_value"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}]},
+            "messages[0].tool_calls",
+            "unsupported_parameter",
+        ),
+        (
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+            "messages[0].function_call",
+            "unsupported_parameter",
+        ),
+        ({"tool_choice": "required"}, "tool_choice", "unsupported_parameter"),
+        ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+            "invalid_value",
+        ),
+    ],
+)
+def test_errors_name_the_parameter(fields, param, code):
+    error = refusal(ChatRequest, HELLO | fields)
+    assert (error.status, error.param, error.code) == (400, param, code)
+    assert param in error.message
+    assert error.body()["error"]["type"] == "invalid_request_error"
+
+
+def test_missing_fields_are_named():
+    error = refusal(ChatRequest, {"messages": HELLO["messages"]})
+    assert (error.param, error.code) == ("model", "missing_required_parameter")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 100_000],
+)
+def test_what_is_not_a_json_object_is_refused(body):
+    assert refusal(ChatRequest, body).code == "invalid_json"
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_no_body_raises_anything_but_an_api_error(body):
+    for kind in (ChatRequest, CompletionRequest, ExplainRequest):
+        with pytest.raises(ApiError):
+            parse(kind, body)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from([*ChatRequest.model_fields, "n", "tools", "logit_bias", "x"]), JSON)
+def test_no_value_raises_anything_but_an_api_error(field, value):
+    with suppress(ApiError):
+        chat(**{field: value})
+
+
+def completion(prompt, **fields):
+    body = json.dumps({"model": "m", "prompt": prompt} | fields).encode()
+    return parse(CompletionRequest, body)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("a b", {"prompt": "a b"}),
+        ([1, 2], {"prompt": [1, 2]}),
+        (["a b"], {"prompt[0]": "a b"}),
+        (["a", "b"], {"prompt[0]": "a", "prompt[1]": "b"}),
+        ([[1, 2], [3]], {"prompt[0]": [1, 2], "prompt[1]": [3]}),
+    ],
+)
+def test_prompts_in_any_of_their_forms(prompt, expected):
+    assert completion(prompt).prompts() == expected
+
+
+@pytest.mark.parametrize("prompt", [[], 3, {}, [True], ["a", 1], [[1], "a"], [["a"]], ["a"] * 65])
+def test_what_is_no_prompt_is_refused(prompt):
+    with pytest.raises(ApiError) as caught:
+        completion(prompt)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_value")
+    assert caught.value.param.startswith("prompt")
+
+
+def test_a_request_has_so_many_answers():
+    assert len(completion(["a"] * 16, n=4).prompts()) == 16
+    with pytest.raises(ApiError, match=r"17 prompts with n 4 ask for 68 answers") as caught:
+        completion(["a"] * 17, n=4).prompts()
+    assert caught.value.param == "prompt"
+
+
+def test_an_echoed_prompt_has_no_log_probabilities():
+    assert completion("a", echo=True).wanted_logprobs is None
+    with pytest.raises(ApiError) as caught:
+        completion("a", echo=True, logprobs=0).sampling(1, 100)
+    assert (caught.value.param, caught.value.code) == ("logprobs", "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"prompt": "a", "messages": HELLO["messages"]}, {"messages": []}]
+)
+def test_a_routing_question_has_one_prompt(body):
+    with pytest.raises(ApiError):
+        parse(ExplainRequest, json.dumps(body).encode()).chat_messages()

@@ -1,0 +1,53 @@
+"""Short texts are tokenised where the requests are answered, long ones in a thread."""
+
+import asyncio
+import threading
+
+import pytest
+
+import deployments.api.prompt_reader as prompts
+from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from workers.chat_template import encode_chat, encode_text
+
+SHORT, LONG = "Write a function.", "Tell me about the sea and the mountains. " * 8
+
+
+def messages(text):
+    return [{"role": "user", "content": text}]
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Where each text is tokenised."""
+    seen = []
+
+    def noted(encode):
+        def encoded(*args, **options):
+            seen.append(threading.current_thread().name)
+            return encode(*args, **options)
+
+        return encoded
+
+    monkeypatch.setattr(prompts, "_SHORT_BYTES", 100)
+    monkeypatch.setattr(prompts, "encode_chat", noted(encode_chat))
+    monkeypatch.setattr(prompts, "encode_text", noted(encode_text))
+    return seen
+
+
+async def test_long_texts_are_tokenised_beside_the_event_loop(reader, threads):
+    for text in (SHORT, LONG):
+        await reader.chat(ChatRequest(model="tiny", messages=messages(text)))
+        await reader.completion(CompletionRequest(model="tiny", prompt=text))
+    here = threading.current_thread().name
+    assert threads[:2] == [here, here]
+    assert all(name.startswith("tokenise") for name in threads[2:])
+
+
+@pytest.mark.usefixtures("threads")
+async def test_both_at_once_give_the_tokens_that_one_gives(reader, tiny_bundle):
+    asked = [SHORT, LONG] * 100
+    chats = (reader.chat(ChatRequest(model="tiny", messages=messages(text))) for text in asked)
+    found = [prompt.token_ids for prompt in await asyncio.gather(*chats)]
+    tokenizer = tiny_bundle.tokenizer()
+    alone = {text: tuple(encode_chat(tokenizer, messages(text), True)) for text in (SHORT, LONG)}
+    assert found == [alone[text] for text in asked]

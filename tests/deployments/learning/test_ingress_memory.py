@@ -1,0 +1,109 @@
+"""What an ingress remembers between requests: conversations and what it has sent."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.request.conversation import Conversations
+from deployments.request.in_flight import InFlight
+from schemas import DecodeRequest, LoadReport, SamplingParams
+
+USER, OTHER = {"role": "user", "content": "hi"}, {"role": "user", "content": "and now?"}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+def test_the_next_turn_finds_who_answered_the_last():
+    known = Conversations()
+    assert known.method([USER]) is None
+    known.remember([USER], "hello", "ngram")
+    assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
+    assert known.method([USER, assistant("something else"), OTHER]) is None
+    known.remember([USER, assistant("hello"), OTHER], "fine", "naive")
+    assert known.method([USER, assistant("hello"), OTHER, assistant("fine"), USER]) == "naive"
+
+
+def test_a_client_may_trim_the_answer():
+    known = Conversations()
+    known.remember([USER], " hello\n", "ngram")
+    assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
+
+
+@given(st.lists(st.text(max_size=3), max_size=30), st.integers(1, 5))
+def test_memory_is_bounded_and_keeps_the_latest(texts, capacity):
+    known = Conversations(capacity)
+    for text in texts:
+        known.remember([USER], text, f"method {text}")
+    assert len(known) <= capacity
+    if texts:
+        latest = [USER, assistant(texts[-1]), OTHER]
+        assert known.method(latest).strip() == f"method {texts[-1]}".strip()
+
+
+def report(replica, methods, age=1.0, outstanding=0):
+    return LoadReport(
+        replica=replica,
+        methods=methods,
+        running=0,
+        waiting=0,
+        outstanding_tokens=outstanding,
+        free_slots=1000,
+        time=time.time() - age,
+    )
+
+
+def request(identity, method="a"):
+    return DecodeRequest(
+        request_id=identity,
+        method=method,
+        prompt_token_ids=(1,) * 10,
+        sampling=SamplingParams(max_tokens=50),
+    )
+
+
+def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
+    reports = [report("1", ("a",)), report("2", ("a",)), report("3", ("b",))]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")), flying.sent(request("y")), flying.sent(request("z")):
+        added = flying.loads()
+        assert sorted(r.running for r in added) == [0, 1, 2]
+        assert added[2].running == 0
+        assert sum(r.outstanding_tokens for r in added) == 150
+    assert flying.loads() == reports
+
+
+def test_a_report_made_after_sending_knows_already():
+    fresh = [report("1", ("a",), age=-1.0)]
+    flying = InFlight(lambda: fresh)
+    with flying.sent(request("x")):
+        assert flying.loads() == fresh
+
+
+def test_what_has_a_replica_counts_there_even_if_another_is_idler():
+    reports = [report("1", ("a",), outstanding=500), report("2", ("a",))]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1", accepted=True)
+        assert [r.outstanding_tokens for r in flying.loads()] == [550, 0]
+        assert flying.sent_tokens({"1", "2"}) == {"1": 50}
+
+
+def test_what_no_replica_has_accepted_is_in_no_report():
+    reports = [report("1", ("a",), age=-1.0)]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1", accepted=False)
+        assert flying.loads()[0].outstanding_tokens == 50
+        flying.placed("x", "1", accepted=True)
+        assert flying.loads() == reports
+
+
+def test_where_some_wait_the_next_one_waits_too():
+    reports = [report("1", ("a",)).model_copy(update={"running": 8, "waiting": 2})]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        [load] = flying.loads()
+        assert (load.running, load.waiting) == (8, 3)

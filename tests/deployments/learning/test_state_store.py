@@ -1,0 +1,114 @@
+"""The state survives owners that die, write late or write half."""
+
+import threading
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.learning.state_store import StateStore, SupersededError
+
+
+def store(folder):
+    return StateStore(str(folder))
+
+
+def test_a_new_owner_finds_what_the_last_one_saved(tmp_path):
+    first = store(tmp_path / "a" / "b")
+    assert first.claim() is None
+    first.save({"version": 1})
+    first.save({"version": 2})
+    second = store(tmp_path / "a" / "b")
+    assert second.claim() == {"version": 2}
+    assert second.epoch == first.epoch + 1
+
+
+def test_an_older_owner_cannot_overwrite_a_newer_one(tmp_path):
+    old, new = store(tmp_path), store(tmp_path)
+    old.claim()
+    old.save({"by": "old"})
+    new.claim()
+    new.save({"by": "new"})
+    with pytest.raises(SupersededError):
+        old.save({"by": "old, late"})
+    assert store(tmp_path).claim() == {"by": "new"}
+
+
+def test_an_older_owner_that_did_not_look_still_harms_nothing(tmp_path):
+    old, new = store(tmp_path), store(tmp_path)
+    old.claim()
+    new.claim()
+    new.save({"by": "new"})
+    # The check and the write are not one operation: write as if the claim came in between.
+    old._replace(old._path(old.epoch), b'{"by": "old"}')
+    assert store(tmp_path).claim() == {"by": "new"}
+
+
+def test_a_claim_without_a_save_keeps_the_state(tmp_path):
+    first = store(tmp_path)
+    first.claim()
+    first.save({"version": 7})
+    assert [store(tmp_path).claim() for _ in range(5)] == [{"version": 7}] * 5
+    assert len(list(tmp_path.glob("state-*.json"))) == 3
+
+
+def test_a_half_written_state_gives_way_to_the_one_before(tmp_path):
+    first = store(tmp_path)
+    first.claim()
+    first.save({"version": 1})
+    second = store(tmp_path)
+    second.claim()
+    (tmp_path / f"state-{second.epoch:010d}.json").write_text('{"version": ')
+    assert store(tmp_path).claim() == {"version": 1}
+
+
+def test_owners_that_claim_at_once_get_epochs_of_their_own(tmp_path):
+    store(tmp_path).claim()
+    stores = [store(tmp_path) for _ in range(8)]
+
+    def claim(one):
+        with suppress(SupersededError):
+            one.claim()
+
+    threads = [threading.Thread(target=claim, args=(one,)) for one in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one.epoch for one in stores}) == len(stores)
+    newest = max(stores, key=lambda one: one.epoch)
+    newest.save({"by": "newest"})
+    assert store(tmp_path).claim() == {"by": "newest"}
+
+
+def test_an_object_store_works_alike():
+    uri = "memory://state/tests"
+    first, second = StateStore(uri), StateStore(uri)
+    first.claim()
+    first.save({"version": 1})
+    assert second.claim() == {"version": 1}
+    second.save({"version": 2})
+    with pytest.raises(SupersededError):
+        first.save({"version": 3})
+    assert StateStore(uri).claim() == {"version": 2}
+
+
+@settings(deadline=None, max_examples=15)
+@given(steps=st.lists(st.sampled_from(["claim", "save", "late"]), max_size=12))
+def test_the_newest_owners_last_save_is_what_counts(tmp_path_factory, steps):
+    folder = tmp_path_factory.mktemp("state")
+    owners = [store(folder)]
+    owners[0].claim()
+    expected = None
+    for number, step in enumerate(steps):
+        if step == "claim":
+            owners.append(store(folder))
+            assert owners[-1].claim() == expected
+        elif step == "save":
+            expected = {"number": number}
+            owners[-1].save(expected)
+        elif len(owners) > 1:
+            with pytest.raises(SupersededError):
+                owners[0].save({"number": number})
+    assert store(folder).claim() == expected

@@ -1,0 +1,70 @@
+"""Fewer messages, the same answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.replica.method import merged, stream_interval
+from schemas import DecodeChunk
+
+
+def pieces(texts):
+    for i, text in enumerate(texts):
+        last = i == len(texts) - 1
+        yield DecodeChunk(
+            request_id="r",
+            text=text,
+            token_ids=(i,),
+            drafted=(bool(i % 2),),
+            finish_reason="stop" if last else None,
+        )
+
+
+async def stream(texts, closed=None):
+    try:
+        for piece in pieces(texts):
+            yield piece
+    finally:
+        if closed is not None:
+            closed.append(True)
+
+
+async def gathered(texts, interval):
+    return [chunk async for chunk in merged(stream(texts), lambda: interval)]
+
+
+@pytest.mark.parametrize("interval", [0.0, 10.0, float("inf")])
+@given(texts=st.lists(st.text(max_size=4), min_size=1, max_size=8))
+async def test_nothing_is_lost(interval, texts):
+    chunks = await gathered(texts, interval)
+    assert "".join(c.text for c in chunks) == "".join(texts)
+    assert [t for c in chunks for t in c.token_ids] == list(range(len(texts)))
+    assert [d for c in chunks for d in c.drafted] == [bool(i % 2) for i in range(len(texts))]
+    assert [c.finish_reason for c in chunks if c.finish_reason] == ["stop"]
+
+
+async def test_the_first_chunk_goes_at_once_and_the_others_together():
+    assert [c.text for c in await gathered(["a", "b", "c", "d"], 10.0)] == ["a", "bcd"]
+
+
+async def test_a_whole_answer_is_one_message():
+    assert [c.text for c in await gathered(["a", "b", "c"], float("inf"))] == ["abc"]
+
+
+async def test_the_interval_may_change_while_the_answer_comes():
+    intervals = iter([10.0, 10.0, 0.0, 10.0, 10.0])
+    chunks = merged(stream(["a", "b", "c", "d", "e"]), lambda: next(intervals))
+    assert [chunk.text async for chunk in chunks] == ["a", "bc", "de"]
+
+
+def test_many_streams_share_their_messages_up_to_what_people_notice():
+    assert 1 / stream_interval(1) == 2 / stream_interval(2) == pytest.approx(20)
+    assert stream_interval(64) == 0.25
+
+
+async def test_closing_closes_the_source():
+    closed = []
+    chunks = merged(stream(["a", "b"], closed), lambda: 0.0)
+    await anext(chunks)
+    await chunks.aclose()
+    assert closed == [True]

@@ -1,0 +1,184 @@
+"""Which replica takes a request: Ray Serve's own routing loop over replicas that are numbers."""
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+from ray.serve._private.common import (
+    DeploymentHandleSource,
+    DeploymentID,
+    ReplicaID,
+    RequestMetadata,
+)
+from ray.serve.config import RequestRouterConfig
+from ray.serve.request_router import PendingRequest
+
+from deployments.app import REPLICA_CHOICE
+from deployments.request.in_flight import InFlight, publish
+from schemas import DecodeRequest, LoadReport, SamplingParams
+
+METHOD = DeploymentID("naive", "app")
+
+
+class Replica:
+    """What Serve's routing loop asks a replica."""
+
+    def __init__(self, name, requests=0, max_ongoing_requests=16):
+        self.replica_id = ReplicaID(name, METHOD)
+        self.max_ongoing_requests = max_ongoing_requests
+        self.requests = requests
+
+    async def get_queue_len(self, *, deadline_s):  # noqa: ARG002
+        return self.requests
+
+
+class World:
+    """A request router as Serve makes it, with the ingress's view in the same process."""
+
+    def __init__(self):
+        self.reports = []
+        self.in_flight = InFlight(lambda: self.reports)
+        publish(METHOD.app_name, self.in_flight)
+        self.router = self.made()
+        self._open = ExitStack()
+
+    def made(self):
+        """Another handle's router, from bytes of its own."""
+        kind = RequestRouterConfig(request_router_class=REPLICA_CHOICE).get_request_router_class()
+        router = kind(METHOD, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True)
+        router.initialize_state()
+        return router
+
+    def report(self, name, outstanding, age=0.1, healthy=True):
+        self.reports = [report for report in self.reports if report.replica != name]
+        self.reports.append(
+            LoadReport(
+                replica=name,
+                methods=("naive",),
+                running=0,
+                waiting=0,
+                outstanding_tokens=outstanding,
+                free_slots=1000,
+                healthy=healthy,
+                time=time.time() - age,
+            )
+        )
+
+    async def send(self, identity, tokens=50, router=None):
+        """The replica that takes a request, as the ingress calls it; it stays under way."""
+        router = router or self.router
+        request = DecodeRequest(
+            request_id=identity,
+            method="naive",
+            prompt_token_ids=(1,),
+            sampling=SamplingParams(max_tokens=tokens),
+        )
+        self._open.enter_context(self.in_flight.sent(request))
+        # One HTTP request, so that all of its calls carry the same internal id.
+        metadata = RequestMetadata("http", "http")
+        pending = PendingRequest(args=[request, False], kwargs={}, metadata=metadata)
+        replica = await router._choose_replica_for_request(pending)
+        router.on_send_request(replica.replica_id)
+        router.on_request_routed(pending, replica.replica_id, None)
+        return replica.replica_id.unique_id
+
+
+def batched(taken):
+    """Neighbours two by two."""
+    return zip(taken[::2], taken[1::2], strict=True)
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    yield made
+    made._open.close()
+
+
+async def test_the_fewest_outstanding_tokens_are_taken_not_the_fewest_requests(world):
+    world.router.update_replicas([Replica("long", requests=0), Replica("short", requests=5)])
+    world.report("long", 900)
+    world.report("short", 300)
+    assert await world.send("x") == "short"
+
+
+async def test_what_was_sent_since_the_report_counts(world):
+    world.router.update_replicas([Replica("1"), Replica("2")])
+    world.report("1", 0)
+    world.report("2", 120)
+    assert [await world.send(str(i)) for i in range(4)] == ["1", "1", "1", "2"]
+
+
+async def test_a_burst_is_spread_before_any_replica_has_answered(world):
+    world.router.update_replicas([Replica("1"), Replica("2"), Replica("3")])
+    for name in ("1", "2", "3"):
+        world.report(name, 0)
+    taken = await asyncio.gather(*(world.send(str(i)) for i in range(30)))
+    assert Counter(taken) == {"1": 10, "2": 10, "3": 10}
+
+
+async def test_ties_are_broken_at_random(world):
+    world.router.update_replicas([Replica("1"), Replica("2")])
+    taken = set()
+    for i in range(40):
+        world.report("1", 0, age=-1.0)
+        world.report("2", 0, age=-1.0)
+        taken.add(await world.send(str(i)))
+    assert taken == {"1", "2"}
+
+
+async def test_a_replica_without_a_report_fills_up_like_the_others(world):
+    world.router.update_replicas([Replica("old"), Replica("new")])
+    world.report("old", 100)
+    taken = [await world.send(str(i)) for i in range(6)]
+    assert taken[:2] == ["new", "new"]
+    assert Counter(taken) == {"new": 4, "old": 2}
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_replica_that_is_silent_or_not_healthy_comes_last(world, silent):
+    world.router.update_replicas([Replica("sick"), Replica("well")])
+    world.report("sick", 0)
+    world.report("well", 5000)
+    assert await world.send("before") == "sick"
+    if silent:
+        world.reports = [report for report in world.reports if report.replica == "well"]
+    else:
+        world.report("sick", 0, healthy=False)
+    assert await world.send("after") == "well"
+
+
+async def test_a_full_replica_gives_way_to_the_next(world):
+    world.router.update_replicas([Replica("full", requests=16), Replica("free", requests=3)])
+    world.report("full", 10)
+    world.report("free", 700)
+    assert await asyncio.wait_for(world.send("x"), 10) == "free"
+    full, free = world.in_flight.loads()
+    assert (full.outstanding_tokens, free.outstanding_tokens) == (10, 750)
+
+
+async def test_the_methods_of_shared_replicas_are_balanced_together(world):
+    """Each method has a handle, and so a router, of its own to the one deployment."""
+    replicas = [Replica("1"), Replica("2")]
+    routers = [world.router, world.made(), world.made()]
+    for router in routers:
+        router.update_replicas(replicas)
+    world.report("1", 0)
+    world.report("2", 0)
+    taken = [await world.send(str(i), router=routers[i % 3]) for i in range(12)]
+    assert all({first, second} == {"1", "2"} for first, second in batched(taken))
+
+
+async def test_a_single_replica_is_known_to_have_what_was_sent(world):
+    world.router.update_replicas([Replica("only")])
+    world.report("only", 100)
+    assert await world.send("x") == "only"
+    assert [load.outstanding_tokens for load in world.in_flight.placed_loads()] == [150]
+
+
+async def test_where_nothing_is_known_serve_counts_requests(world):
+    world.router.update_replicas([Replica("busy", requests=9), Replica("idle", requests=1)])
+    await asyncio.sleep(0)
+    assert await world.send("x") == "idle"

@@ -1,0 +1,195 @@
+"""From prompt to answer over a real engine: routing, failover, cancellation, observations."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from asking import answered, broken, prompt, spoken, until
+
+from deployments.errors import ApiError
+from router.cluster import unpacked
+from schemas import DecodeChunk, SamplingParams
+from workers.engine import EngineBusyError
+
+ORDER = ["draft_verify", "ngram", "naive"]
+
+
+async def test_the_favourite_answers_and_is_observed(ingress):
+    answer = await answered(ingress, prompt())
+    chunks = await spoken(answer)
+    assert (answer.method, answer.reason) == ("draft_verify", "favourite")
+    assert chunks[-1].finish_reason == "length"
+    assert sum(len(chunk.token_ids) for chunk in chunks) == 12
+    assert answer.stats.output_tokens == 12
+    assert ingress.link.waiting == 1
+    await ingress.link.exchange()
+    assert ingress.link.table.version == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("gone"), EngineBusyError("full"), None])
+async def test_the_next_method_answers_where_the_first_cannot(ingress, error):
+    ingress.streams["draft_verify"] = broken(error)
+    answer = await answered(ingress, prompt())
+    assert (answer.method, answer.reason) == ("ngram", "failover")
+    assert (await spoken(answer))[-1].finish_reason == "length"
+
+
+async def test_full_lines_everywhere_are_429_with_a_time_to_retry(ingress):
+    ingress.streams |= dict.fromkeys(ORDER, broken(EngineBusyError("full")))
+    with pytest.raises(ApiError) as caught:
+        await answered(ingress, prompt())
+    assert caught.value.status == 429
+    assert caught.value.headers() == {"retry-after": "1"}
+
+
+async def test_no_replica_at_all_is_503(ingress):
+    ingress.streams |= dict.fromkeys(ORDER, broken(RuntimeError("gone")))
+    with pytest.raises(ApiError) as caught:
+        await answered(ingress, prompt())
+    assert (caught.value.status, caught.value.headers()) == (503, {"retry-after": "1"})
+
+
+async def test_after_the_first_chunk_a_failure_is_an_error_not_another_method(ingress):
+    ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=2)
+    answer = await answered(ingress, prompt())
+    with pytest.raises(ApiError) as caught:
+        await spoken(answer)
+    assert caught.value.code == "answer_broken_off"
+    assert ingress.link.waiting == 0
+
+
+async def test_a_stream_that_just_ends_is_a_failure(ingress):
+    ingress.streams["draft_verify"] = broken(after=2)
+    with pytest.raises(ApiError):
+        await spoken(await answered(ingress, prompt()))
+
+
+async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ingress, monkeypatch):
+    reached = asyncio.Event()
+
+    async def silent(request, _):
+        reached.set()
+        await asyncio.Event().wait()
+        yield DecodeChunk(request_id=request.request_id, text="never")
+
+    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
+    [load] = ingress.link.loads
+    ingress.link.loads = tuple(
+        load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
+    )
+    ingress.streams["draft_verify"] = silent
+    asked = asyncio.create_task(answered(ingress, prompt()))
+    await asyncio.wait_for(reached.wait(), 30.0)
+    assert not asked.done()
+    ingress.link.loads = ingress.link.loads[1:]
+    assert (await asked).reason == "failover"
+
+
+async def test_reports_that_stop_altogether_end_no_answer(ingress, monkeypatch):
+    reached, asked_again = asyncio.Event(), asyncio.Event()
+
+    async def late(request, _):
+        reached.set()
+        await asked_again.wait()
+        yield DecodeChunk(request_id=request.request_id, text="here", finish_reason="stop")
+
+    class Watched(tuple):
+        def __iter__(self):
+            asked_again.set()
+            return super().__iter__()
+
+    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
+    ingress.streams["draft_verify"] = late
+    asked = asyncio.create_task(answered(ingress, prompt()))
+    await asyncio.wait_for(reached.wait(), 30.0)
+    ingress.link.loads = Watched()
+    assert (await asyncio.wait_for(asked, 30.0)).method == "draft_verify"
+
+
+async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
+    answer = await answered(ingress, prompt(pinned="naive"))
+    assert (answer.method, answer.reason) == ("naive", "pinned")
+    await spoken(answer)
+    ingress.streams["naive"] = broken(RuntimeError("gone"))
+    with pytest.raises(ApiError):
+        await answered(ingress, prompt(pinned="naive"))
+
+
+async def test_closing_an_answer_cancels_the_work(ingress):
+    long = prompt(sampling=SamplingParams(max_tokens=400, ignore_eos=True))
+    answer = await answered(ingress, long)
+    await anext(answer.chunks)
+    assert ingress.engine.load().running == 1
+    await answer.chunks.aclose()
+    await until(lambda: ingress.engine.load().running == 0)
+    assert ingress.link.waiting == 0
+
+
+async def test_cancelling_before_the_first_chunk_cancels_the_work(ingress):
+    long = prompt(whole=True, sampling=SamplingParams(max_tokens=400, ignore_eos=True))
+    asked = asyncio.create_task(answered(ingress, long))
+    await until(lambda: ingress.engine.load().running == 1)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await until(lambda: ingress.engine.load().running == 0)
+
+
+async def test_without_an_encoder_the_default_method_answers_and_says_so(ingress):
+    ingress.answerer._embed = None
+    answer = await answered(ingress, prompt())
+    assert (answer.method, answer.reason) == ("naive", "degraded")
+    assert answer.decision.cluster == -1
+    await spoken(answer)
+
+
+async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
+    def fails(_):
+        raise RuntimeError("no memory")
+
+    good, ingress.answerer._embed = ingress.answerer._embed, fails
+    assert (await ingress.answerer.route(prompt()))[0].reason == "degraded"
+    ingress.answerer._embed = good
+    assert (await ingress.answerer.route(prompt()))[0].reason == "favourite"
+
+
+async def test_a_conversation_stays_with_its_method(ingress):
+    ingress.answerer._config = ingress.config.router.model_copy(
+        update={"conversation_margin": 100.0}
+    )
+    first = ({"role": "user", "content": "hi"},)
+    answer = await answered(ingress, prompt(messages=first, pinned="naive"))
+    text = "".join(chunk.text for chunk in await spoken(answer))
+    then = (*first, {"role": "assistant", "content": text}, {"role": "user", "content": "more"})
+    decision, _ = await ingress.answerer.route(prompt(messages=then))
+    assert (decision.method, decision.reason) == ("naive", "conversation")
+
+
+async def test_many_at_once_all_finish(ingress):
+    answers = await asyncio.gather(*(answered(ingress, prompt()) for _ in range(20)))
+    ends = await asyncio.gather(*(spoken(answer) for answer in answers))
+    assert [chunks[-1].finish_reason for chunks in ends] == ["length"] * 20
+    assert ingress.link.waiting == 20
+
+
+async def test_the_prompts_vector_goes_with_one_observation(ingress, encoder):
+    for answer in await ingress.answerer.answers(prompt(choices=3)):
+        await spoken(answer)
+    sent = [o.vector for o in ingress.link._waiting.values() if o.vector is not None]
+    assert len(sent) == 1
+    [expected] = encoder.embed([prompt().text])
+    np.testing.assert_allclose(unpacked(sent[0], len(expected)), expected, atol=5e-4)
+
+
+async def test_a_refit_while_a_prompt_is_embedded_decides_for_the_new_clusters(ingress):
+    old, embed = ingress.link.table, ingress.answerer._embed
+    new = old.model_copy(update={"fit_id": "new", "centroids": old.centroids[::-1]})
+
+    def meanwhile(text):
+        ingress.link.table = new
+        return embed(text)
+
+    before, _ = await ingress.answerer.route(prompt())
+    ingress.answerer._embed = meanwhile
+    after, _ = await ingress.answerer.route(prompt())
+    assert (after.fit_id, after.cluster) == ("new", 1 - before.cluster)

@@ -1,0 +1,57 @@
+"""What an answer says where encoder, feedback actor or fresh news of the table is missing."""
+
+import pytest
+from asking import HELLO
+from test_limits import Counted
+
+from deployments.learning.link import FeedbackLink
+
+
+@pytest.fixture
+def counted(ingress):
+    ingress.answerer._metrics.degraded = made = Counted()
+    return made
+
+
+async def said(ingress, **fields):
+    response = await ingress.http.post("/v1/chat/completions", json=HELLO | fields)
+    assert response.status_code == 200
+    return response.headers.get("x-specadapt-degraded")
+
+
+async def test_nothing_is_said_where_nothing_is_missing(ingress, counted):
+    assert await said(ingress) is None
+    assert counted.tags == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_no_encoder(ingress, counted, stream):
+    ingress.answerer._embed = None
+    assert await said(ingress, stream=stream) == "no-encoder"
+    assert counted.tags == [{"mode": "no-encoder"}]
+
+
+async def test_no_feedback_actor(ingress, counted):
+    async def away():
+        raise ValueError("no such actor")
+
+    ingress.link._actor, ingress.link._connect = None, away
+    await ingress.link.exchange()
+    assert await said(ingress) == "no-feedback"
+    assert counted.tags == [{"mode": "no-feedback"}]
+
+
+async def test_a_stale_table(ingress, counted, monkeypatch):
+    monkeypatch.setattr(FeedbackLink, "age_seconds", 29.0)
+    assert await said(ingress) is None
+    monkeypatch.setattr(FeedbackLink, "age_seconds", 31.0)
+    ingress.answerer._embed = None
+    assert await said(ingress) == "no-encoder, stale-table"
+    assert counted.tags == [{"mode": "no-encoder"}, {"mode": "stale-table"}]
+
+
+async def test_the_tables_age_starts_anew_with_every_exchange(ingress):
+    ingress.link._exchanged -= 60.0
+    assert ingress.link.age_seconds > 59.0
+    await ingress.link.exchange()
+    assert ingress.link.age_seconds < 59.0

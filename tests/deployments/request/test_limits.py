@@ -1,0 +1,276 @@
+"""Deadlines, circuit breakers and clients that leave, over a real engine."""
+
+import asyncio
+import json
+
+import pytest
+from asking import HELLO, answered, broken, events, prompt, spoken, until
+
+from deployments.errors import ApiError
+from deployments.request.deadline import HEADER
+from schemas import CircuitConfig, DecodeChunk, SamplingParams
+from workers.engine import EngineBusyError
+
+LONG = HELLO | {"model": "tiny:naive", "max_tokens": 400, "ignore_eos": True}
+LIMITS = CircuitConfig()
+
+
+class Counted:
+    """In a counter's place: what it was told."""
+
+    def __init__(self):
+        self.tags = []
+
+    def inc(self, _=1.0, tags=None):
+        self.tags.append(tags)
+
+
+@pytest.fixture
+def slow(ingress):
+    """Plain decoding takes tens of milliseconds a step, by real work."""
+    ingress.engine.set_extra_target_forwards("naive", 50)
+    yield
+    ingress.engine.set_extra_target_forwards("naive", 0)
+
+
+@pytest.fixture
+def steps(ingress, monkeypatch):
+    """The engine's steps, one entry each as it begins."""
+    begun, step = [], ingress.engine._scheduler._step
+
+    def counted(batch):
+        begun.append(len(batch))
+        step(batch)
+
+    monkeypatch.setattr(ingress.engine._scheduler, "_step", counted)
+    return begun
+
+
+@pytest.fixture
+def clock(ingress):
+    """The circuits' clock, set by hand."""
+
+    class Clock:
+        now = 100.0
+
+        def __call__(self):
+            return self.now
+
+    ingress.answerer.circuits._clock = made = Clock()
+    return made
+
+
+def silent(reached, closed):
+    """A replica that accepts and never says anything."""
+
+    async def stream(request, _):
+        reached.append(request.method)
+        try:
+            await asyncio.Event().wait()
+            yield DecodeChunk(request_id=request.request_id, text="never")
+        finally:
+            closed.append(request.method)
+
+    return stream
+
+
+async def post(ingress, body, milliseconds):
+    headers = {HEADER: str(milliseconds)}
+    return await ingress.http.post("/v1/chat/completions", json=body, headers=headers)
+
+
+class TestDeadline:
+    async def test_in_time_is_an_answer(self, ingress):
+        response = await post(ingress, HELLO, 60_000)
+        assert response.status_code == 200
+        assert response.headers["x-specadapt-reason"] == "favourite"
+
+    @pytest.mark.usefixtures("slow")
+    async def test_before_the_first_chunk_it_is_504_and_the_work_ends(self, ingress):
+        response = await post(ingress, LONG, 300)
+        assert response.status_code == 504
+        assert response.json()["error"]["code"] == "deadline_exceeded"
+        assert response.headers["x-should-retry"] == "false"
+        await until(lambda: ingress.engine.load().running == 0, seconds=1.0)
+        assert ingress.link.waiting == 0
+
+    @pytest.mark.usefixtures("slow")
+    async def test_after_the_first_chunk_it_is_an_error_event(self, ingress):
+        counted = ingress.answerer._metrics.requests = Counted()
+        response = await post(ingress, LONG | {"stream": True}, 1500)
+        assert response.status_code == 200
+        *said, last = events(response)
+        assert len(said) > 1
+        assert json.loads(last)["error"]["code"] == "deadline_exceeded"
+        assert [tags["outcome"] for tags in counted.tags] == ["deadline"]
+        await until(lambda: ingress.engine.load().running == 0, seconds=1.0)
+
+    async def test_a_replica_that_hangs_is_not_waited_for(self, ingress):
+        closed = []
+        ingress.streams["draft_verify"] = silent([], closed)
+        with pytest.raises(ApiError) as caught:
+            await asyncio.wait_for(answered(ingress, prompt(deadline_seconds=0.3)), 10.0)
+        assert caught.value.status == 504
+        assert closed == ["draft_verify"]
+
+    @pytest.mark.parametrize("said", ["", "0", "-5", "1.5", "soon", "9" * 30, "٣"])
+    async def test_what_is_no_deadline_is_named(self, ingress, said):
+        headers = {HEADER: said.encode()}
+        response = await ingress.http.post("/v1/chat/completions", json=HELLO, headers=headers)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == HEADER
+
+
+class TestCircuit:
+    async def test_a_method_that_fails_rests_and_is_tried_again(self, ingress, clock):
+        calls, real = [], ingress.streams["draft_verify"]
+
+        def failing(request, whole):
+            calls.append(request)
+            return broken(RuntimeError("gone"))(request, whole)
+
+        ingress.streams["draft_verify"] = failing
+        for _ in range(LIMITS.consecutive_failures + 3):
+            answer = await answered(ingress, prompt())
+            assert (answer.method, answer.reason) == ("ngram", "failover")
+            await spoken(answer)
+        assert len(calls) == LIMITS.consecutive_failures
+        circuits = (await ingress.http.get("/v1/routing")).json()["circuits"]
+        assert circuits == {"naive": "closed", "draft_verify": "open", "ngram": "closed"}
+
+        clock.now += LIMITS.pause_seconds
+        assert ingress.answerer.circuits.states()["draft_verify"] == "half_open"
+        assert (await answered(ingress, prompt())).reason == "failover"
+        assert len(calls) == LIMITS.consecutive_failures + 1
+        assert ingress.answerer.circuits.states()["draft_verify"] == "open"
+
+        ingress.streams["draft_verify"] = real
+        clock.now += LIMITS.pause_seconds
+        trial = await answered(ingress, prompt())
+        assert (trial.method, trial.reason) == ("draft_verify", "favourite")
+        meanwhile = await answered(ingress, prompt())
+        assert meanwhile.method == "ngram"
+        await spoken(trial)
+        await spoken(meanwhile)
+        assert ingress.answerer.circuits.states()["draft_verify"] == "closed"
+
+    async def test_of_several_choices_one_is_the_trial(self, ingress, clock):
+        real = ingress.streams["draft_verify"]
+        ingress.streams["draft_verify"] = broken(RuntimeError("gone"))
+        for _ in range(LIMITS.consecutive_failures):
+            await spoken(await answered(ingress, prompt()))
+        ingress.streams["draft_verify"] = real
+        clock.now += LIMITS.pause_seconds
+        answers = await ingress.answerer.answers(prompt(choices=3))
+        methods = [answer.method for answer in answers]
+        for answer in answers:
+            await answer.close()
+        assert methods == ["draft_verify", "ngram", "ngram"]
+
+    @pytest.mark.usefixtures("clock")
+    async def test_answers_that_break_off_count(self, ingress):
+        ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=1)
+        for _ in range(LIMITS.consecutive_failures):
+            answer = await answered(ingress, prompt())
+            with pytest.raises(ApiError):
+                await spoken(answer)
+        assert ingress.answerer.circuits.states()["draft_verify"] == "open"
+
+    @pytest.mark.usefixtures("clock")
+    async def test_full_lines_and_deadlines_and_clients_that_leave_do_not(self, ingress):
+        reached, closed, often = [], [], range(1, LIMITS.consecutive_failures + 2)
+        asked = prompt(pinned="draft_verify", deadline_seconds=0.1)
+        for stream in (broken(EngineBusyError("full")), silent([], [])):
+            ingress.streams["draft_verify"] = stream
+            for _ in often:
+                with pytest.raises(ApiError):
+                    await answered(ingress, asked)
+        ingress.streams["draft_verify"] = silent(reached, closed)
+        for times in often:
+            leaving = asyncio.create_task(answered(ingress, prompt()))
+            await until(lambda times=times: len(reached) == times)
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+        assert closed == reached
+        assert ingress.answerer.circuits.states()["draft_verify"] == "closed"
+
+    @pytest.mark.usefixtures("clock")
+    async def test_a_pin_on_a_method_that_rests_is_503(self, ingress):
+        ingress.streams["naive"] = broken(RuntimeError("gone"))
+        asked = HELLO | {"model": "tiny:naive"}
+        for _ in range(LIMITS.consecutive_failures):
+            await ingress.http.post("/v1/chat/completions", json=asked)
+        response = await ingress.http.post("/v1/chat/completions", json=asked)
+        assert response.status_code == 503
+        assert "naive rests after failures" in response.json()["error"]["message"]
+        assert response.headers["retry-after"] == "1"
+
+
+class Client:
+    """An HTTP client of the ASGI application that leaves as soon as it has seen `text`."""
+
+    def __init__(self, body):
+        self._request = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        self.leaves = asyncio.Event()
+
+    async def receive(self):
+        if self._request:
+            return self._request.pop()
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        if b'"content":"' in message.get("body", b"") and b'"role"' not in message["body"]:
+            self.leaves.set()
+
+    def scope(self, version):
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": version},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "raw_path": b"/v1/chat/completions",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+            "scheme": "http",
+        }
+
+
+class TestDisconnect:
+    @pytest.mark.usefixtures("slow")
+    @pytest.mark.parametrize("stream", [True, False])
+    async def test_a_client_that_leaves_ends_the_work_within_one_step(self, ingress, steps, stream):
+        """Left as Ray Serve leaves it: the request's task is cancelled."""
+        client = Client(LONG | {"stream": stream})
+        app = ingress.http._transport.app
+        running = asyncio.create_task(app(client.scope("2.4"), client.receive, client.send))
+        await until(lambda: len(steps) > 2)
+        running.cancel()
+        at_leaving = len(steps)
+        await asyncio.gather(running, return_exceptions=True)
+        await until(lambda: ingress.engine.load().running == 0)
+        assert len(steps) <= at_leaving + 1
+
+    @pytest.mark.usefixtures("slow")
+    async def test_a_disconnect_that_the_server_reports_does_too(self, ingress, steps):
+        client = Client(LONG | {"stream": True})
+        app = ingress.http._transport.app
+        running = asyncio.create_task(app(client.scope("2.3"), client.receive, client.send))
+        await client.leaves.wait()
+        at_leaving = len(steps)
+        await running
+        await until(lambda: ingress.engine.load().running == 0)
+        assert len(steps) <= at_leaving + 1
+
+    @pytest.mark.usefixtures("slow")
+    async def test_a_deadline_does_too(self, ingress, steps):
+        sampling = SamplingParams(max_tokens=400, ignore_eos=True)
+        asked = prompt(pinned="naive", sampling=sampling, deadline_seconds=1.0, whole=True)
+        with pytest.raises(ApiError):
+            await answered(ingress, asked)
+        at_leaving = len(steps)
+        assert at_leaving > 2
+        await until(lambda: ingress.engine.load().running == 0)
+        assert len(steps) <= at_leaving + 1

@@ -1,0 +1,363 @@
+"""Heads: what they see in training is what they see when they draft, and how they are stored."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tests.training.counting import GEOMETRY, make_rows
+from training.heads.data import batch_tensors
+from training.heads.eagle import Eagle
+from training.heads.eagle3 import Eagle3, capture_layers
+from training.heads.head import Head
+from training.heads.loss import head_loss, hits
+from training.heads.medusa import Medusa
+from training.heads.packing import PackedRows, frequent_tokens
+from training.heads.rolling import RolledBlock
+from training.heads.teacher import Teacher
+from training.model import Llama, rotate
+from training.tokens import TokenRows, answers_only
+
+SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
+WORDS = torch.arange(4, 64, 2)
+KINDS = ["eagle", "eagle3", "medusa"]
+
+
+def make_teacher() -> Teacher:
+    torch.manual_seed(1)
+    model = Llama(SHAPE)
+    with torch.no_grad():  # large enough for clear preferences
+        model.embed_tokens.weight.mul_(10)
+    return Teacher.of(model)
+
+
+def own(teacher: Teacher) -> Llama:
+    """The model that gives the teacher its states."""
+    return teacher.model
+
+
+def make_head(kind: str, teacher: Teacher) -> Head:
+    torch.manual_seed(2)
+    if kind == "eagle":
+        head: Head = Eagle(teacher)
+    else:
+        head = Eagle3(teacher, WORDS) if kind == "eagle3" else Medusa(teacher, WORDS, 3, 2)
+        for p in head.parameters():
+            torch.nn.init.normal_(p, std=0.2)
+    head.calibrate(torch.randn(1, 5, len(head.captures) + 1, SHAPE.hidden) * 3)
+    return head.float()
+
+
+def features(head: Head, teacher: Teacher, ids: Tensor, documents: Tensor) -> Tensor:
+    """The target's states in float32."""
+    with torch.no_grad():
+        return torch.stack(own(teacher).states(ids, head.captures, documents), dim=2)
+
+
+class Decoder:
+    """A head decoding one sequence: a token at a time, with a list of keys for a cache."""
+
+    def __init__(self, head: Eagle | Eagle3) -> None:
+        self.head = head
+        self.block: RolledBlock = head.layers[0] if isinstance(head, Eagle) else head.midlayer
+        self.keys: list[tuple[Tensor, Tensor]] = []
+
+    def feature(self, states: Tensor) -> Tensor:
+        """Of a slot's states [captures + 1, hidden]."""
+        return states[-1] if isinstance(self.head, Eagle) else self.head.fc(states[:-1].flatten())
+
+    def step(self, token: int, feature: Tensor) -> Tensor:
+        """Output of the next slot, which is kept."""
+        word = self.head.embedding[token].float()
+        if isinstance(self.head, Eagle):
+            residual = x = self.head.fc(torch.cat((word, feature)))
+        else:
+            middle = self.head.midlayer
+            residual = feature
+            x = torch.cat((middle.input_layernorm(word), middle.hidden_norm(feature)))
+        residual = residual + self.attend(x)
+        return residual + self.block.mlp(self.block.post_attention_layernorm(residual))
+
+    def attend(self, x: Tensor) -> Tensor:
+        own, position = self.block.self_attn, len(self.keys)
+        cos, sin = own.angles(position, 1)
+        q, k = (p(x).view(1, -1, 1, own.dim) for p in (own.q_proj, own.k_proj))
+        self.keys.append((rotate(k, cos, sin)[0, :, 0], own.v_proj(x).view(-1, own.dim)))
+        q, heard = rotate(q, cos, sin)[0, :, 0], []
+        for h in range(own.heads):
+            kv = h * own.kv_heads // own.heads
+            scores = torch.stack([k[kv] @ q[h] for k, _ in self.keys]) * own.dim**-0.5
+            shares = scores.softmax(0)
+            heard.append(sum(s * v[kv] for s, (_, v) in zip(shares, self.keys, strict=True)))
+        return own.o_proj(torch.cat(heard))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_training_sees_what_decoding_sees(kind: str) -> None:
+    """Rolled over a whole packed row at once, or slot by slot with a cache: the same outputs."""
+    teacher = make_teacher()
+    head = make_head(kind, teacher)
+    ids = torch.randint(0, 64, (1, 24))
+    documents = torch.tensor([[1] * 9 + [2] * 15])
+    states = features(head, teacher, ids, documents)
+    labels = F.pad(ids[:, 1:], (0, 1))
+    rolled = head.drafts(labels, states, documents, 4)
+    for first, last in ((0, 9), (9, 24)):
+        alone = features(head, teacher, ids[:, first:last], documents[:, first:last])[0]
+        text = ids[0, first:last].tolist()
+        for root in range(len(text) - 5):
+            decoder = Decoder(head)
+            for slot in range(root + 1):
+                output = decoder.step(text[slot + 1], decoder.feature(alone[slot]))
+            for j in range(4):
+                torch.testing.assert_close(rolled[j][0, first + root], output, atol=2e-5, rtol=1e-4)
+                output = decoder.step(text[root + 2 + j], output)
+
+
+@torch.no_grad()
+def test_packed_documents_do_not_see_each_other() -> None:
+    model = own(make_teacher())
+    ids = torch.randint(0, 64, (2, 300))
+    documents = torch.arange(300).expand(2, -1) // 130
+    packed = model.states(ids, (0, 2), documents)
+    for start in (0, 130, 260):
+        span = slice(start, min(start + 130, 300))
+        for whole, alone in zip(packed, model.states(ids[:, span], (0, 2)), strict=True):
+            torch.testing.assert_close(whole[:, span], alone, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(model.states(ids)[-1], model.hidden(ids))
+
+
+def test_a_medusa_head_begins_as_the_targets_own_prediction() -> None:
+    teacher = make_teacher()
+    head = Medusa(teacher, WORDS, 3)
+    states = torch.randn(1, 5, 1, SHAPE.hidden)
+    for output in head.drafts(torch.zeros(1, 5, dtype=torch.long), states, states, 3):
+        logits = head.logits(output)[0]
+        expected = F.linear(states[0, :, 0], teacher.lm_head.float())[:, WORDS]
+        torch.testing.assert_close(logits, expected)
+
+
+class Oracle(Head):
+    """Knows the target's later states."""
+
+    kind = "oracle"
+
+    def roll(self, embeddings, states, _):
+        final = states[..., -1, :]
+        return [F.pad(final[:, 1 + j :], (0, 0, 0, 1 + j)) for j in range(len(embeddings))]
+
+    def logits(self, output):
+        words = self.embedding if self.vocabulary is None else self.embedding[self.vocabulary]
+        return F.linear(output, words.float())
+
+    def config(self):
+        return {}
+
+
+@pytest.mark.parametrize("words", [None, torch.arange(64)])
+def test_the_loss_is_least_for_the_targets_own_distribution(words: Tensor | None) -> None:
+    teacher = make_teacher()
+    packed = PackedRows(answers_only(make_rows(60)), 64, positions=3)
+    batch = next(packed.batches(512))
+    ids, documents = torch.from_numpy(batch.inputs), torch.from_numpy(batch.documents)
+    oracle = Oracle(teacher, words)
+    states = features(oracle, teacher, ids, documents)
+    tensors = batch_tensors(batch, states, torch.device("cpu"))
+    lm_head = teacher.lm_head.float()
+    least = head_loss(oracle, lm_head, 1.0)(*tensors)
+    ranks, entropies = hits(oracle, lm_head, tensors)
+    weights = tensors[-1]
+    assert weights.sum() > 100
+    assert (ranks[weights > 0] == 0).all()
+    entropy = torch.distributions.Categorical(
+        logits=F.linear(states[..., -1, :], lm_head)
+    ).entropy()
+    for j in range(3):
+        place = tensors[3] + 1 + j
+        mine = weights[:, j] > 0
+        torch.testing.assert_close(entropies[mine, j], entropy.flatten()[place[mine]])
+    assert head_loss(make_head("eagle", teacher), lm_head, 1.0)(*tensors) > least
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_have_the_names_and_shapes_that_vllm_loads(kind: str, tmp_path: Path) -> None:
+    teacher = make_teacher()
+    head = make_head(kind, teacher)
+    head.save(tmp_path)
+    weights = load_file(str(tmp_path / "model.safetensors"))
+    shapes = {name: tuple(w.shape) for name, w in weights.items()}
+    h, f, d, k = SHAPE.hidden, SHAPE.ffn, SHAPE.head_dim, len(WORDS)
+    width = 2 * h if kind == "eagle3" else h
+    prefix = {"eagle": "layers.0.", "eagle3": "midlayer."}.get(kind, "")
+    block = {
+        f"{prefix}self_attn.q_proj.weight": (4 * d, width),
+        f"{prefix}self_attn.k_proj.weight": (2 * d, width),
+        f"{prefix}self_attn.v_proj.weight": (2 * d, width),
+        f"{prefix}self_attn.o_proj.weight": (h, 4 * d),
+        f"{prefix}mlp.gate_proj.weight": (f, h),
+        f"{prefix}mlp.up_proj.weight": (f, h),
+        f"{prefix}mlp.down_proj.weight": (h, f),
+        f"{prefix}post_attention_layernorm.weight": (h,),
+    }
+    expected = {
+        "eagle": {"fc.weight": (h, 2 * h), **block},
+        "eagle3": {
+            "fc.weight": (h, 3 * h),
+            **block,
+            "midlayer.input_layernorm.weight": (h,),
+            "midlayer.hidden_norm.weight": (h,),
+            "norm.weight": (h,),
+            "lm_head.weight": (k, h),
+            "d2t": (k,),
+        },
+        "medusa": {
+            **{f"blocks.{i}.layers.{n}.weight": (h, h) for i in range(3) for n in range(2)},
+            **{f"blocks.{i}.layers.{n}.bias": (h,) for i in range(3) for n in range(2)},
+            "lm_head.weight": (k, h),
+            "token_map": (k,),
+        },
+    }
+    assert shapes == expected[kind]
+    if kind == "eagle3":
+        assert (weights["d2t"] + torch.arange(k)).tolist() == WORDS.tolist()
+    if kind == "medusa":
+        assert weights["token_map"].tolist() == WORDS.tolist()
+
+    config = json.loads((tmp_path / "config.json").read_text())
+    named = {
+        "eagle": "EagleLlamaForCausalLM",
+        "eagle3": "LlamaForCausalLMEagle3",
+        "medusa": "MedusaModel",
+    }
+    assert config["architectures"] == [named[kind]]
+    assert config["hidden_size"] == h
+    if kind == "eagle3":
+        assert config["draft_vocab_size"] == k
+        assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
+
+    again = make_head(kind, teacher)
+    with torch.no_grad():
+        for p in again.parameters():
+            p.zero_()
+    again.load(tmp_path)
+    for one, other in zip(again.parameters(), head.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=0.01)
+    if kind != "medusa":  # what is stored takes the states as they are
+        assert head.fc.scale.max() < 0.5 or kind == "eagle"
+        torch.testing.assert_close(
+            weights["fc.weight"].float(), head.fc.weight * head.fc.scale, atol=1e-3, rtol=0.01
+        )
+
+
+def test_a_slots_labels_are_the_tokens_after_its_own_next_one() -> None:
+    rows = answers_only(make_rows(80))
+    packed = PackedRows(rows, 64, positions=5)
+    texts = [rows.row(i)[0].tolist() for i in range(len(rows))]
+    batch = next(packed.batches(1024))
+    length, seen = 64, 0
+    for slot, weight in zip(batch.slots, batch.weights, strict=True):
+        row, i = divmod(int(slot), length)
+        documents = batch.documents[row]
+        members = packed.bins[batch.bins[row]]
+        for j in np.flatnonzero(weight):
+            text = texts[members[documents[i] - 1]]
+            at = i - int(np.flatnonzero(documents == documents[i])[0])
+            assert batch.labels[row, i + 1 + j] == text[at + 2 + j]
+            seen += 1
+    assert seen > 500
+    assert len(batch.slots) == 512
+
+
+def test_every_row_is_in_a_pass_once_and_cut_to_the_length() -> None:
+    rows = make_rows(100)
+    packed = PackedRows(rows, 40, positions=2)
+    assert sorted(i for members in packed.bins for i in members) == list(range(100))
+    for members in packed.bins:
+        assert sum(min(len(rows.row(i)[0]), 40) for i in members) <= 40
+    stream = packed.batches(400)
+    passed = [b for _ in range(-(-len(packed) // 10)) for b in next(stream).bins]
+    assert set(passed) == set(range(len(packed)))
+    with pytest.raises(ValueError, match="nothing to train on"):
+        PackedRows(TokenRows(*[np.zeros(0)] * 2, np.zeros(1), *[np.zeros(0)] * 2, ()), 40, 2)
+
+
+def test_frequent_tokens_count_answers_alone() -> None:
+    rows = answers_only(make_rows(50))
+    counts = np.bincount(rows.tokens, weights=rows.weight, minlength=64)
+    chosen = frequent_tokens(rows, 20, 64)
+    assert sorted(chosen) == list(chosen)
+    assert counts[chosen].min() >= np.delete(counts, chosen).max()
+
+
+def test_the_layers_that_eagle3_reads() -> None:
+    assert capture_layers(14) == (2, 7, 11)
+    assert capture_layers(32) == (2, 16, 29)
+    assert capture_layers(3) == (0, 1, 2)
+    with pytest.raises(ValueError, match="three layers"):
+        capture_layers(2)
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("model_type", {"model_type": "gemma"}),
+        ("sliding_window", {"model_type": "mistral", "sliding_window": 16}),
+        ("dynamic", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}),
+        ("quantization_config", {"quantization_config": {"quant_method": "fp8"}}),
+    ],
+)
+def test_a_target_of_another_kind_is_refused_by_name(field, changes, tmp_path: Path) -> None:
+    Llama(SHAPE).save(tmp_path)
+    Teacher.load(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(ValueError, match=field):
+        Teacher.load(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_target_that_transformers_computes(family: str, tmp_path: Path) -> None:
+    """Untied, with its own head size and scaled rotary embeddings: states of packed documents are
+    those of each alone, and its LM head makes its logits of the last one."""
+    torch.manual_seed(0)
+    scaled = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    config = AutoConfig.for_model(
+        family,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        intermediate_size=64,
+        vocab_size=64,
+        tie_word_embeddings=False,
+        rope_parameters=scaled,
+        initializer_range=0.1,
+    )
+    model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    teacher = Teacher.load(tmp_path)
+    ids = torch.randint(0, 64, (1, 40))
+    documents = (torch.arange(40) >= 15).long()[None]
+    states = teacher.states(ids, documents, (0, 2))
+    for span in (slice(0, 15), slice(15, 40)):
+        with torch.no_grad():
+            alone = model(ids[:, span], output_hidden_states=True)
+        expected = [alone.hidden_states[i] for i in (0, 2, 3)]
+        close = {"atol": 0.15, "rtol": 0.05}
+        torch.testing.assert_close(states[:, span], torch.stack(expected, dim=2), **close)
+        logits = F.linear(states[:, span, -1], teacher.lm_head)
+        torch.testing.assert_close(logits, alone.logits, atol=0.5, rtol=0.05)
+    head = Eagle(teacher)
+    assert head.layers[0].self_attn.q_proj.weight.shape == (64, 32)
+    halved = 0.5 * 10000.0 ** (-torch.arange(0, 32, 2) / 32)
+    torch.testing.assert_close(head.layers[0].self_attn.inverse, halved)
+    assert head.config()["rope_parameters"]["factor"] == 2.0

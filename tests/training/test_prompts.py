@@ -1,0 +1,67 @@
+"""The shipped prompts: enough per domain, and none of them is a training text."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from training.demo_corpus import DOMAINS, read_rows
+from training.demo_corpus.rows import row_text
+from training.demo_corpus.shared_data import dialogue_rows, instruct_rows
+from training.demo_corpus.split import RARE, SAME, shingles
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared"
+TRAIN = ROOT / "runs" / "corpus" / "train.jsonl"
+PROMPTS = [
+    json.loads(line)
+    for line in (ROOT / "ops" / "data" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+def test_every_domain_has_enough_distinct_prompts():
+    assert min(Counter(row["domain"] for row in PROMPTS)[domain] for domain in DOMAINS) >= 24
+    assert len({row["id"] for row in PROMPTS}) == len(PROMPTS)
+    assert len({row["prompt"] for row in PROMPTS}) == len(PROMPTS)
+    assert {key for row in PROMPTS for key in row} == {"id", "domain", "prompt", "response"}
+
+
+def closest(texts: Iterable[str]) -> dict[str, float]:
+    """Per prompt the largest share of its rare word 8-grams that one of `texts` has. Rare are
+    those in at most RARE texts: others are the wording of a task."""
+    own = {row["id"]: shingles(row["prompt"]) for row in PROMPTS}
+    wanted = set().union(*own.values())
+    holders: dict[int, list[int]] = defaultdict(list)
+    for index, text in enumerate(texts):
+        for shingle in shingles(text) & wanted:
+            holders[shingle].append(index)
+    shares = {}
+    for name, mine in own.items():
+        rare = [shingle for shingle in mine if len(holders.get(shingle, ())) <= RARE]
+        found = Counter(index for shingle in rare for index in holders.get(shingle, ()))
+        shares[name] = max(found.values(), default=0) / max(len(rare), 1)
+    return shares
+
+
+@pytest.mark.skipif(
+    not (SHARED / "data" / "instruct.jsonl").is_file(),
+    reason="needs the data folder ../shared/data beside the repository",
+)
+def test_no_prompt_is_taken_from_the_data():
+    rows = [*instruct_rows(SHARED), *dialogue_rows(SHARED)]
+    shares = closest(row_text(row) for row in rows)
+    assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
+
+
+@pytest.mark.skipif(
+    not TRAIN.is_file(), reason="needs the corpus that `specadapt train tokenizer` writes"
+)
+def test_no_prompt_is_in_the_train_rows():
+    """Generated prompts fill slots that no train row fills so."""
+    texts = [row_text(row) for row in read_rows(TRAIN)]
+    asked = {m["content"] for row in read_rows(TRAIN) for m in row["messages"]}
+    assert not asked & {row["prompt"] for row in PROMPTS}
+    shares = closest(texts)
+    assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]

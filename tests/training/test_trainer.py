@@ -1,0 +1,192 @@
+"""The training loop on a tiny model: it learns, it resumes where it stopped, it ends in time."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.counting import GEOMETRY, HYPER, make_rows
+from training.model import Llama
+from training.muon import orthogonalise
+from training.target import held_loss, next_token_loss, train_target
+from training.tokens import TokenRows, batches
+from training.trainer import Budget, Run, Trainer
+
+
+def test_saved_weights_give_transformers_logits(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    Llama(GEOMETRY).save(tmp_path)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    ids = torch.randint(0, 64, (2, 300))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            Llama.load(tmp_path)(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4
+        )
+
+
+def test_every_row_is_packed_whole_and_none_predicts_its_neighbour() -> None:
+    rows = make_rows(200, longest=700)
+    stream = batches(rows, 4096, seed=0)
+    seen: list[tuple[int, ...]] = []
+    while len(seen) < len(rows):
+        batch = next(stream)
+        assert batch.inputs.size == 4096
+        assert np.array_equal(batch.inputs[:, 1:], batch.labels[:, :-1])
+        full = np.concatenate((batch.inputs, batch.labels[:, -1:]), axis=1)
+        weight = np.concatenate((np.zeros((len(full), 1)), batch.weight), axis=1)
+        for ids, w in zip(full, weight, strict=True):
+            starts = np.flatnonzero(ids == 1)
+            assert not w[starts].any()
+            assert not w[ids == 0].any()
+            pieces = np.split(ids, starts)[1:]
+            seen += [tuple(int(t) for t in p if t != 0) for p in pieces]
+    assert sorted(seen) == sorted(tuple(map(int, rows.row(i)[0])) for i in range(len(rows)))
+
+
+def test_repeats_say_how_often_a_row_comes() -> None:
+    rows = make_rows(50)
+    rows = TokenRows(**{**vars(rows), "repeats": np.full(50, 3.0, dtype=np.float32)})
+    stream = batches(rows, 512, seed=0)
+    seen = Counter[tuple[int, ...]]()
+    while sum(seen.values()) < 150:
+        for ids in next(stream).inputs:
+            pieces = np.split(ids, np.flatnonzero(ids == 1))[1:]
+            seen.update(tuple(int(t) for t in p if t != 0) for p in pieces)
+    once = Counter(tuple(map(int, rows.row(i)[0])) for i in range(50))
+    assert seen == Counter({row: 3 * count for row, count in once.items()})
+
+
+def test_training_learns_logs_and_ends_at_rate_zero(tmp_path: Path) -> None:
+    train, held = make_rows(400), make_rows(40, seed=1)
+    torch.manual_seed(0)
+    before = held_loss(Llama(GEOMETRY), held)["mean"]
+    budget = Budget(tokens=60_000, warmup_tokens=2_000)
+    after = train_target(_model(), train, held, _run(tmp_path, budget))
+    assert after["mean"] < 0.5 * before
+    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    assert log[-1]["lr_factor"] == 0.0
+    assert {"step", "tokens", "minutes", "minutes_left"} <= log[0].keys()
+    assert (tmp_path / "work/stable.pt").exists()
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    train, held = make_rows(400), make_rows(10, seed=1)
+    messages: list[str] = []
+    for tokens in (5_000, 12_000):
+        run = _run(tmp_path, Budget(tokens=tokens, warmup_tokens=1_000), report=messages.append)
+        train_target(_model(), train, held, run)
+    assert any(m.startswith("resumed at step") for m in messages)
+    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    tokens_seen = [row["tokens"] for row in log]
+    assert tokens_seen == sorted(tokens_seen)
+    assert tokens_seen[-1] >= 12_000
+
+
+def test_a_run_stopped_by_the_clock_still_decays(tmp_path: Path) -> None:
+    budget = Budget(tokens=10**9, minutes=0.03, warmup_tokens=1)
+    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    last = json.loads((tmp_path / "work/log.jsonl").read_text().splitlines()[-1])
+    assert last["lr_factor"] == 0.0
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
+    budget = Budget(tokens=500, warmup_tokens=1)
+    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    other = Llama(replace(GEOMETRY, hidden=16, heads=1))
+    with pytest.raises(ValueError, match=r"last\.pt: .* another shape"):
+        train_target(other, make_rows(50), make_rows(5), _run(tmp_path, budget))
+
+
+def test_a_checkpoint_without_what_early_stop_remembers_is_resumed(tmp_path: Path) -> None:
+    budget = Budget(tokens=500, warmup_tokens=1)
+    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    last = tmp_path / "work/last.pt"
+    state = torch.load(last, weights_only=True)
+    for field in ("best", "stale", "end"):
+        del state["progress"][field]
+    torch.save(state, last)
+    messages: list[str] = []
+    run = _run(tmp_path, Budget(tokens=1_000, warmup_tokens=1), report=messages.append)
+    train_target(_model(), make_rows(50), make_rows(5), run)
+    assert messages[0].startswith("resumed at step")
+
+
+def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: Path) -> None:
+    """Held loss by the evaluation's number: the third is the best, and no later one."""
+    model = _model()
+    script = iter([3.0, 2.0, 1.0, *[2.0] * 1000])
+    seen: list[dict[str, torch.Tensor]] = []
+    messages: list[str] = []
+
+    def evaluate() -> dict[str, float]:
+        seen.append({k: v.clone() for k, v in model.state_dict().items()})
+        return {"mean": next(script)}
+
+    budget = Budget(tokens=10**9, warmup_tokens=1)
+    run = _run(tmp_path, budget, report=messages.append, patience=2, eval_every=3)
+    trainer = Trainer(model, next_token_loss(model), run, evaluate)
+    trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+
+    assert any("the learning rate falls" in m for m in messages)
+    # five evaluations until patience ends, then a quarter of the run is the fall
+    assert trainer.progress.step == pytest.approx(5 * 3 / 0.75, abs=2)
+    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    assert log[-1]["lr_factor"] == 0.0
+    for name, kept in model.state_dict().items():
+        assert torch.equal(kept, seen[2][name])
+        assert not name.endswith("proj.weight") or not torch.equal(kept, seen[-1][name])
+
+
+def test_out_of_patience_in_the_fall_the_run_ends(tmp_path: Path) -> None:
+    model = _model()
+    budget = Budget(tokens=20_000, warmup_tokens=1, decay=0.9)
+    run = _run(tmp_path, budget, patience=4, eval_every=2)
+    loss = iter([1.0, *[2.0] * 1000])
+    trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": next(loss)})
+    trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    assert trainer.progress.tokens < 0.5 * budget.tokens
+
+    again = Trainer(_model(), next_token_loss(model), run, lambda: {"mean": 2.0})
+    again.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    assert again.progress.step == trainer.progress.step
+
+
+def test_a_step_on_added_gradients_is_a_step_on_their_mean(tmp_path: Path) -> None:
+    batch = next(batches(make_rows(100), 512, 0))
+    models = []
+    for parts in (1, 2):
+        model = _model()
+        hyper = replace(HYPER, batches_per_step=parts)
+        run = _run(tmp_path / str(parts), Budget(tokens=10**9, warmup_tokens=1), hyper=hyper)
+        trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": 0.0})
+        trainer.started = time.monotonic()
+        trainer._step(iter([batch] * parts))
+        models.append(model)
+    for one, two in zip(*(m.parameters() for m in models), strict=True):
+        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])
+def test_orthogonalised_updates_have_singular_values_near_one(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)).float())
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+
+
+def _model() -> Llama:
+    torch.manual_seed(0)
+    return Llama(GEOMETRY)
+
+
+def _run(folder: Path, budget: Budget, **settings: Any) -> Run:
+    given = {"hyper": HYPER, "report": lambda _: None} | settings
+    return Run(folder / "work", folder / "out", budget, **given)

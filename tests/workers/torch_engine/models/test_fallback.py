@@ -1,0 +1,118 @@
+"""Models that our own forward does not cover, through transformers' own."""
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import odd_parts  # noqa: F401 (registers its parts)
+import pytest
+import torch
+from decoding import decode
+from zoo import OTHERS, VOCAB, assert_generated, generated, random_model, reference
+from zoo import save_bundle as save
+
+from schemas import MethodSpec
+from workers.bundle import Bundle, BundleError
+from workers.torch_engine.models.cached_model import CachedModel
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.llama import FINAL, Llama
+from workers.torch_engine.models.model import load_model
+from workers.torch_engine.models.reread_model import RereadModel
+
+CPU = torch.device("cpu")
+TREE = MethodSpec(
+    name="tree",
+    drafter="test_tree",
+    verifier="one_hot",
+    lossless=True,
+    source="test",
+    settings={"stop": {"gamma": 3}},
+)
+KIND = {"gpt2": CachedModel, "mixtral": CachedModel, "bloom": RereadModel, "mamba": RereadModel}
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    folder = tmp_path_factory.mktemp("fallback")
+    pairs = {name: (name, name) for name in OTHERS} | {
+        "llama-gpt2": ("llama", "gpt2"),
+        "gpt2-qwen3": ("gpt2", "qwen3"),
+    }
+    return {
+        name: save(
+            folder / name, random_model(target), random_model(draft, seed=int(draft != name))
+        )
+        for name, (target, draft) in pairs.items()
+    }
+
+
+def prompts(count: int) -> list[list[int]]:
+    rng = random.Random(count)
+    return [[rng.randrange(VOCAB) for _ in range(1 + 3 * i)] * 2 for i in range(count)]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_chains_trees_and_batches(load_engine, bundles, name: str, caplog) -> None:
+    """A draft that is its target's copy is accepted whole; the trees' drafts mostly are not."""
+    with caplog.at_level(logging.INFO):
+        engine = load_engine(["naive", "ngram", "draft_verify", TREE], bundles[name])
+    assert isinstance(engine._target.model, KIND[name])
+    assert f"model_type is '{name}'" in caplog.text
+    theirs = reference(bundles[name].part("target"))
+    methods = ["naive", "ngram", "draft_verify", "tree"]
+    jobs = list(zip(methods, prompts(4), strict=True))
+    answers = await asyncio.gather(
+        *(decode(engine, method, prompt, max_tokens=14) for method, prompt in jobs)
+    )
+    for (method, prompt), answer in zip(jobs, answers, strict=True):
+        assert_generated(theirs, prompt, answer.tokens, generated(theirs, prompt, 14))
+        assert answer.stats is not None
+        if method == "draft_verify":
+            assert answer.stats.accepted_tokens > 8
+
+
+@pytest.mark.parametrize("name", ["llama-gpt2", "gpt2-qwen3"])
+async def test_target_and_draft_of_different_families(load_engine, bundles, name: str) -> None:
+    engine = load_engine(["draft_verify"], bundles[name], max_context=64)
+    theirs = reference(bundles[name].part("target"))
+    for prompt in prompts(3)[1:]:
+        answer = await decode(engine, "draft_verify", prompt, max_tokens=12)
+        assert_generated(theirs, prompt, answer.tokens, generated(theirs, prompt, 12))
+        assert answer.stats is not None
+        assert answer.stats.drafted_tokens > 0
+
+
+def test_the_context_ends_where_learned_positions_do(load_engine, bundles) -> None:
+    engine = load_engine(["naive"], bundles["gpt2"], max_context=256)
+    assert engine._capacity == 64
+    with pytest.raises(ValueError, match=r"computes 64 positions.*engine.max_context"):
+        load_engine(["draft_verify"], bundles["llama-gpt2"], max_context=256)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bloom"])
+def test_hidden_states_are_captured(bundles, name: str) -> None:
+    model = load_model(bundles[name].part("target"), torch.float32, CPU)
+    theirs = reference(bundles[name].part("target"))
+    tokens = [3, 1, 4, 1, 5]
+    pool = model.make_pool(1, 16)
+    with torch.inference_mode():
+        layout = model.lay_out([Span(pool.acquire(), tokens, logits_from=4)], pool)
+        logits, hidden = model.forward(layout, pool, (1, FINAL))
+        expected = theirs(torch.tensor([tokens]), output_hidden_states=True)
+    torch.testing.assert_close(logits, expected.logits[0, -1:], atol=1e-4, rtol=1e-4)
+    for index, states in hidden.items():
+        torch.testing.assert_close(states, expected.hidden_states[index][0], atol=1e-4, rtol=1e-4)
+
+
+def test_a_covered_model_takes_our_own_forward(bundles, caplog) -> None:
+    with caplog.at_level(logging.INFO):
+        model = load_model(bundles["llama-gpt2"].part("target"), torch.float32, CPU)
+    assert isinstance(model, Llama)
+    assert "our own forward" in caplog.text
+
+
+def test_what_transformers_cannot_load_is_refused(tmp_path: Path) -> None:
+    OTHERS["gpt2"].save_pretrained(tmp_path)
+    with pytest.raises(BundleError, match="transformers cannot load"):
+        load_model(tmp_path, torch.float32, CPU)

@@ -1,0 +1,121 @@
+"""Rows move about; what they hold does not change."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.torch_engine.models.kv_pool import KvPool, Lease
+
+ROWS, CAPACITY = 4, 6
+
+
+class Model:
+    """A pool, and what each of its leases ought to hold."""
+
+    def __init__(self) -> None:
+        self.pool = KvPool(
+            layers=2,
+            kv_heads=1,
+            head_dim=1,
+            rows=ROWS,
+            capacity=CAPACITY,
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+        )
+        self.running: list[tuple[Lease, list[float]]] = []
+        self.kept: list[tuple[Lease, list[float]]] = []
+        self.written = 0.0
+
+    def write(self, lease: Lease, count: int) -> list[float]:
+        values = [self.written + i for i in range(1, count + 1)]
+        self.written += count
+        self.pool.data[:, lease.row, :, :count] = torch.tensor(values)[:, None]
+        lease.length = count
+        return values
+
+    def do(self, action: str, which: int, count: int) -> None:
+        pool = self.pool
+        if action == "acquire" and pool.free_rows:
+            lease = pool.acquire()
+            self.running.append((lease, self.write(lease, count)))
+        elif action == "copy" and pool.free_rows and (everyone := self.running + self.kept):
+            source, values = everyone[which % len(everyone)]
+            lease = pool.acquire()
+            pool.copy(source, lease, min(count, len(values)))
+            self.running.append((lease, values[:count]))
+        elif action in ("release", "keep") and self.running:
+            lease, values = self.running.pop(which % len(self.running))
+            if action == "keep":
+                pool.keep(lease)
+                self.kept.append((lease, values))
+            else:
+                pool.release(lease)
+        elif action in ("drop", "take_back") and self.kept:
+            lease, values = self.kept.pop(which % len(self.kept))
+            if action == "drop":
+                pool.drop(lease)
+            else:
+                pool.take_back(lease, min(count, len(values)))
+                self.running.append((lease, values[:count]))
+
+    def check(self) -> None:
+        assert sorted(lease.row for lease, _ in self.running) == [*range(len(self.running))]
+        top = [*range(ROWS - len(self.kept), ROWS)]
+        assert sorted(lease.row for lease, _ in self.kept) == top
+        assert self.pool.free_rows == ROWS - len(self.running) - len(self.kept)
+        for lease, values in self.running + self.kept:
+            assert lease.length == len(values)
+            held = self.pool.data[:, lease.row, :, : lease.length, 0]
+            assert held.tolist() == [[values, values]] * 2
+
+
+# rows have to be there before they can be moved
+actions = st.sampled_from(["acquire", "acquire", "keep", "keep", "copy", "release"]) | (
+    st.sampled_from(["drop", "take_back"])
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(actions, st.integers(0, 9), st.integers(1, CAPACITY)), min_size=15, max_size=50
+    )
+)
+def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]]) -> None:
+    model = Model()
+    for step in script:
+        model.do(*step)
+        model.check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sets(st.integers(0, 5))), min_size=1, max_size=6),
+    st.integers(0, 1),
+)
+def test_commits_keep_the_chosen_slots_in_order(
+    steps: list[tuple[int, set[int]]], which: int
+) -> None:
+    """Trees are written behind what is committed; of each only some nodes stay."""
+    pool = KvPool(
+        layers=2,
+        kv_heads=2,
+        head_dim=3,
+        rows=2,
+        capacity=40,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+    lease = [pool.acquire(), pool.acquire()][which]
+    held = list[float]()
+    for number, (nodes, chosen) in enumerate(steps):
+        written = [10.0 * number + node for node in range(nodes)]
+        slots = slice(lease.length, lease.length + nodes)
+        pool.data[:, lease.row, :, slots] = torch.tensor(written)[:, None]
+        kept = sorted(node for node in chosen if node < nodes)
+        pool.commit(lease, kept)
+        held += [written[node] for node in kept]
+        assert lease.length == len(held)
+        stored = pool.data[:, lease.row, :, : lease.length]
+        assert torch.equal(stored, torch.tensor(held)[:, None].expand_as(stored))
+        assert not pool.data[:, 1 - which].any()

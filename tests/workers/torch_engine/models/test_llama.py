@@ -1,0 +1,154 @@
+"""Our forward against Hugging Face's, and trees against the chains they are made of."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from decoding import hugging_face
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.bundle import Bundle, BundleError
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.llama import FINAL, Llama
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def model(byte_bundle: Bundle) -> Llama:
+    return Llama.load(byte_bundle.part("target"), torch.float32, CPU)
+
+
+def run(model: Llama, spans: list[Span], pool: KvPool, captures: tuple[int, ...] = ()):
+    with torch.inference_mode():
+        return model.forward(model.lay_out(spans, pool), pool, captures)
+
+
+def test_logits_and_hidden_states_equal_hugging_face(byte_bundle: Bundle, model: Llama) -> None:
+    reference = hugging_face(byte_bundle.part("target"))
+    tokens = [3, 1, 4, 1, 5, 9, 2, 6]
+    pool = model.make_pool(1, 16)
+    logits, hidden = run(model, [Span(pool.acquire(), tokens)], pool, (0, 2, FINAL))
+    with torch.inference_mode():
+        theirs = reference(torch.tensor([tokens]), output_hidden_states=True)
+    torch.testing.assert_close(logits, theirs.logits[0], atol=2e-5, rtol=1e-4)
+    for ours, index in ((0, 0), (2, 2), (FINAL, -1)):
+        expected = theirs.hidden_states[index][0]
+        torch.testing.assert_close(hidden[ours], expected, atol=2e-5, rtol=1e-4)
+
+
+def test_different_lengths_share_a_forward(model: Llama) -> None:
+    """Rows with a gap between them, spans of several lengths, some of them prompts."""
+    rng = random.Random(0)
+    pool = model.make_pool(5, 64)
+    leases = [pool.acquire() for _ in range(5)]
+    texts = [[rng.randrange(256) for _ in range(n)] for n in (20, 3, 9, 1, 30)]
+    known = [12, 0, 8, 0, 29]
+    for lease, text, length in zip(leases, texts, known, strict=True):
+        if length:
+            run(model, [Span(lease, text[:length])], pool)
+            lease.length = length
+    picked = [0, 2, 4]
+    spans = [Span(leases[i], texts[i][known[i] :]) for i in picked]
+    logits, _ = run(model, spans, pool)
+    alone = model.make_pool(1, 64)
+    lease = alone.acquire()
+    pieces = [run(model, [Span(lease, texts[i])], alone)[0][known[i] :] for i in picked]
+    torch.testing.assert_close(logits, torch.cat(pieces), atol=2e-5, rtol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_every_tree_path_reads_like_a_chain(byte_bundle: Bundle, data: st.DataObject) -> None:
+    """Read in two forwards, kept along one path, and read on: the same logits as a chain."""
+    model = Llama.load(byte_bundle.part("target"), torch.float32, CPU)
+    size = data.draw(st.integers(1, 9))
+    parents = [data.draw(st.integers(-1, i - 1)) for i in range(size)]
+    tokens = data.draw(st.lists(st.integers(0, 255), min_size=size, max_size=size))
+    prefix = data.draw(st.lists(st.integers(0, 255), min_size=1, max_size=6))
+    split = data.draw(st.integers(0, size - 1))
+    pool = model.make_pool(2, 32)
+    pool.acquire()
+    lease = pool.acquire()
+    run(model, [Span(lease, prefix)], pool)
+    lease.length = len(prefix)
+    rows = []
+    if split:
+        rows.append(run(model, [Span(lease, tokens[:split], parents[:split])], pool)[0])
+    rows.append(run(model, [Span(lease, tokens[split:], parents, read=split)], pool)[0])
+    logits = torch.cat(rows)
+    leaf = data.draw(st.integers(0, size - 1))
+    path = [leaf]
+    while parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    chain = [*prefix, *(tokens[node] for node in path), 7]
+    alone = model.make_pool(1, 32)
+    expected, _ = run(model, [Span(alone.acquire(), chain)], alone)
+    torch.testing.assert_close(logits[leaf], expected[-2], atol=2e-5, rtol=1e-4)
+    pool.commit(lease, path)
+    after, _ = run(model, [Span(lease, [7])], pool)
+    torch.testing.assert_close(after[0], expected[-1], atol=2e-5, rtol=1e-4)
+
+
+def test_a_node_read_alone_does_not_see_its_sibling(model: Llama) -> None:
+    pool, alone = model.make_pool(1, 32), model.make_pool(1, 32)
+    lease = pool.acquire()
+    run(model, [Span(lease, [1])], pool)
+    lease.length = 1
+    run(model, [Span(lease, [5, 6], [-1, 0])], pool)
+    logits, _ = run(model, [Span(lease, [7], [-1, 0, 0], read=2)], pool)
+    expected, _ = run(model, [Span(alone.acquire(), [1, 5, 7])], alone)
+    torch.testing.assert_close(logits[-1], expected[-1], atol=2e-5, rtol=1e-4)
+
+
+def test_a_full_row_is_refused(model: Llama) -> None:
+    pool = model.make_pool(1, 4)
+    with pytest.raises(ValueError, match="do not fit into a row"):
+        model.lay_out([Span(pool.acquire(), [1] * (pool.capacity + 1))], pool)
+
+
+def test_released_rows_are_filled_by_the_last_one(model: Llama) -> None:
+    pool = model.make_pool(3, 16)
+    first, second, third = (pool.acquire() for _ in range(3))
+    run(model, [Span(third, [5, 6, 7])], pool)
+    third.length = 3
+    before, _ = run(model, [Span(third, [8])], pool)
+    pool.release(first)
+    assert (third.row, second.row, pool.free_rows) == (0, 1, 1)
+    torch.testing.assert_close(run(model, [Span(third, [8])], pool)[0], before)
+    pool.release(second)
+    pool.release(third)
+    assert pool.free_rows == 3
+    pool.acquire()
+    pool.acquire()
+    pool.acquire()
+    with pytest.raises(RuntimeError, match="no free row"):
+        pool.acquire()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hidden_act": "tanh"}, "hidden_act is 'tanh'"),
+        ({"attention_bias": True}, "no tensor 'model.layers.0.self_attn.q_proj.bias'"),
+        ({"model_type": "mixtral"}, "model_type is 'mixtral'"),
+        ({"model_type": "unheard_of"}, "unheard_of"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantization_config"),
+        ({"num_hidden_layers": 4}, "no tensor 'model.layers.3."),
+    ],
+)
+def test_models_it_cannot_compute_are_refused(
+    byte_bundle: Bundle, tmp_path: Path, change: dict, said: str
+) -> None:
+    folder = tmp_path / "target"
+    shutil.copytree(byte_bundle.part("target"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(BundleError, match=said):
+        Llama.load(folder, torch.float32, CPU)

@@ -1,0 +1,59 @@
+"""The forward's operators against what they stand for."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from workers.torch_engine.models.operators import projection, rms_norm
+
+PRECISIONS = [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 33])
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_projection_is_a_linear_layer(
+    rows: int, dtype: torch.dtype, tolerance: float, biased: bool
+) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(48, 64, dtype=dtype)
+    bias = torch.randn(48, dtype=dtype) if biased else None
+    x = torch.randn(rows, 64, dtype=dtype)
+    with torch.inference_mode():
+        ours = projection(weight, bias)(x)
+    expected = F.linear(x, weight, bias)
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours, expected, atol=8 * tolerance, rtol=tolerance)
+
+
+def test_a_projection_takes_every_second_row() -> None:
+    """Views come out of fused projections; they are not contiguous."""
+    weight = torch.randn(32, 64, dtype=torch.bfloat16)
+    wide = torch.randn(5, 128, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        ours = projection(weight)(wide[:, ::2])
+        expected = projection(weight)(wide[:, ::2].contiguous())
+    assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+def test_a_norm_is_the_root_mean_square_norm(
+    scale: float, dtype: torch.dtype, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(320, dtype=dtype)
+    x = (scale * torch.randn(7, 320) + scale).to(dtype)
+    ours = rms_norm(weight, 1e-6)(x)
+    expected = F.rms_norm(x.double(), (320,), weight.double(), 1e-6)
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_a_float32_weight_is_not_rounded_to_its_input() -> None:
+    """Gemma adds 1 to small weights: in bfloat16 most of the weight would be gone."""
+    x = torch.ones(1, 64, dtype=torch.bfloat16)
+    small = rms_norm(torch.full((64,), 1.01), 1e-6)(x)
+    rounded = rms_norm(torch.ones(64), 1e-6)(x)
+    assert small.dtype == torch.bfloat16
+    assert (small > rounded).all()

@@ -1,0 +1,127 @@
+"""A prefix that prompts share is computed once, and never changes an answer."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from decoding import Answer, assert_same, reference
+from rig import Rig
+
+from workers.bundle import Bundle
+from workers.torch_engine.models.prefix_cache import MIN_SHARED
+
+LOSSLESS = ["naive", "draft_verify", "ngram"]
+
+
+def words(count: int, seed: int = 0) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(256) for _ in range(count)]
+
+
+SYSTEM = words(40, seed=99)
+
+
+def check(bundle: Bundle, prompt: Sequence[int], answer: Answer) -> int:
+    """That the answer is Hugging Face's; the number of prompt tokens that were not computed."""
+    assert answer.stats is not None
+    expected = reference(bundle, prompt, answer.stats.output_tokens)
+    assert_same(bundle, prompt, answer.tokens, expected)
+    return answer.stats.cached_prompt_tokens
+
+
+@pytest.mark.parametrize("chunk", [16, 256])
+def test_a_system_prompt_is_computed_once(make_rig, byte_bundle: Bundle, chunk: int) -> None:
+    """By those that arrive together too: the second begins when the first has been read."""
+    rig: Rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=chunk)
+    prompts = [[*SYSTEM, *words(5, seed)] for seed in range(6)]
+    methods = LOSSLESS * 2
+    asked = [rig.submit(m, p, max_tokens=20) for m, p in zip(methods, prompts, strict=True)]
+    answers = rig.finish(*asked)
+    cached = [check(byte_bundle, p, a) for p, a in zip(prompts, answers, strict=True)]
+    assert cached[0] == 0
+    assert min(cached[1:]) >= len(SYSTEM)
+
+
+@pytest.mark.parametrize("method", LOSSLESS)
+def test_a_conversation_goes_on_where_it_stopped(
+    make_rig, byte_bundle: Bundle, method: str
+) -> None:
+    rig: Rig = make_rig(byte_bundle, LOSSLESS)
+    prompt, before = list(SYSTEM), 0
+    for turn in range(3):
+        (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=20))
+        cached = check(byte_bundle, prompt, answer)
+        assert cached >= before - 1
+        before = len(prompt) + 20
+        prompt = [*prompt, *answer.tokens, *words(7, turn)]
+    assert rig.scheduler._prefixes.kept_rows == 1
+
+
+def test_the_same_prompt_again_reads_its_last_token(make_rig, byte_bundle: Bundle) -> None:
+    rig: Rig = make_rig(byte_bundle, ["naive"])
+    for cached in (0, len(SYSTEM) - 1):
+        (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=9))
+        assert check(byte_bundle, SYSTEM, answer) == cached
+
+
+def test_short_beginnings_are_not_worth_a_copy(make_rig, byte_bundle: Bundle) -> None:
+    rig: Rig = make_rig(byte_bundle, ["naive"])
+    for seed in range(3):
+        prompt = [*SYSTEM[: MIN_SHARED - 1], *words(30, seed)]
+        (answer,) = rig.finish(rig.submit("naive", prompt, max_tokens=3))
+        assert check(byte_bundle, prompt, answer) == 0
+
+
+def test_it_can_be_switched_off(make_rig, byte_bundle: Bundle) -> None:
+    rig: Rig = make_rig(byte_bundle, ["naive"], prefix_cache=False)
+    for _ in range(2):
+        (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=3))
+        assert check(byte_bundle, SYSTEM, answer) == 0
+    assert rig.pool.free_rows == rig.pool.rows
+
+
+def test_requests_come_first_and_the_oldest_prefix_goes(make_rig, byte_bundle: Bundle) -> None:
+    """Two rows in all: what is kept gives way to requests, the least recently used first."""
+    rig: Rig = make_rig(byte_bundle, LOSSLESS, kv_slots=512)
+    assert rig.pool.rows == 2
+    first, second, third = ([*words(30, seed)] for seed in (1, 2, 3))
+
+    def ask(*prompts: list[int]) -> list[int]:
+        asked = [rig.submit("draft_verify", p, max_tokens=8) for p in prompts]
+        answers = rig.finish(*asked)
+        return [check(byte_bundle, p, a) for p, a in zip(prompts, answers, strict=True)]
+
+    assert ask(first, second) == [0, 0]
+    assert rig.scheduler._prefixes.kept_rows == 2
+    assert ask(first) == [29]
+    assert ask(third) == [0]
+    assert ask(first) == [29], "the second was used longer ago"
+    assert ask(second) == [0]
+    assert ask(third, third) == [0, 29]
+    assert ask([*third, 5]) == [30]
+
+
+def test_the_only_row_is_used_in_place(make_rig, byte_bundle: Bundle) -> None:
+    rig: Rig = make_rig(byte_bundle, LOSSLESS, kv_slots=256)
+    assert rig.pool.rows == 1
+    for method, expected in (("naive", 0), ("ngram", 39), ("draft_verify", 39)):
+        (answer,) = rig.finish(rig.submit(method, SYSTEM, max_tokens=12))
+        assert check(byte_bundle, SYSTEM, answer) == expected
+
+
+def test_half_read_prompts_are_kept_and_failed_ones_are_not(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig: Rig = make_rig(byte_bundle, ["naive"], prefill_chunk=16)
+    sequence = rig.submit("naive", SYSTEM, max_tokens=4)
+    rig.round()
+    sequence.stream.cancelled = True
+    rig.round()
+    sequence = rig.submit("naive", SYSTEM, max_tokens=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.engine._target.model, "forward", lambda *_: 1 / 0)
+        rig.round()
+    assert rig.answer(sequence).finish == "error"
+    (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=4))
+    assert check(byte_bundle, SYSTEM, answer) == 16
+    assert rig.scheduler._prefixes.kept_rows == 1

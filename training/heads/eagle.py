@@ -1,0 +1,50 @@
+"""The EAGLE-1 and EAGLE-2 head: one block that predicts the target's next feature."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from training.heads.head import Head, ScaledLinear, llama_config, size
+from training.heads.rolling import Roll, RolledBlock, initialise
+from training.heads.teacher import Teacher
+
+
+class Eagle(Head):
+    """fc([embedding of the next token; feature]), one block without input norm, and the target's
+    own LM head (arXiv 2401.15077). A feature is the target's hidden state after its final norm.
+    Names as in vLLM's EagleLlamaForCausalLM."""
+
+    kind = "eagle"
+    regression = 1.0
+    lm_head: Tensor
+
+    def __init__(self, teacher: Teacher) -> None:
+        super().__init__(teacher)
+        hidden = teacher.config.hidden_size
+        self.register_buffer("lm_head", teacher.lm_head, persistent=False)
+        self.fc = ScaledLinear(2 * hidden, hidden)
+        self.layers = nn.ModuleList([RolledBlock(teacher.config, hidden)])
+        self._config = llama_config(teacher, architectures=["EagleLlamaForCausalLM"])
+        initialise(self)
+
+    def roll(self, embeddings: Sequence[Tensor], states: Tensor, documents: Tensor) -> list[Tensor]:
+        feature, roll = states[..., -1, :], Roll(documents)
+        outputs: list[Tensor] = []
+        for embedding in embeddings:
+            x = self.fc(torch.cat((embedding, feature.to(embedding.dtype)), dim=-1)).float()
+            feature = self.layers[0](x, x, roll)
+            outputs.append(feature)
+        return outputs
+
+    def calibrate(self, states: Tensor) -> None:
+        scales = torch.stack((size(self.embedding), size(states[..., -1, :]))).reciprocal()
+        self.fc.scale.copy_(scales.repeat_interleave(states.shape[-1]))
+
+    def logits(self, output: Tensor) -> Tensor:
+        return F.linear(output, self.lm_head)
+
+    def config(self) -> dict[str, Any]:
+        return self._config

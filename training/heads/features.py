@@ -1,0 +1,79 @@
+"""The target's hidden states for packed rows, kept on disk as they are computed."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.heads.packing import HeadBatch, PackedRows
+from training.heads.teacher import Teacher
+
+
+class FeatureCache:
+    """States of the first bins of `packed`, as many as fit into `gigabytes`, in `folder`:
+    states.bin, bfloat16 [bins, length, captures + 1, hidden], filled.bin, a byte per bin, and
+    manifest.json, which says of which target and text they are. What a run has computed serves
+    its later passes and the run that goes on; bins beyond are computed whenever they are seen.
+    A cache of another target or text is begun anew."""
+
+    def __init__(
+        self,
+        teacher: Teacher,
+        captures: Sequence[int],
+        packed: PackedRows,
+        folder: Path,
+        gigabytes: float,
+    ) -> None:
+        self.teacher, self.captures = teacher, tuple(captures)
+        self.shape = (packed.length, len(self.captures) + 1, teacher.config.hidden_size)
+        self.count = min(len(packed), int(gigabytes * 1e9 / (2 * np.prod(self.shape))))
+        if self.count == 0:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = {
+            "shape": [self.count, *self.shape],
+            "captures": list(self.captures),
+            "content": _content(teacher, packed),
+        }
+        file = folder / "manifest.json"
+        known = file.is_file() and json.loads(file.read_text(encoding="utf-8")) == manifest
+        mode: Literal["r+", "w+"] = "r+" if known else "w+"
+        # numpy has no bfloat16: the two bytes are kept as int16
+        self.states = np.memmap(
+            folder / "states.bin", np.int16, mode, shape=(self.count, *self.shape)
+        )
+        self.filled = np.memmap(folder / "filled.bin", np.uint8, mode, shape=(self.count,))
+        file.write_text(json.dumps(manifest), encoding="utf-8")
+
+    def of(self, batch: HeadBatch) -> Tensor:
+        """States of a batch, bfloat16 [rows, length, captures + 1, hidden], on the device."""
+        held = batch.bins < self.count
+        if held.all() and self.filled[batch.bins].all():
+            kept = torch.from_numpy(self.states[batch.bins])
+            return kept.view(torch.bfloat16).to(self.teacher.device)
+        ids, documents = (
+            torch.from_numpy(a).to(self.teacher.device) for a in (batch.inputs, batch.documents)
+        )
+        states = self.teacher.states(ids, documents, self.captures)
+        if held.any():
+            bins = batch.bins[held]
+            self.states[bins] = states.cpu().view(torch.int16).numpy()[held]
+            self.filled[bins] = 1
+        return states
+
+
+def _content(teacher: Teacher, packed: PackedRows) -> str:
+    """A hash of the target's weights and of the packed text."""
+    digest = hashlib.sha256()
+    for weight in teacher.weights.values():
+        digest.update(weight.detach().cpu().float().contiguous().numpy().tobytes())
+    digest.update(packed.rows.tokens.tobytes())
+    digest.update(packed.rows.offsets.tobytes())
+    for members in packed.bins:
+        digest.update(members.tobytes() + b"|")
+    return digest.hexdigest()

@@ -1,0 +1,122 @@
+"""What the trained heads have in common: the chain they draft, and how they are stored."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from training.heads.teacher import Teacher
+
+
+class ScaledLinear(nn.Linear):
+    """A matrix whose input features differ much in size: they are brought to one size by `scale`
+    [inputs] so that one learning rate suits all columns. `folded` is the matrix without it."""
+
+    scale: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+        self.register_buffer("scale", torch.ones(inputs), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x * self.scale, self.weight)
+
+    def folded(self) -> Tensor:
+        return self.weight * self.scale
+
+
+class Head(nn.Module, ABC):
+    """A head for one target. Drafting position j (0-based) of slot i is the token x_{i+2+j}: the
+    target itself gave x_{i+1}.
+
+    captures: the target's hidden states it reads beside the last one, as layer indices.
+    vocabulary: int64 [k], ascending: the token ids that `logits` cover; None for all of them.
+    regression: weight of the distance between outputs and the target's features in the loss.
+    """
+
+    kind: ClassVar[str]
+    regression: ClassVar[float] = 0.0
+    captures: tuple[int, ...] = ()
+    embedding: Tensor
+    vocabulary: Tensor | None
+
+    def __init__(self, teacher: Teacher, vocabulary: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("embedding", teacher.embedding, persistent=False)
+        self.register_buffer("vocabulary", vocabulary, persistent=False)
+
+    @abstractmethod
+    def roll(self, embeddings: Sequence[Tensor], states: Tensor, documents: Tensor) -> list[Tensor]:
+        """Outputs [b, t, hidden] of the positions drafted from every slot, one per embedding.
+
+        embeddings: of x_{i+1+j} at slot i, each [b, t, hidden]; states [b, t, captures + 1, hidden]
+        of the target, the one after its final norm last; documents int [b, t].
+        """
+
+    def calibrate(self, states: Tensor) -> None:
+        """Look at the sizes of some of the target's states, as `roll` takes them, before the first
+        step."""
+
+    @abstractmethod
+    def logits(self, output: Tensor) -> Tensor:
+        """An output [n, hidden] read as logits over `vocabulary` [n, k]."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """config.json as vLLM reads it."""
+
+    def drafts(self, labels: Tensor, states: Tensor, documents: Tensor, count: int) -> list[Tensor]:
+        """`roll` over the text itself. labels: x_{i+1} at slot i, int64 [b, t]."""
+        shifted = [F.pad(labels[:, j:], (0, j)) for j in range(count)]
+        return self.roll([F.embedding(x, self.embedding) for x in shifted], states, documents)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights under the names that vLLM knows, in bfloat16."""
+        weights = self.state_dict()
+        for name, module in self.named_modules():
+            if isinstance(module, ScaledLinear):
+                weights[f"{name}.weight"] = module.folded()
+        return {
+            name: value.detach().to("cpu", torch.bfloat16).contiguous()
+            for name, value in weights.items()
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.config(), indent=2, sort_keys=True)
+        (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+        save_file(self.tensors(), str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+    def load(self, folder: Path) -> None:
+        """Take the weights that `save` wrote; raises ValueError where they are of another head."""
+        file = folder / "model.safetensors"
+        if not file.is_file():
+            raise ValueError(f"{folder} holds no head (no model.safetensors)")
+        weights = {
+            name: w.float() for name, w in load_file(str(file)).items() if w.is_floating_point()
+        }
+        for name, module in self.named_modules():
+            if isinstance(module, ScaledLinear) and f"{name}.weight" in weights:
+                weights[f"{name}.weight"] /= module.scale.cpu()
+        try:
+            self.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"{file}: the weights of a head of another kind or shape") from error
+
+
+def size(x: Tensor) -> Tensor:
+    """Root mean square, a scalar."""
+    return x.float().square().mean().sqrt()
+
+
+def llama_config(teacher: Teacher, **changes: Any) -> dict[str, Any]:
+    """config.json of a head that is one block in the target's shape, with `changes`."""
+    written: dict[str, Any] = teacher.config.to_diff_dict()
+    return {**written, "num_hidden_layers": 1, **changes}

@@ -1,0 +1,150 @@
+"""Rows packed into bins of one length, each token knowing its row: what a head learns from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.tokens import Batch, TokenRows
+
+OPEN_BINS = 16
+
+LEARNED_SHARE = 0.5
+"""Share of a batch's slots that are learned from: one number of slots, so that one graph is
+compiled. Answers are about half of the text; where they are more, some are left out at random."""
+
+
+@dataclass(frozen=True)
+class HeadBatch(Batch):
+    """documents int64 [rows, length]: which row of the data a token is of, 0 for padding. bins
+    int64 [rows]: the bins' numbers. slots int64 [n]: the flat places that are learned from.
+    weights float32 [n, positions]: how much each drafted position of a slot counts."""
+
+    documents: NDArray[np.int64]
+    bins: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+
+class PackedRows:
+    """A fixed packing of rows into bins of `length` tokens (longer rows are cut), so that what the
+    target computes for a bin serves every pass. A row is drawn as often as its `repeats` say, once
+    for all passes. Raises ValueError where there are no rows."""
+
+    def __init__(self, rows: TokenRows, length: int, positions: int, seed: int = 0) -> None:
+        if len(rows) == 0:
+            raise ValueError("rows: there is nothing to train on")
+        self.rows, self.length, self.positions, self.seed = rows, length, positions, seed
+        rng = np.random.default_rng(seed)
+        times = np.floor(rows.repeats + rng.random(len(rows))).astype(np.int64)
+        order = rng.permutation(np.repeat(np.arange(len(rows)), times))
+        self.bins = _pack(np.diff(rows.offsets), order, length)
+
+    def __len__(self) -> int:
+        return len(self.bins)
+
+    def batches(self, tokens: int) -> Iterator[HeadBatch]:
+        """Endless batches of `tokens` tokens, the bins in another order every pass."""
+        count = max(1, tokens // self.length)
+        epoch = 0
+        while True:
+            rng = np.random.default_rng((self.seed, epoch))
+            order = rng.permutation(len(self.bins))
+            order = np.resize(order, -(-len(order) // count) * count)
+            for start in range(0, len(order), count):
+                yield self.batch(order[start : start + count], rng)
+            epoch += 1
+
+    def batch(self, bins: NDArray[np.int64], rng: np.random.Generator | None = None) -> HeadBatch:
+        """The batch of these bins; `rng` chooses where there are more answers than slots."""
+        shape = (len(bins), self.length + 1)
+        ids, weight = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
+        documents = np.zeros(shape, dtype=np.int64)
+        for place, number in enumerate(bins):
+            at = 0
+            for document, row in enumerate(self.bins[number], start=1):
+                tokens, w = self.rows.row(row)
+                span = slice(at, at + min(len(tokens), self.length - at))
+                ids[place, span] = tokens[: self.length - at]
+                weight[place, span] = w[: self.length - at]
+                documents[place, span] = document
+                # a row's first token cannot be predicted from the row before it
+                weight[place, at] = 0.0
+                at = span.stop
+        labels, weight, documents = ids[:, 1:], weight[:, 1:], documents[:, :-1]
+        by_position = _position_weights(weight, documents, self.positions)
+        slots = _slots(by_position[:, 0], rng or np.random.default_rng(0))
+        return HeadBatch(ids[:, :-1], labels, weight, documents, bins, slots, by_position[slots])
+
+
+def _pack(
+    sizes: NDArray[np.int64], order: NDArray[np.int64], length: int
+) -> list[NDArray[np.int64]]:
+    """Best fit over the most recently opened bins."""
+    packed: list[list[int]] = []
+    room: list[int] = []
+    for row in order:
+        size = min(int(sizes[row]), length)
+        first = max(0, len(packed) - OPEN_BINS)
+        fitting = [i for i in range(first, len(packed)) if room[i] >= size]
+        if fitting:
+            chosen = min(fitting, key=lambda i: room[i])
+        else:
+            chosen = len(packed)
+            packed.append([])
+            room.append(length)
+        packed[chosen].append(int(row))
+        room[chosen] -= size
+    return [np.asarray(bin_rows, dtype=np.int64) for bin_rows in packed]
+
+
+def _position_weights(
+    weight: NDArray[np.float32], documents: NDArray[np.int64], positions: int
+) -> NDArray[np.float32]:
+    """[rows * length, positions]: position j of slot i weighs what the label of i + 1 + j does,
+    where that is still the same row of the data."""
+    result = np.zeros((*weight.shape, positions), dtype=np.float32)
+    length = weight.shape[1]
+    for j in range(positions):
+        ahead = 1 + j
+        if ahead < length:
+            same = documents[:, ahead:] == documents[:, : length - ahead]
+            result[:, : length - ahead, j] = weight[:, ahead:] * same
+    return result.reshape(-1, positions)
+
+
+def _slots(first: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Flat places at which `first` weighs, a fixed number of them; others follow where these are
+    too few."""
+    count = int(len(first) * LEARNED_SHARE)
+    key = rng.random(len(first)) - (first > 0)
+    return np.sort(np.argpartition(key, count - 1)[:count])
+
+
+def frequent_tokens(rows: TokenRows, count: int, vocabulary: int) -> NDArray[np.int64]:
+    """The `count` most frequent answer tokens of a pass, of a vocabulary of so many, ascending."""
+    sizes = np.diff(rows.offsets)
+    weight = rows.weight * np.repeat(rows.repeats, sizes)
+    seen = np.bincount(rows.tokens, weights=weight, minlength=vocabulary)
+    return np.sort(np.argsort(-seen, kind="stable")[:count])
+
+
+def first_rows(rows: TokenRows, domain: str, count: int) -> TokenRows | None:
+    """The first `count` rows of a domain, each once; None where it has none."""
+    chosen = np.flatnonzero(rows.domain == rows.domains.index(domain))[:count]
+    return picked(rows, chosen) if len(chosen) else None
+
+
+def picked(rows: TokenRows, chosen: Sequence[int] | NDArray[np.int64]) -> TokenRows:
+    """These rows, each once."""
+    parts = [rows.row(int(i)) for i in chosen]
+    offsets = np.concatenate(([0], np.cumsum([len(t) for t, _ in parts]))).astype(np.int64)
+    return TokenRows(
+        np.concatenate([t for t, _ in parts]),
+        np.concatenate([w for _, w in parts]),
+        offsets,
+        np.ones(len(parts), dtype=np.float32),
+        rows.domain[np.asarray(chosen)],
+        rows.domains,
+    )

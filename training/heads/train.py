@@ -1,0 +1,81 @@
+"""Training a head on what its target generates."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.heads.accuracy import HeadFigures, HeldRows
+from training.heads.data import batch_tensors
+from training.heads.features import FeatureCache
+from training.heads.head import Head
+from training.heads.loss import head_loss
+from training.heads.packing import HeadBatch, PackedRows
+from training.heads.teacher import Teacher
+from training.tokens import Batch, TokenRows
+from training.trainer import Hyper, Run, Trainer
+
+# a head is one layer on top of features that are good already: it learns from many small steps
+HEAD_HYPER = Hyper(matrix_lr=6e-3, other_lr=1e-3, batches_per_step=1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a head's data is cut: bins of `length` tokens, `positions` drafted tokens to a slot, of
+    which position j counts decay ** j; at most `cache_gb` of the target's states in the folder
+    `features`, which heads that read the same states of the same text may share."""
+
+    positions: int
+    features: Path
+    length: int = 512
+    decay: float = 0.8
+    cache_gb: float = 10.0
+
+
+def train_head(
+    head: Head,
+    teacher: Teacher,
+    train: TokenRows,
+    held: TokenRows,
+    run: Run,
+    plan: Plan,
+    start: Path | None = None,
+) -> HeadFigures:
+    """Train a head, from the weights in `start` where it is given, and save it to `run.out`."""
+    head = head.to(teacher.device)
+    packed = PackedRows(train, plan.length, plan.positions, run.seed)
+    cache = FeatureCache(teacher, head.captures, packed, plan.features, plan.cache_gb)
+    tokens = run.hyper.tokens_per_batch
+    head.calibrate(cache.of(packed.batch(np.arange(tokens // plan.length) % len(packed))))
+    if start is not None:
+        head.load(start)
+    rows = HeldRows(head, teacher, held, plan.positions, plan.length, tokens)
+
+    def prepare(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
+        assert isinstance(batch, HeadBatch)
+        return batch_tensors(batch, cache.of(batch), device)
+
+    def evaluate() -> dict[str, float]:
+        figures = rows.measure()
+        report_accuracy(figures, run)
+        return figures.loss
+
+    run.report(f"{len(train)} rows, a pass is {len(packed)} bins of {plan.length} tokens")
+    trainer = Trainer(head, head_loss(head, teacher.lm_head, plan.decay), run, evaluate, prepare)
+    trainer.run(packed.batches(tokens))
+    head.save(run.out)
+    return rows.measure()
+
+
+def report_accuracy(figures: HeadFigures, run: Run) -> None:
+    """Accuracies by position as a line of text, and everything as one of accuracy.jsonl."""
+    with (run.folder / "accuracy.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(figures)) + "\n")
+    shares = [f"{100 * p[0]:.1f}/{100 * p[-1]:.1f}" for p in figures.accuracy]
+    run.report(
+        f"held: top-1/top-{len(figures.accuracy[0])} by position, %: {' '.join(shares)}; a greedy "
+        f"chain has {figures.chain['mean']:.2f} tokens accepted"
+    )

@@ -1,0 +1,132 @@
+"""Drafting with a head that predicts features: what EAGLE and EAGLE-3 share."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.growth import CATCH_UP, frontier_span, grow
+from workers.torch_engine.models.heads.feature_head import FeatureHead
+from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.tree import Path, Proposal
+
+
+@dataclass(slots=True)
+class _State:
+    """One sequence's row, of which `lease.length` pairs are read, and the captured states
+    [n, captures * hidden] of the tokens after them."""
+
+    lease: Lease
+    unread: list[Tensor] = field(default_factory=list)
+
+    def take(self) -> Tensor:
+        """The unread states, which are about to be read."""
+        taken, self.unread = self.unread, []
+        return taken[0] if len(taken) == 1 else torch.cat(taken)
+
+
+class FeatureDrafter:
+    """Autoregression over features, the whole batch one level at a time.
+
+    The head reads pairs of a token's feature and the token after it. Those of committed tokens
+    come from the target's hidden states: the few of the last step are read within the first
+    forward, a long prompt's in a forward of its own, which a head of one block finishes sooner
+    than the target a chunk. Below them each node is read with the feature that the head itself
+    predicted for its parent; what was read of nodes is dropped after the step.
+    """
+
+    has_distribution = True
+
+    def __init__(self, head: FeatureHead, context: Context) -> None:
+        self.head = head
+        self.captures = frozenset(head.captures)
+        self.pool = head.make_pool(context.rows, context.capacity)
+        self._states: dict[int, _State] = {}
+
+    def propose(self, proposals: Seq[Proposal]) -> None:
+        """Grow each tree level by level until its limit, its stop or an empty frontier."""
+        for proposal in proposals:
+            self._catch_up(proposal.sequence)
+        ordered = sorted(proposals, key=lambda p: self._states[p.sequence.id].lease.row)
+        grow(ordered, _Levels(self.head, self.pool, self._states).read)
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
+        """Keep the target's states of the tokens that were read and of the path's nodes."""
+        sequence = proposal.sequence
+        if sequence.id not in self._states:
+            self._states[sequence.id] = _State(self.pool.acquire())
+        start, pending = output.starts[sequence.id], output.pending[sequence.id]
+        rows: slice | list[int] = slice(start, start + pending + len(path.nodes))
+        if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
+            tree = start + pending
+            rows = [*range(start, tree), *(tree + node for node in path.nodes)]
+        states = [output.hidden[capture][rows] for capture in self.head.captures]
+        self._states[sequence.id].unread.append(
+            states[0] if len(states) == 1 else torch.cat(states, -1)
+        )
+
+    def release(self, sequence: Sequence) -> None:
+        """Give the sequence's row back."""
+        state = self._states.pop(sequence.id, None)
+        if state is not None:
+            self.pool.release(state.lease)
+
+    def _catch_up(self, sequence: Sequence) -> None:
+        """Read all pairs but the last where many are missing."""
+        state = self._states[sequence.id]
+        missing = sequence.tokens[state.lease.length + 1 : -1]
+        if len(missing) < CATCH_UP:
+            return
+        states = state.take()
+        span = Span(state.lease, missing, logits_from=len(missing) - 1)
+        layout = self.head.lay_out([span], self.pool)
+        self.head.forward(self.head.combine(states[:-1]), layout, self.pool)
+        state.lease.length += len(missing)
+        state.unread = [states[-1:]]
+
+
+class _Levels:
+    """The forwards of one `propose`: what the head predicted on the newest level, and where."""
+
+    def __init__(self, head: FeatureHead, pool: KvPool, states: dict[int, _State]) -> None:
+        self._head, self._pool, self._states = head, pool, states
+        self._predicted: Tensor | None = None
+        self._rows: dict[tuple[int, int], int] = {}
+
+    def read(self, active: list[Proposal]) -> Tensor:
+        """The head's logits at the frontiers, as `grow` wants them."""
+        if self._predicted is None:
+            spans, features = self._committed(active)
+        else:
+            spans = [frontier_span(p, self._states[p.sequence.id].lease) for p in active]
+            features = self._of_parents(active, self._predicted)
+        layout = self._head.lay_out(spans, self._pool)
+        predicted, logits = self._head.forward(features, layout, self._pool)
+        for proposal, span in zip(active, spans, strict=True):
+            if self._predicted is None:
+                span.lease.length += len(span.tokens)
+            else:
+                proposal.cached.extend(proposal.frontier)
+        nodes = [(p.sequence.id, node) for p in active for node in p.frontier]
+        self._rows = {node: row for row, node in enumerate(nodes)}
+        self._predicted = predicted
+        return logits
+
+    def _committed(self, active: list[Proposal]) -> tuple[list[Span], Tensor]:
+        """The pairs of committed tokens that are not read yet; logits after the last one."""
+        spans, unread = list[Span](), list[Tensor]()
+        for proposal in active:
+            state = self._states[proposal.sequence.id]
+            tokens = proposal.sequence.tokens[state.lease.length + 1 :]
+            spans.append(Span(state.lease, tokens, logits_from=len(tokens) - 1))
+            unread.append(state.take())
+        return spans, self._head.combine(unread[0] if len(unread) == 1 else torch.cat(unread))
+
+    def _of_parents(self, active: list[Proposal], predicted: Tensor) -> Tensor:
+        """Each frontier node's feature: its parent's prediction."""
+        rows = [self._rows[p.sequence.id, p.parents[node]] for p in active for node in p.frontier]
+        return predicted if rows == [*range(len(predicted))] else predicted[rows]

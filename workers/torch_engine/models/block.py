@@ -1,0 +1,116 @@
+"""What every decoder block of a model computes: attention over the KV pool, then the MLP."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, LayerCache
+from workers.torch_engine.models.layer import Layer
+from workers.torch_engine.models.layout import Layout, Span, build_layout
+from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.visibility import capped_attention
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
+
+
+class Block:
+    """The computation that the blocks of one model share; the weights come with each call.
+
+    The residual stream is in `dtype`; attention and the KV pool in `kv_dtype`.
+    """
+
+    def __init__(self, shape: LlamaShape, dtype: torch.dtype, device: torch.device) -> None:
+        self._shape, self._dtype, self._device = shape, dtype, device
+        # a float32 cache is several times faster on the CPU, whose bfloat16 attention is not fused
+        self.kv_dtype = torch.float32 if device.type == "cpu" else dtype
+        self.groups = shape.heads // shape.kv_heads
+        self._activate = ACTIVATIONS[shape.activation]
+
+    def make_pool(self, layers: int, rows: int, capacity: int) -> KvPool:
+        """A KV pool for so many of these blocks: `rows` sequences of `capacity` tokens and their
+        trees."""
+        return KvPool(
+            layers=layers,
+            kv_heads=self._shape.kv_heads,
+            head_dim=self._shape.head_dim,
+            rows=rows,
+            capacity=capacity + TREE_ROOM,
+            dtype=self.kv_dtype,
+            device=self._device,
+        )
+
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        return build_layout(spans, pool, self.groups, self.kv_dtype)
+
+    def attend(
+        self, normed: Tensor, layer: Layer, cache: LayerCache, layout: Layout, rotary: Tensor
+    ) -> Tensor:
+        """Attention of N tokens [N, features]: write their keys and values into the pool, then
+        read it. Returns [N, hidden], to be added to the residual stream."""
+        shape = self._shape
+        heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
+        turning = heads + kv_heads
+        fused = layer.qkv(normed).float().view(-1, turning + kv_heads, dim)
+        if layer.qk_norm is not None:
+            scaled = F.rms_norm(fused[:, :turning], (dim,), eps=shape.eps)
+            fused[:, :turning] = scaled * layer.qk_norm
+        pairs = torch.view_as_complex(fused.view(-1, turning + kv_heads, dim // 2, 2))
+        pairs[:, :turning].mul_(rotary)
+        query, stored = fused.to(self.kv_dtype).split_with_sizes((heads, 2 * kv_heads), 1)
+        cache.slots.index_copy_(0, layout.slots, stored.reshape(-1, dim))
+        look = self._look_causally if layout.causal else self._look
+        heard = layer.out(look(query, cache, layout).to(self._dtype))
+        return heard if layer.attention_norm is None else layer.attention_norm(heard)
+
+    def feed_forward(self, x: Tensor, layer: Layer) -> Tensor:
+        """The residual stream [N, hidden] after the MLP."""
+        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
+        fed = layer.down(self._activate(gate).mul_(up))
+        return x + (fed if layer.feedforward_norm is None else layer.feedforward_norm(fed))
+
+    def _look_causally(self, query: Tensor, cache: LayerCache, _layout: Layout) -> Tensor:
+        """Attention of one sequence's first tokens."""
+        seen = F.scaled_dot_product_attention(
+            query.transpose(0, 1)[None],
+            cache.keys,
+            cache.values,
+            is_causal=True,
+            scale=self._shape.score_scale,
+            enable_gqa=self.groups > 1,
+        )
+        return seen[0].transpose(0, 1).flatten(1)
+
+    def _look(self, query: Tensor, cache: LayerCache, layout: Layout) -> Tensor:
+        """Attention of queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
+        shape = self._shape
+        kv_heads, dim = shape.kv_heads, shape.head_dim
+        if layout.pad is not None:
+            query = query[layout.pad]
+        # a KV head's query heads join its query tokens: [S, kv_heads, width * groups, dim]
+        sequences, width = layout.sequences, layout.width
+        in_order = width == 1 or kv_heads == 1
+        if not in_order:
+            query = query.reshape(sequences, width, kv_heads, -1).transpose(1, 2)
+        query = query.reshape(sequences, kv_heads, width * self.groups, dim)
+        if shape.score_cap is None:
+            seen = F.scaled_dot_product_attention(
+                query, cache.keys, cache.values, attn_mask=layout.mask, scale=shape.score_scale
+            )
+        else:
+            scale = shape.score_scale or dim**-0.5
+            seen = capped_attention(
+                query, cache.keys, cache.values, mask=layout.mask, scale=scale, cap=shape.score_cap
+            )
+        if not in_order:
+            seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
+        flat = seen.reshape(-1, shape.heads * dim)
+        return flat if layout.unpad is None else flat[layout.unpad]

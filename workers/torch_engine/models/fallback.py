@@ -1,0 +1,113 @@
+"""Models that our own forward does not cover, through the one that transformers has."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from workers.bundle import BundleError
+from workers.torch_engine.models.cached_model import CachedModel
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.reread_model import RereadModel
+from workers.torch_engine.models.transformers_model import TransformersModel
+
+log = logging.getLogger(__name__)
+
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""Rotary variants whose angles depend on the length of what is read together."""
+
+IDLE = "max_window_layers"
+"""Says nothing unless a window is set too; anything else called a window is taken for one."""
+
+
+def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) -> TransformersModel:
+    """Load a part through transformers; raises BundleError where that fails.
+
+    Our pool serves the models for which it is seen, on a small batch with a tree, to give what
+    reading everything anew gives; the others are read anew.
+    """
+    try:
+        causal: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True
+        )
+    except Exception as error:  # whatever a model's own code or a missing library raises
+        raise BundleError(f"transformers cannot load {folder}: {error}") from error
+    causal = causal.to(device).eval()
+    config = causal.config.get_text_config()
+    if config.is_encoder_decoder or not getattr(config, "is_causal", True):
+        raise BundleError(f"{folder}/config.json: not a causal language model")
+    reread = RereadModel(causal, dtype, device)
+    with torch.inference_mode():
+        size = _cache_size(causal, device)
+        if size is None:
+            return reread
+        cached = CachedModel(causal, dtype, device, **size)
+        try:
+            return cached if _agree(cached, reread) else reread
+        except Exception as error:  # a forward that takes no such mask may fail in any way
+            log.warning("%s: our KV pool does not fit its forward: %r", folder, error)
+            return reread
+
+
+def _cache_size(causal: Any, device: torch.device) -> dict[str, int] | None:
+    """The sizes of a pool for it; None where a cache of all keys and values is not enough."""
+    if not _sees_all_alike(causal.config.get_text_config().to_dict()):
+        return None
+    cache = DynamicCache(config=causal.config)
+    try:
+        causal(torch.zeros(1, 2, dtype=torch.long, device=device), past_key_values=cache)
+    except Exception:  # models without such a cache refuse it in ways of their own
+        return None
+    layers: list[Any] = cache.layers
+    if any(type(layer) is not DynamicLayer for layer in layers):
+        return None
+    shapes = {tuple(kept.shape) for layer in layers for kept in (layer.keys, layer.values)}
+    if len(shapes) != 1:
+        return None
+    ((batch, kv_heads, tokens, head_dim),) = shapes
+    if (batch, tokens) != (1, 2):
+        return None
+    return {"layers": len(layers), "kv_heads": kv_heads, "head_dim": head_dim}
+
+
+def _sees_all_alike(settings: dict[str, Any]) -> bool:
+    """Whether every token sees all before it, at angles that stay the same: what a small batch
+    cannot show."""
+    if any(value and "window" in name for name, value in settings.items() if name != IDLE):
+        return False
+    rope = settings.get("rope_parameters") or {}
+    ropes = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    return all(each.get("rope_type") not in LENGTH_DEPENDENT for each in ropes)
+
+
+def _agree(cached: CachedModel, reread: RereadModel) -> bool:
+    """Whether a batch of two, a tree and a chain, its commit and a step more come out alike."""
+    bound = 1e-3 if cached.dtype == torch.float32 else 5e-2
+    seen = [_trial(model) for model in (cached, reread)]
+    for ours, theirs in zip(*seen, strict=True):
+        spread = (theirs - theirs.mean(-1, keepdim=True)).abs().max()
+        if not float((ours - theirs).abs().max()) <= bound * float(spread):
+            return False
+    return True
+
+
+def _trial(model: TransformersModel) -> list[Tensor]:
+    pool = model.make_pool(2, 16)
+    first, second = pool.acquire(), pool.acquire()
+
+    def run(*spans: Span) -> Tensor:
+        for span in spans:
+            span.tokens = [token % model.vocab for token in span.tokens]
+        return model.forward(model.lay_out(spans, pool), pool)[0]
+
+    logits = [run(Span(first, [11, 3, 7, 5, 2]), Span(second, [13, 17]))]
+    first.length, second.length = 5, 2
+    tree = Span(first, [19, 4, 8, 23, 29, 6], parents=[-1, -1, 0, 1, 1, 4])
+    logits.append(run(tree, Span(second, [31, 9, 10])))
+    pool.commit(first, [1, 4])
+    pool.commit(second, [0, 1, 2])
+    return [*logits, run(Span(first, [37]), Span(second, [12, 41]))]

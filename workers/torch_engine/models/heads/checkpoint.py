@@ -1,0 +1,54 @@
+"""What every head's folder has to say, and whether it fits the target."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.bundle import BundleError
+from workers.torch_engine.models.model import Model
+
+
+def read_config(folder: Path, target: Model) -> dict[str, Any]:
+    """A head's config.json; raises BundleError where there is none or it is for another target."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise BundleError(f"no config.json in {folder}")
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    hidden = target.embedding.shape[1]
+    for name, wanted in (("hidden_size", hidden), ("vocab_size", target.vocab)):
+        if config.get(name) != wanted:
+            raise BundleError(
+                f"{file}: {name} is {config.get(name)}, the target's is {wanted}: "
+                "a head serves only the target it was trained for"
+            )
+    return config
+
+
+class DraftVocabulary:
+    """The target's tokens that a head with `size` logits knows.
+
+    ids: [size] int64, None where the head knows all. Raises BundleError where that does not fit.
+    """
+
+    def __init__(self, folder: Path, size: int, ids: Tensor | None, vocab: int) -> None:
+        if size != (vocab if ids is None else len(ids)):
+            raise BundleError(
+                f"{folder}: the LM head has {size} rows for a vocabulary of {vocab}, of which "
+                f"'d2t' or 'token_map' names {'none' if ids is None else len(ids)}"
+            )
+        if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
+            raise BundleError(
+                f"{folder}: the draft vocabulary maps to tokens {int(ids.min())} .. "
+                f"{int(ids.max())}, the target has {vocab}"
+            )
+        self._ids, self._vocab = ids, vocab
+
+    def spread(self, logits: Tensor) -> Tensor:
+        """Logits [N, size] as [N, vocab]: -inf for every token that the head cannot say."""
+        if self._ids is None:
+            return logits
+        full = logits.new_full((len(logits), self._vocab), -torch.inf)
+        return full.index_copy_(1, self._ids, logits)

@@ -1,0 +1,46 @@
+"""EAGLE's head (Li et al. 2024, arXiv 2401.15077): what vLLM calls EagleLlamaForCausalLM."""
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layer import build_layer
+from workers.torch_engine.models.layout import Layout
+from workers.torch_engine.models.llama import FINAL
+from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.operators import projection
+
+
+class EagleHead(FeatureHead):
+    """One block without input norm over fc([embedding(x_{t+1}); feature(x_t)]).
+
+    A feature is the state that the target's LM head reads, and so is what comes out. A checkpoint
+    may bring an embedding, an LM head and a bias of fc of its own.
+    """
+
+    captures = (FINAL,)
+
+    def __init__(self, folder: Path, target: Model) -> None:
+        super().__init__(folder, target)
+        bias = self.take("fc.bias") if "fc.bias" in self.weights else None
+        self._fc = projection(self.take("fc.weight"), bias)
+        self._layer = build_layer(
+            self.take, self.take, self.shape, 0, prefix="layers.0.", input_norm=False
+        )
+        own = "lm_head.weight" in self.weights
+        self._own_read_out = projection(self.take("lm_head.weight")) if own else None
+        self._target = target
+
+    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+        """See FeatureHead."""
+        embedded = F.embedding(layout.tokens, self.embedding)
+        x = self._fc(torch.cat((embedded, features), -1))
+        x = wanted(x + self.attend(x, self._layer, layout, pool), layout)
+        x = self.block.feed_forward(x, self._layer)
+        if self._own_read_out is not None:
+            return x, self._own_read_out(x).float()
+        return x, self._target.read_out(x)

@@ -1,0 +1,75 @@
+"""EAGLE-3's head (Li et al. 2025, arXiv 2503.01840): what vLLM calls LlamaForCausalLMEagle3."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workers.bundle import BundleError
+from workers.torch_engine.models.heads.checkpoint import DraftVocabulary
+from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layer import build_layer
+from workers.torch_engine.models.layout import Layout
+from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.operators import projection, rms_norm
+
+NOT_COMPUTED = ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting")
+LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+class Eagle3Head(FeatureHead):
+    """One block over [norm(embedding(x_{t+1})); norm(feature(x_t))], with an LM head of its own.
+
+    A feature of the target is fc of several of its hidden states; one of the head is its own state
+    before the last norm. The residual stream begins with the feature, with its norm where the
+    config says `norm_before_residual`.
+    """
+
+    def __init__(self, folder: Path, target: Model) -> None:
+        super().__init__(folder, target)
+        eagle: dict[str, Any] = self.config.get("eagle_config") or {}
+        for name in NOT_COMPUTED:
+            if eagle.get(name, self.config.get(name)):
+                raise BundleError(f"{folder}/config.json: {name} is not computed here")
+        if not eagle.get("use_aux_hidden_state", True):
+            raise BundleError(f"{folder}/config.json: use_aux_hidden_state must be true here")
+        self.captures = _captures(self.config, eagle, target.layer_count)
+        fc = self.take("fc.weight")
+        width = len(self.captures) * self.shape.hidden
+        if fc.shape[1] != width or self.captures[-1] >= target.layer_count:
+            raise BundleError(
+                f"{folder}: fc.weight takes {fc.shape[1]} values; the states before layers "
+                f"{self.captures} of a target with {target.layer_count} layers have {width}"
+            )
+        self._fc = projection(fc)
+        self._layer = build_layer(self.take, self.take, self.shape, 0, prefix="midlayer.")
+        self._hidden_norm = rms_norm(self.take("midlayer.hidden_norm.weight"), self.shape.eps)
+        self._norm_first = bool(self.config.get("norm_before_residual"))
+        self._norm = rms_norm(self.take("norm.weight"), self.shape.eps)
+        head = self.take("lm_head.weight")
+        self._read_out = projection(head)
+        ids = torch.arange(len(head)) + self.weights["d2t"] if "d2t" in self.weights else None
+        ids = None if ids is None else ids.to(target.device)
+        self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
+
+    def combine(self, states: Tensor) -> Tensor:
+        """See FeatureHead."""
+        return self._fc(states)
+
+    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+        """See FeatureHead."""
+        embedded = self._layer.input_norm(F.embedding(layout.tokens, self.embedding))
+        normed = self._hidden_norm(features)
+        heard = self.attend(torch.cat((embedded, normed), -1), self._layer, layout, pool)
+        x = wanted((normed if self._norm_first else features) + heard, layout)
+        x = self.block.feed_forward(x, self._layer)
+        return x, self._vocabulary.spread(self._read_out(self._norm(x)).float())
+
+
+def _captures(config: dict[str, Any], eagle: dict[str, Any], layers: int) -> tuple[int, ...]:
+    """The layers whose inputs are concatenated, in ascending order as vLLM does it."""
+    named = eagle.get(LAYER_IDS) or config.get(LAYER_IDS)
+    return tuple(sorted(set(named or (2, layers // 2, layers - 3))))

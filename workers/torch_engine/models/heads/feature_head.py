@@ -1,0 +1,79 @@
+"""Heads of one decoder block that predict the target's next feature, token by token."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.bundle import BundleError
+from workers.torch_engine.models.block import Block
+from workers.torch_engine.models.families import read_shape
+from workers.torch_engine.models.heads.checkpoint import read_config
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layer import Layer
+from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.weights import load_weights, taker
+
+
+class FeatureHead(ABC):
+    """A head with a KV pool of its own.
+
+    Slot i of a row holds the pair (token i + 1, feature of token i), at rotary position i.
+    captures: the target's hidden states that make a feature, in the order of their concatenation.
+    """
+
+    captures: tuple[int, ...]
+
+    def __init__(self, folder: Path, target: Model) -> None:
+        self.config: dict[str, Any] = read_config(folder, target)
+        self.shape = read_shape(folder)
+        kind, layers = self.config.get("model_type"), self.shape.layers
+        if kind != "llama" or layers != 1:
+            raise BundleError(
+                f"{folder}/config.json: model_type {kind!r} with {layers} layers is not computed "
+                "here: a head is one block of model_type 'llama'"
+            )
+        self.weights = load_weights(folder)
+        self.take = taker(self.weights, target.dtype, target.device)
+        self.block = Block(self.shape, target.dtype, target.device)
+        own = "embed_tokens.weight" in self.weights
+        self.embedding = self.take("embed_tokens.weight") if own else target.embedding
+        self._device = target.device
+        self._rotary = torch.empty(0)
+
+    def make_pool(self, rows: int, capacity: int) -> KvPool:
+        """A pool for `rows` sequences of `capacity` tokens and their trees."""
+        (attention,) = self.shape.each_attention
+        pool = self.block.make_pool(1, rows, capacity)
+        self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
+        return pool
+
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        return self.block.lay_out(spans, pool)
+
+    def combine(self, states: Tensor) -> Tensor:
+        """Features [N, hidden] of captured states [N, captures * hidden]."""
+        return states
+
+    @abstractmethod
+    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+        """Read the pairs of the layout's tokens and `features` [N, hidden].
+
+        Returns, for the rows whose logits are wanted, the predicted features [rows, hidden] (to be
+        read with the tokens that follow) and the logits [rows, vocab] float32.
+        """
+
+    def attend(self, normed: Tensor, layer: Layer, layout: Layout, pool: KvPool) -> Tensor:
+        """What the block's attention adds to the residual stream: [N, hidden]."""
+        (cache,) = pool.view(layout.first, layout.sequences, layout.context)
+        return self.block.attend(normed, layer, cache, layout, self._rotary[layout.positions])
+
+
+def wanted(x: Tensor, layout: Layout) -> Tensor:
+    """The rows of x [N, features] whose logits are wanted."""
+    return x if layout.logit_rows is None else x[layout.logit_rows]

@@ -1,0 +1,70 @@
+"""Medusa's heads (Cai et al. 2024, arXiv 2401.10774), in the layout of vLLM's MedusaModel."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workers.bundle import BundleError
+from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
+from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.operators import Operator, projection
+from workers.torch_engine.models.weights import Take, load_weights, taker
+
+
+class MedusaHeads:
+    """Head k reads x + SiLU(W_k x + b_k), of one layer or several, with an LM head; x is the
+    target's final state.
+
+    The first layers of all heads are one product. LM heads are `lm_heads.k.weight`, or
+    `lm_head.weight` for all of them. `token_map` [draft vocab]: the tokens that they know, to which
+    LM heads of the whole vocabulary are cut. count: number of heads.
+    """
+
+    def __init__(self, folder: Path, target: Model) -> None:
+        config, weights = read_config(folder, target), load_weights(folder)
+        take = taker(weights, target.dtype, target.device)
+        self.count = sum(name.endswith(".layers.0.weight") for name in weights)
+        depth = sum(name.startswith("blocks.0.") and name.endswith(".weight") for name in weights)
+        if not self.count or not depth:
+            raise BundleError(f"{folder}: the weights have no tensor 'blocks.0.layers.0.weight'")
+        self._hidden = int(config["hidden_size"])
+
+        def layer(heads: Sequence[int], index: int) -> Operator:
+            names = [f"blocks.{head}.layers.{index}." for head in heads]
+            biased = names[0] + "bias" in weights
+            return projection(
+                torch.cat([take(name + "weight") for name in names]),
+                torch.cat([take(name + "bias") for name in names]) if biased else None,
+            )
+
+        self._first = layer(range(self.count), 0)
+        self._deeper = [[layer([h], i) for h in range(self.count)] for i in range(1, depth)]
+        ids = weights.get("token_map")
+        ids = None if ids is None else ids.to(target.device, torch.int64)
+        heads = self._lm_heads(take, weights, shared=bool(config.get("original_lm_head")))
+        if ids is not None:
+            heads = [head[ids] if len(head) > len(ids) else head for head in heads]
+        self._read_outs = [projection(head) for head in heads]
+        self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Logits [heads, N, vocab] float32 of the target's final states [N, hidden]."""
+        first = self._first(states).view(-1, self.count, self._hidden)
+        x = (states[:, None] + F.silu(first)).transpose(0, 1)
+        for layer in self._deeper:
+            x = torch.stack([h + F.silu(w(h)) for h, w in zip(x.unbind(), layer, strict=True)])
+        if len(self._read_outs) == 1:
+            logits = self._read_outs[0](x.reshape(-1, self._hidden))
+        else:
+            logits = torch.cat([read(x[head]) for head, read in enumerate(self._read_outs)])
+        return self._vocabulary.spread(logits.float()).view(self.count, len(states), -1)
+
+    def _lm_heads(self, take: Take, weights: dict[str, Tensor], *, shared: bool) -> list[Tensor]:
+        """A single one where all heads share it."""
+        if not shared:
+            return [take(f"lm_heads.{head}.weight") for head in range(self.count)]
+        name = "lm_head.weight"
+        return [take(name if name in weights else "lm_heads.0.weight")]

@@ -1,0 +1,123 @@
+"""One decoder block's weights, fused and reordered for our forward."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.models.operators import Operator, projection, rms_norm
+from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.weights import Take
+
+
+@dataclass(slots=True)
+class Layer:
+    """qkv gives [N, (heads + 2 kv_heads) * head_dim] and gate_up [N, 2 * ffn]: fused projections.
+
+    Where a model lacks a feature its operator is None. qk_norm: [heads + kv_heads, head_dim]
+    float32. rotary, view: which of the model's rotary tables and layouts the layer uses.
+    """
+
+    input_norm: Operator
+    qkv: Operator
+    qk_norm: Tensor | None
+    out: Operator
+    attention_norm: Operator | None
+    mlp_norm: Operator
+    gate_up: Operator
+    down: Operator
+    feedforward_norm: Operator | None
+    rotary: int
+    view: int
+
+
+def build_layer(
+    take: Take,
+    take_norm: Take,
+    shape: LlamaShape,
+    index: int,
+    *,
+    prefix: str,
+    input_norm: bool = True,
+    rotary: int = 0,
+    view: int = 0,
+) -> Layer:
+    """Read block `index`, whose tensors' names begin with `prefix`.
+
+    take_norm: yields norm weights with the family's offset added. input_norm: whether the block
+    norms what its attention reads.
+    """
+
+    def norm(name: str) -> Operator:
+        return rms_norm(take_norm(name), shape.eps)
+
+    attention, mlp = prefix + "self_attn.", prefix + "mlp."
+    dims = shape.each_attention[index].rotary.dims
+    after = prefix + "post_attention_layernorm.weight"
+    before_mlp = prefix + "pre_feedforward_layernorm.weight" if shape.sandwich else after
+    last = prefix + "post_feedforward_layernorm.weight"
+    return Layer(
+        input_norm=norm(prefix + "input_layernorm.weight") if input_norm else _as_it_is,
+        qkv=projection(
+            _qkv(take, attention, "weight", shape, dims),
+            _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
+        ),
+        qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
+        out=projection(
+            take(attention + "o_proj.weight"),
+            take(attention + "o_proj.bias") if shape.out_bias else None,
+        ),
+        attention_norm=norm(after) if shape.sandwich else None,
+        mlp_norm=norm(before_mlp),
+        gate_up=projection(
+            _gate_up(take, mlp, "weight", shape),
+            _gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
+        ),
+        down=projection(
+            take(mlp + "down_proj.weight"),
+            take(mlp + "down_proj.bias") if shape.mlp_bias else None,
+        ),
+        feedforward_norm=norm(last) if shape.sandwich else None,
+        rotary=rotary,
+        view=view,
+    )
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def _qkv(take: Take, prefix: str, kind: str, shape: LlamaShape, dims: int) -> Tensor:
+    if shape.fused:
+        keys = shape.kv_heads * shape.head_dim
+        whole = take(f"{prefix}qkv_proj.{kind}")
+        sizes = [len(whole) - 2 * keys, keys, keys]
+        query, key, value = torch.split_with_sizes(whole, sizes)
+    else:
+        query, key, value = (take(f"{prefix}{name}_proj.{kind}") for name in "qkv")
+    query = _interleave(query, shape.heads, dims)
+    return torch.cat((query, _interleave(key, shape.kv_heads, dims), value))
+
+
+def _gate_up(take: Take, prefix: str, kind: str, shape: LlamaShape) -> Tensor:
+    if shape.fused:
+        return take(f"{prefix}gate_up_proj.{kind}")
+    return torch.cat((take(f"{prefix}gate_proj.{kind}"), take(f"{prefix}up_proj.{kind}")))
+
+
+def _qk_norm(take: Take, prefix: str, shape: LlamaShape, dims: int) -> Tensor:
+    query, key = (_interleave(take(f"{prefix}{n}_norm.weight"), 1, dims) for n in "qk")
+    repeated = (query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1))
+    return torch.cat(repeated).float().contiguous()
+
+
+def _interleave(weight: Tensor, heads: int, dims: int) -> Tensor:
+    """Reorder a projection's rows so that rotary pairs (i, i + dims / 2) lie side by side.
+
+    Queries and keys are reordered alike, so their products stay the same, and the rotation
+    becomes one complex multiplication in place.
+    """
+    head_dim = weight.shape[0] // heads
+    by_head = weight.view(heads, head_dim, -1)
+    turning = by_head[:, :dims].reshape(heads, 2, dims // 2, -1).transpose(1, 2)
+    return torch.cat((turning.flatten(1, 2), by_head[:, dims:]), dim=1).reshape(weight.shape)

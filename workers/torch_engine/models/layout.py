@@ -1,0 +1,204 @@
+"""Where the tokens of one forward go: positions, KV slots, and who attends to whom."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workers.torch_engine.models.kv_pool import KvPool, Lease
+
+Indices = Sequence[int] | NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Span:
+    """What one sequence adds to a forward.
+
+    tokens: ids, parents before children. read: uncommitted tokens that earlier forwards left
+    behind the lease's committed ones. parents: for the read tokens and then these, the index of
+    each one's parent in that order, -1 for the last committed token; None where all is one chain.
+    logits_from: logits are wanted for the tokens from this index on.
+    """
+
+    lease: Lease
+    tokens: Sequence[int]
+    parents: Sequence[int] | None = None
+    read: int = 0
+    logits_from: int = 0
+
+    @property
+    def start(self) -> int:
+        """The slot of the first token."""
+        return self.lease.length + self.read
+
+
+@dataclass(slots=True)
+class Layout:
+    """Index tensors of one forward over N tokens of the S pool rows first .. first+S-1.
+
+    Attention runs on a padded [S, width] view of the tokens: `pad` [S * width] picks each place's
+    token (None where that is the identity) and `unpad` [N] picks the places back.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    first: int
+    sequences: int
+    width: int
+    context: int
+    causal: bool
+    mask: Tensor | None
+    pad: Tensor | None
+    unpad: Tensor | None
+    logit_rows: Tensor | None
+    logit_starts: list[int]
+
+
+def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.dtype) -> Layout:
+    """Lay out spans (one per sequence, in ascending row order) for a forward over `pool`.
+
+    groups: query heads per KV head, folded into the query axis, so the mask repeats for them.
+    Raises ValueError when a span does not fit into its row.
+    """
+    rows = [span.lease.row for span in spans]
+    counts = [len(span.tokens) for span in spans]
+    starts = [span.start for span in spans]
+    ends = [start + count for start, count in zip(starts, counts, strict=True)]
+    if max(ends) > pool.capacity:
+        raise ValueError(f"{max(ends)} tokens do not fit into a row of {pool.capacity} slots")
+    device = pool.data.device
+    first, sequences, width = rows[0], rows[-1] - rows[0] + 1, max(counts)
+    slots = _slots(starts, counts)
+    chains = all(span.parents is None for span in spans)
+    causal = chains and len(spans) == 1 and width > 1 and starts[0] == 0
+    # one token may look at all before it, unless it has siblings there
+    plain = causal or (chains and sequences == width == 1)
+    indices: dict[str, Indices | None] = {
+        "tokens": [token for span in spans for token in span.tokens],
+        "positions": slots if chains else np.concatenate([_positions(span) for span in spans]),
+        "slots": _flat_slots(slots, rows, counts, pool),
+        "logit_rows": _logit_rows(spans, counts),
+    }
+    indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
+    return Layout(
+        first=first,
+        sequences=sequences,
+        width=width,
+        context=max(ends),
+        causal=causal,
+        mask=None if plain else _mask(spans, first, sequences, width, groups, dtype).to(device),
+        logit_starts=_logit_starts(spans, counts),
+        **_put(indices, device),
+    )
+
+
+def _put(indices: dict[str, Indices | None], device: torch.device) -> dict[str, Any]:
+    """Index lists as tensors on the device, in one transfer."""
+    given = {name: values for name, values in indices.items() if values is not None}
+    together = np.concatenate(list(given.values()), dtype=np.int64, casting="unsafe")
+    flat = torch.from_numpy(together).to(device)
+    parts = torch.split_with_sizes(flat, [len(values) for values in given.values()])
+    return dict.fromkeys(indices) | dict(zip(given, parts, strict=True))
+
+
+def _slots(starts: list[int], counts: list[int]) -> NDArray[np.int64]:
+    """Each token's slot within its row."""
+    if len(starts) == 1:
+        return np.arange(starts[0], starts[0] + counts[0])
+    shifts = np.asarray(starts) - np.cumsum([0, *counts[:-1]])
+    slots: NDArray[np.int64] = np.arange(sum(counts)) + np.repeat(shifts, counts)
+    return slots
+
+
+def _flat_slots(
+    slots: NDArray[np.int64], rows: list[int], counts: list[int], pool: KvPool
+) -> NDArray[np.int64]:
+    """Where each token's keys and values of every KV head go in a layer's flat slots."""
+    heads = np.arange(2 * pool.kv_heads) * pool.capacity
+    row_of = rows[0] if len(rows) == 1 else np.repeat(rows, counts)
+    bases = slots + row_of * (2 * pool.kv_heads * pool.capacity)
+    flat: NDArray[np.int64] = (bases[:, None] + heads).ravel()
+    return flat
+
+
+def _positions(span: Span) -> NDArray[np.int64]:
+    """Positions follow depth in the tree, not the slot."""
+    if span.parents is None:
+        return np.arange(span.start, span.start + len(span.tokens))
+    depths: list[int] = []
+    for parent in span.parents:
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+    return np.asarray(depths[span.read :], dtype=np.int64) + span.lease.length
+
+
+def _padding(
+    rows: list[int], counts: list[int], first: int, sequences: int, width: int
+) -> tuple[Indices | None, Indices | None]:
+    total = sum(counts)
+    if total == sequences * width:
+        return None, None
+    offsets = (np.asarray(rows) - first) * width
+    unpad = np.concatenate([o + np.arange(c) for o, c in zip(offsets, counts, strict=True)])
+    pad = np.zeros(sequences * width, dtype=np.int64)
+    pad[unpad] = np.arange(total)
+    return pad, unpad
+
+
+def _mask(
+    spans: Sequence[Span], first: int, sequences: int, width: int, groups: int, dtype: torch.dtype
+) -> Tensor:
+    """Additive mask [S, 1, width * groups, context]: 0 where a token may look, -inf elsewhere."""
+    context = max(span.start + len(span.tokens) for span in spans)
+    mask = np.full((sequences, width, context), -np.inf, dtype=np.float32)
+    for span in spans:
+        count = len(span.tokens)
+        row = mask[span.lease.row - first]
+        if span.parents is None:
+            row[:, : span.start] = 0.0
+            row[:count, span.start : span.start + count] = _triangle(count)
+        else:
+            committed = span.lease.length
+            row[:, :committed] = 0.0
+            row[:count, committed : span.start + count] = _ancestors(span.parents)[span.read :]
+    folded = torch.from_numpy(mask).to(dtype)[:, None, :, None]
+    return folded.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
+
+
+@lru_cache(maxsize=8)
+def _triangle(count: int) -> NDArray[np.float32]:
+    return np.triu(np.full((count, count), -np.inf, dtype=np.float32), 1)
+
+
+def _ancestors(parents: Sequence[int]) -> NDArray[np.float32]:
+    """Each token may look at itself and what its parent may look at."""
+    block = np.full((len(parents), len(parents)), -np.inf, dtype=np.float32)
+    for index, parent in enumerate(parents):
+        if parent >= 0:
+            block[index] = block[parent]
+        block[index, index] = 0.0
+    return block
+
+
+def _logit_rows(spans: Sequence[Span], counts: list[int]) -> list[int] | None:
+    """The flat tokens whose logits are wanted; None for all of them."""
+    if not any(span.logits_from for span in spans):
+        return None
+    offsets = [0, *accumulate(counts[:-1])]
+    return [
+        offset + index
+        for span, count, offset in zip(spans, counts, offsets, strict=True)
+        for index in range(span.logits_from, count)
+    ]
+
+
+def _logit_starts(spans: Sequence[Span], counts: list[int]) -> list[int]:
+    """Where each span's logits begin."""
+    wanted = [count - span.logits_from for span, count in zip(spans, counts, strict=True)]
+    return [0, *accumulate(wanted[:-1])]

@@ -1,0 +1,142 @@
+"""The forward of Llama and its relatives: fused weights, our own KV pool, several sequences."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workers.torch_engine.models.block import Block
+from workers.torch_engine.models.families import read_shape
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layer import build_layer
+from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.operators import projection, rms_norm
+from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
+from workers.torch_engine.models.weights import load_weights, taker
+
+FINAL = -1
+"""Capture index of the last hidden state after the final norm (what the LM head reads)."""
+
+
+class Llama:
+    """Weights of a Llama-like model and its forward over a KvPool.
+
+    Which features the model has is settled here, so that the forward of one without them runs no
+    operation for them.
+    """
+
+    def __init__(
+        self,
+        shape: LlamaShape,
+        weights: dict[str, Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.shape, self.dtype, self.device = shape, dtype, device
+        self.vocab, self.max_positions = shape.vocab, shape.max_positions
+        self.layer_count = shape.layers
+        self._block = Block(shape, dtype, device)
+        take = taker(weights, dtype, device)
+
+        def take_norm(name: str) -> Tensor:
+            weight = take(name)
+            # an offset added in bfloat16 would round most of the weight away
+            return weight.float() + shape.norm_offset if shape.norm_offset else weight
+
+        self.embedding = take("model.embed_tokens.weight")
+        # the scale is rounded as transformers rounds it
+        self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
+        tied = "lm_head.weight" not in weights
+        self.lm_head = self.embedding if tied else take("lm_head.weight")
+        self._read_out = projection(self.lm_head)
+        self._norm = rms_norm(take_norm("model.norm.weight"), shape.eps)
+        attentions = shape.each_attention
+        self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
+        self._windows = list(dict.fromkeys(a.window for a in attentions))
+        self._layer_windows = [a.window for a in attentions] if any(self._windows) else None
+        self.layers = [
+            build_layer(
+                take,
+                take_norm,
+                shape,
+                index,
+                prefix=f"model.layers.{index}.",
+                rotary=self._rotaries.index(attention.rotary),
+                view=self._windows.index(attention.window),
+            )
+            for index, attention in enumerate(attentions)
+        ]
+        self._tables: list[Tensor] = []
+
+    @staticmethod
+    def load(folder: Path, dtype: torch.dtype, device: torch.device) -> "Llama":
+        """Load a part in Hugging Face layout (safetensors, one file or several).
+
+        Raises NotCoveredError for a config this forward does not compute, BundleError for a part
+        without config.json or weights.
+        """
+        return Llama(read_shape(folder), load_weights(folder), dtype, device)
+
+    def make_pool(self, rows: int, capacity: int) -> KvPool:
+        """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
+        return self._block.make_pool(self.shape.layers, rows, capacity)
+
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """Index tensors for a forward of these spans (ascending rows) over a pool of this model."""
+        return self._block.lay_out(spans, pool)
+
+    def forward(
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits [wanted rows, vocab] float32, and captured hidden states [N, hidden] in `dtype`.
+
+        captures: i in 0 .. layers-1 is the residual stream that enters layer i, FINAL the state
+        after the final norm. Keys and values are written to the pool; nothing is committed.
+        """
+        block, hidden = self._block, dict[int, Tensor]()
+        x = F.embedding(layout.tokens, self.embedding)
+        if self._scale != 1.0:
+            x = x * self._scale
+        rotaries = [table[layout.positions] for table in self._rotations(pool.capacity)]
+        views = self._views(layout)
+        caches = pool.view(layout.first, layout.sequences, layout.context)
+        if self._layer_windows and layout.mask is None and not layout.causal:
+            caches = list(map(narrowed, caches, self._layer_windows))
+        for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            if index in captures:
+                hidden[index] = x
+            view, rotary = views[layer.view], rotaries[layer.rotary]
+            x = x + block.attend(layer.input_norm(x), layer, cache, view, rotary)
+            x = block.feed_forward(x, layer)
+        if FINAL in captures:
+            hidden[FINAL] = x = self._norm(x)
+        if layout.logit_rows is not None:
+            x = x[layout.logit_rows]
+        if FINAL not in captures:
+            x = self._norm(x)
+        return self.read_out(x), hidden
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        logits, cap = self._read_out(states).float(), self.shape.logit_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _views(self, layout: Layout) -> list[Layout]:
+        """The layout as each kind of layer sees it."""
+        groups, dtype = self._block.groups, self._block.kv_dtype
+        if self.shape.score_cap is not None:
+            layout = spelled_out(layout, groups, dtype)
+        return [
+            layout if window is None else windowed(layout, window, groups, dtype)
+            for window in self._windows
+        ]
+
+    def _rotations(self, positions: int) -> list[Tensor]:
+        """The rotary tables [positions, 1, head_dim / 2] of this model's layers."""
+        if not self._tables or len(self._tables[0]) < positions:
+            dim, device = self.shape.head_dim, self.device
+            self._tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]
+        return self._tables

@@ -1,0 +1,66 @@
+"""Any causal language model behind one interface, and which forward computes it."""
+
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.models.families import NotCoveredError
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.llama import Llama
+
+log = logging.getLogger(__name__)
+
+
+class Model(Protocol):
+    """A causal language model over a KvPool of its own making.
+
+    vocab: length of a row of logits. max_positions: positions it can compute, None where nothing
+    but memory bounds them. layer_count: of its layers; hidden states before each may be captured.
+    embedding, lm_head: [vocab, hidden], as its checkpoint has them.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    vocab: int
+    max_positions: int | None
+    layer_count: int
+    embedding: Tensor
+    lm_head: Tensor
+
+    def make_pool(self, rows: int, capacity: int) -> KvPool:
+        """A pool for `rows` sequences of `capacity` tokens and their trees."""
+        ...
+
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        ...
+
+    def forward(
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+        ...
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        ...
+
+
+def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Model:
+    """Load a part in Hugging Face layout: our own forward where it computes the model, else
+    transformers'. Raises BundleError for a part that cannot be loaded at all."""
+    try:
+        model = Llama.load(folder, dtype, device)
+    except NotCoveredError as reason:
+        from workers.torch_engine.models.fallback import load_transformers
+
+        fallback = load_transformers(folder, dtype, device)
+        log.warning("%s; served through transformers (%s)", reason, fallback.manner)
+        return fallback
+    log.info("%s: served through our own forward", folder)
+    return model

@@ -1,0 +1,57 @@
+"""What models that run through transformers' own forward have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.models.kv_pool import KvPool
+from workers.torch_engine.models.layout import Layout, Span
+
+
+class TransformersModel(ABC):
+    """A transformers causal LM; `manner` says in words how it is run."""
+
+    manner: str
+
+    def __init__(self, causal: Any, dtype: torch.dtype, device: torch.device) -> None:
+        self.causal, self.dtype, self.device = causal, dtype, device
+        config = causal.config.get_text_config()
+        self.vocab: int = config.vocab_size
+        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.layer_count: int = config.num_hidden_layers
+        self.embedding: Tensor = causal.get_input_embeddings().weight
+        self.lm_head: Tensor = causal.get_output_embeddings().weight
+
+    @abstractmethod
+    def make_pool(self, rows: int, capacity: int) -> KvPool:
+        """A pool for `rows` sequences of `capacity` tokens and their trees."""
+
+    @abstractmethod
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+
+    @abstractmethod
+    def forward(
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+
+    def read_out(self, states: Tensor) -> Tensor:
+        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        logits: Tensor = self.causal.get_output_embeddings()(states)
+        return logits.float()
+
+
+def padded(values: Tensor, layout: Layout) -> Tensor:
+    """One value per token [N] as [S, width]."""
+    padded = values if layout.pad is None else values[layout.pad]
+    return padded.view(layout.sequences, layout.width)
+
+
+def unpadded(values: Tensor, layout: Layout) -> Tensor:
+    """[S, width, ...] as one row per token [N, ...]."""
+    flat = values.flatten(0, 1)
+    return flat if layout.unpad is None else flat[layout.unpad]

@@ -1,0 +1,59 @@
+"""What verifiers share: the target's warped rows, greedy matching, and the last token's draw."""
+
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.tree import ROOT, Path, Proposal
+
+
+def walk(proposal: Proposal, choices: Seq[int]) -> Path:
+    """Follow the target's own choices (the root's first, then each node's) down the tree."""
+    node, kept = ROOT, list[int]()
+    while True:
+        choice = choices[node + 1]
+        child = next((c for c in proposal.children(node) if proposal.tokens[c] == choice), None)
+        if child is None:
+            return Path(tuple(kept), choice)
+        kept.append(child)
+        node = child
+
+
+def match_greedy(proposal: Proposal, output: TargetOutput) -> Path:
+    """The longest path whose every token is the target's argmax at its parent, then the argmax."""
+    return walk(proposal, output.best[proposal.row : proposal.row + len(proposal) + 1])
+
+
+def split_greedy(
+    proposals: Seq[Proposal], output: TargetOutput
+) -> tuple[dict[int, Path], list[Proposal]]:
+    """Paths of the proposals at temperature 0, by sequence id, and the proposals above it."""
+    greedy = [p for p in proposals if p.sequence.sampling.temperature == 0.0]
+    paths = {p.sequence.id: match_greedy(p, output) for p in greedy}
+    return paths, [p for p in proposals if p.sequence.sampling.temperature > 0.0]
+
+
+def warped_rows(proposals: Seq[Proposal], output: TargetOutput) -> tuple[Tensor, list[int]]:
+    """p [rows, vocab] float32 at every root and node, warped, and where each proposal's begin."""
+    rows, starts, samplings = list[int](), list[int](), []
+    for proposal in proposals:
+        count = len(proposal) + 1
+        starts.append(len(rows))
+        rows.extend(range(proposal.row, proposal.row + count))
+        samplings.extend([proposal.sequence.sampling] * count)
+    everything = len(rows) == len(output.logits)
+    return warp_each(output.logits if everything else output.logits[rows], samplings), starts
+
+
+def draw_bonus(weights: Tensor, p: Tensor, proposals: Seq[Proposal]) -> list[int]:
+    """Each sequence's last token, drawn from weights [n, vocab].
+
+    From p [n, vocab] instead where a rejection left no mass at all, which takes rounding: a
+    rejected token has p < q, so some other has p > q.
+    """
+    lost = weights.sum(-1, keepdim=True) <= 0.0
+    draws = [proposal.sequence.rng.random() for proposal in proposals]
+    return draw(torch.where(lost, p, weights), draws)
