@@ -22,7 +22,7 @@ from deployments.replica.placement import (
 )
 from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
-from workers.engine import load_engine
+from workers.loader import load_engine
 
 INGRESS = "ingress"
 SHARED = "shared"

@@ -4,9 +4,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
-from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
-from workers.bundle import Bundle
-from workers.methods import get_method
+from schemas import DecodeChunk, DecodeRequest, LoadReport, MethodSpec
 
 
 class EngineRefusedError(ValueError):
@@ -75,41 +73,3 @@ def load_report(
         healthy=healthy,
         time=time.time(),
     )
-
-
-def load_engine(
-    methods: Sequence[MethodSpec | str],
-    bundle: Bundle,
-    config: EngineConfig,
-    replica: str = "local",
-) -> Engine:
-    """Load one target with a portfolio of methods, named or spelled out.
-
-    Raises ValueError for an unknown method or part, for methods of different engines, and for a
-    bundle without a part that a method needs.
-    """
-    specs = [get_method(m) if isinstance(m, str) else m for m in methods]
-    names = [spec.name for spec in specs]
-    if not specs or len(set(names)) != len(names):
-        raise ValueError("methods: name at least one method, each of them once")
-    engines = {spec.engine for spec in specs}
-    if engines == {"replay"}:
-        from workers.replay_engine.engine import load_replay_engine
-
-        return load_replay_engine(specs, bundle, config, replica)
-    if engines == {"vllm"}:
-        from workers.vllm_engine.versions import require
-
-        require(specs, bundle)
-        # only after that: where there is no vLLM this import fails
-        from workers.vllm_engine.engine import VllmEngine
-
-        return VllmEngine(specs, bundle, config, replica)
-    if engines != {"torch"}:
-        raise ValueError(
-            f"methods: one engine holds methods of one kind, not of {', '.join(sorted(engines))}"
-        )
-    # torch takes seconds to import, and callers that only name methods do not need it
-    from workers.torch_engine.engine import TorchEngine
-
-    return TorchEngine(specs, bundle, config, replica)

@@ -18,7 +18,8 @@ from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import placed_engine, resources_of
 from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import load_bundle
-from workers.engine import EngineBusyError, EngineRefusedError, load_engine
+from workers.engine import EngineBusyError, EngineRefusedError
+from workers.loader import load_engine
 from workers.replay_engine.engine import ReplayEngine
 
 logger = logging.getLogger(__name__)

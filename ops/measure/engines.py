@@ -9,7 +9,8 @@ from ops.cli.output import standard_output_kept
 from ops.cli.settings import Setup
 from schemas import DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import Bundle
-from workers.engine import Engine, load_engine
+from workers.engine import Engine
+from workers.loader import load_engine
 
 POLLING_SECONDS = 1.0
 """So long after its last step a process of vLLM's polls its queue before it sleeps (busy_loop_s of

@@ -12,8 +12,8 @@ from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
 from workers.torch_engine.engine import load_models
-from workers.torch_engine.parts import Method
-from workers.torch_engine.sequence import Sequence as Decoding
+from workers.torch_engine.method import Method
+from workers.torch_engine.sequence import DecodeSequence
 
 
 @dataclass
@@ -54,12 +54,14 @@ class Stepper:
                 if before:
                     steps.seconds.append(time.perf_counter() - started)
                     steps.tokens.append(sequence.output_tokens - before)
-                if sequence.finished is None and sequence.lease is None:
+                if sequence.finished is None and not sequence.admitted:
                     raise DecodeFailedError(f"{method.name}: a step failed, as the log says")
         steps.count, steps.emitted = sequence.tally.target_steps - 1, sequence.output_tokens - 1
         return sequence.tokens[sequence.prompt_tokens :], steps
 
-    def start(self, method: Method, token_ids: Sequence[int], sampling: SamplingParams) -> Decoding:
+    def start(
+        self, method: Method, token_ids: Sequence[int], sampling: SamplingParams
+    ) -> DecodeSequence:
         """A request in the line, to be decoded by rounds of the scheduler."""
         request = DecodeRequest(
             request_id=method.name,
@@ -68,6 +70,6 @@ class Stepper:
             sampling=sampling,
         )
         stream = Stream(request.request_id)
-        sequence = Decoding(request, method, stream, tokenizer=self._tokenizer, eos=self._eos)
+        sequence = DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._eos)
         self.models.scheduler.submit(sequence)
         return sequence

@@ -58,7 +58,7 @@ async def _events(messages: Any) -> AsyncIterator[str]:
 
 if __name__ == "__main__":
     # Under its own name, since a class of __main__ would be pickled by value.
-    from ops.service.running import bare_hop as module
+    from ops.service import bare_hop as module
 
     settings = load_config(Path(sys.argv[1]))
     serve_forever(settings, beside={BARE_HOP: module.bare_hop(settings)})

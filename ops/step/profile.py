@@ -19,10 +19,10 @@ from ops.measure.prompts import Prompt
 from ops.measure.stepping import Stepper
 from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle, load_bundle
+from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.parts import Method
 
 OPERATORS = 12
 """Operators listed for each method."""

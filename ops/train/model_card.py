@@ -16,7 +16,8 @@ from training.target import held_loss
 from training.tokens import TokenRows
 from workers.bundle import Bundle, load_bundle
 from workers.chat_template import encode_chat, encode_text
-from workers.engine import Engine, load_engine
+from workers.engine import Engine
+from workers.loader import load_engine
 
 REFERENCE_TOKENS = range(8, 201)
 MAX_TOKENS = 256

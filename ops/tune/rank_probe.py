@@ -1,15 +1,16 @@
 """Records how a drafter ranks the tokens that an answer really has."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
 
 from ops.tune.tree_planner import Ranks
 from workers.torch_engine.growth import rows_of
-from workers.torch_engine.parts import Drafter, Plan, TargetOutput
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.parts import Drafter, Plan, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 
 
 class RankProbe:
@@ -22,26 +23,25 @@ class RankProbe:
 
     needs_distribution = False
     takes_trees = False
-    extra_target_forwards = 0
 
     def __init__(self, drafter: Drafter, levels: int, beyond: int) -> None:
         """beyond: what stands where the answer has ended or nothing was drafted."""
         self._plan = Plan(drafter, self, self)
         self._levels, self._beyond = levels, beyond
-        self._answer: Seq[int] = ()
+        self._answer: Sequence[int] = ()
         self._ranks: Ranks = np.empty((0, levels), dtype=np.int64)
 
-    def begin(self, answer: Seq[int]) -> Ranks:
+    def begin(self, answer: Sequence[int]) -> Ranks:
         """The ranks [positions, levels] that decoding this answer will fill in."""
         self._answer = answer
         self._ranks = np.full((len(answer) - 1, self._levels), self._beyond, dtype=np.int64)
         return self._ranks
 
-    def choose(self, sequence: Sequence) -> Plan:  # noqa: ARG002
+    def choose(self, sequence: DecodeSequence) -> Plan:  # noqa: ARG002
         """As a selector: the probe itself."""
         return self._plan
 
-    def limit(self, sequence: Sequence, batch: int) -> int:  # noqa: ARG002
+    def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """As a stop: all levels."""
         return self._levels
 
@@ -52,7 +52,7 @@ class RankProbe:
     def observe(self, proposal: Proposal, path: Path) -> None:
         """Nothing to learn."""
 
-    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """As a tree: the answer's next token, and its rank among all."""
         for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
             node, row = proposal.frontier[0], logits[rows[0]]
@@ -62,9 +62,9 @@ class RankProbe:
             self._ranks[emitted - 1, level] = int((row > row[token]).sum())
             proposal.frontier = [proposal.add(token, node, logits=row)]
 
-    def finish(self, proposals: Seq[Proposal]) -> None:
+    def finish(self, proposals: Sequence[Proposal]) -> None:
         """As a tree: all nodes stay."""
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
         """As a verifier: one token of the answer."""
         return [Path((), self._answer[proposal.sequence.output_tokens]) for proposal in proposals]

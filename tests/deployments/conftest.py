@@ -23,7 +23,8 @@ from deployments.request.refusals import Refusals
 from router.embed import Encoder
 from schemas import AppConfig, DecodeRequest
 from workers.bundle import Bundle
-from workers.engine import Engine, load_engine
+from workers.engine import Engine
+from workers.loader import load_engine
 
 
 @dataclass

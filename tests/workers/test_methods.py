@@ -4,7 +4,7 @@ import pytest
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
-from workers.engine import load_engine
+from workers.loader import load_engine
 from workers.methods import METHODS, get_method
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from collections.abc import Sequence as Seq
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -20,14 +19,14 @@ from workers.bundle import Bundle
 from workers.engine import EngineRefusedError, load_report
 from workers.replay_engine.recording import Recording, RecordingError
 from workers.replay_engine.scheduler import Scheduler
-from workers.replay_engine.sequence import Sequence
+from workers.replay_engine.sequence import ReplaySequence
 from workers.stream import Stream
 
 log = logging.getLogger(__name__)
 
 
 def load_replay_engine(
-    methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
+    methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
 ) -> ReplayEngine:
     """The engine over the profile that `config.replay` names; raises ValueError without one, and
     for a profile of another bundle or of other settings of a method."""
@@ -66,7 +65,7 @@ class ReplayEngine:
 
     def __init__(
         self,
-        methods: Seq[MethodSpec],
+        methods: Sequence[MethodSpec],
         recording: Recording,
         tokenizer: Tokenizer,
         config: EngineConfig,
@@ -94,7 +93,7 @@ class ReplayEngine:
         self._healthy = True
 
     @property
-    def methods(self) -> Seq[MethodSpec]:
+    def methods(self) -> Sequence[MethodSpec]:
         """The methods this engine was loaded with."""
         return list(self._specs.values())
 
@@ -106,7 +105,7 @@ class ReplayEngine:
         self._check(request)
         answer = self._recording.find(request)
         stream = Stream(request.request_id)
-        self._scheduler.submit(Sequence(request, answer, stream, self._tokenizer, _now()))
+        self._scheduler.submit(ReplaySequence(request, answer, stream, self._tokenizer, _now()))
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.get_running_loop().create_task(self._run())
         try:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Iterator, Sequence
 
 from schemas import FinishReason
 from workers.engine import EngineBusyError
-from workers.replay_engine.sequence import Sequence
+from workers.replay_engine.sequence import ReplaySequence
 from workers.replay_engine.step_times import StepTimes
 
 SMOOTHING = 0.1
@@ -38,15 +37,15 @@ class Scheduler:
         self._rows, self._context = rows, context
         self._max_waiting, self._chunk = max_waiting, chunk
         self._lock = threading.Lock()
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
+        self._waiting: deque[ReplaySequence] = deque()
+        self._running: list[ReplaySequence] = []
         self._stopped = False
         self.factors: dict[str, float] = {}
         """By method: what its recorded seconds are multiplied by; absent is 1."""
         self.mean_batch = 0.0
         self.step_seconds: dict[str, float] = {}
 
-    def submit(self, sequence: Sequence) -> None:
+    def submit(self, sequence: ReplaySequence) -> None:
         """Join the waiting line; raises EngineBusyError when it is full."""
         with self._lock:
             if self._stopped:
@@ -107,7 +106,7 @@ class Scheduler:
             if sequence.unread == 0 and sequence.finished is None:
                 sequence.emit(1, self._now())
 
-    def _unread_one(self) -> Sequence | None:
+    def _unread_one(self) -> ReplaySequence | None:
         """The sequence whose prompt is being read, else the next in the line if there is room."""
         for sequence in self._running:
             if sequence.unread > 0:
@@ -120,7 +119,7 @@ class Scheduler:
             self._running.append(sequence)
             return sequence
 
-    def _step(self, batch: Seq[Sequence]) -> Iterator[float]:
+    def _step(self, batch: Sequence[ReplaySequence]) -> Iterator[float]:
         methods = sorted({s.request.method for s in batch})
         seconds = max(self._seconds(method, batch) for method in methods)
         yield seconds
@@ -131,7 +130,7 @@ class Scheduler:
         known = self.step_seconds
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 
-    def _seconds(self, method: str, batch: Seq[Sequence]) -> float:
+    def _seconds(self, method: str, batch: Sequence[ReplaySequence]) -> float:
         """A step of the whole batch, were all of it this method's: a shared step is as wide and
         drafts as long as the slowest method in it."""
         context = sum(s.context for s in batch) / len(batch)

@@ -11,7 +11,7 @@ from workers.stream import Stream
 from workers.text import Detokenizer
 
 
-class Sequence:
+class ReplaySequence:
     """A recorded answer, how far it has come, and its statistics. Seconds are the event loop's.
 
     How many tokens were drafted and not accepted is not recorded; those counts stay 0.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from schemas import Grammar
 from workers.grammar import GrammarError, specification
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.tree import ROOT, TokenTree
 
 CACHED = 64
 """Compiled grammars kept for requests that share one."""
@@ -31,28 +31,28 @@ class Constraint:
         if not self._matcher.consume_tokens(list(tokens)):
             raise RuntimeError(f"grammar: {self._matcher.get_error()}")
 
-    def masks(self, proposal: Proposal) -> NDArray[np.bool_]:
+    def masks(self, tree: TokenTree) -> NDArray[np.bool_]:
         """Whether each token may follow the root (row 0) and each node i (row i + 1): [n + 1,
         vocab].
 
         The matcher goes down every branch and back. Below a token that the grammar forbids, or
         that ends the answer, nothing can be kept: those rows allow everything.
         """
-        bits = llguidance.numpy.allocate_token_bitmask(len(proposal) + 1, self._vocab)
-        self._visit(proposal, ROOT, bits)
+        bits = llguidance.numpy.allocate_token_bitmask(len(tree) + 1, self._vocab)
+        self._visit(tree, ROOT, bits)
         unpacked = np.unpackbits(bits.view(np.uint8), axis=-1, bitorder="little")
         return unpacked[:, : self._vocab].astype(np.bool_)
 
-    def _visit(self, proposal: Proposal, node: int, bits: NDArray[np.int32]) -> None:
+    def _visit(self, tree: TokenTree, node: int, bits: NDArray[np.int32]) -> None:
         llguidance.numpy.fill_next_token_bitmask(self._matcher, bits, node + 1)
         if self._matcher.is_error():
             raise RuntimeError(f"grammar: {self._matcher.get_error()}")
-        for child in proposal.children(node):
-            token = proposal.tokens[child]
+        for child in tree.children(node):
+            token = tree.tokens[child]
             allowed = (int(bits[node + 1, token // 32]) >> (token % 32)) & 1
             if allowed and token not in self._end:
                 self.advance([token])
-                self._visit(proposal, child, bits)
+                self._visit(tree, child, bits)
                 if not self._matcher.rollback(1):
                     raise RuntimeError(f"grammar: {self._matcher.get_error()}")
 

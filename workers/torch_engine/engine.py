@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from collections.abc import Sequence as Seq
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -18,10 +17,13 @@ from workers.engine import EngineRefusedError, load_report
 from workers.grammar import GrammarError
 from workers.stream import Stream
 from workers.torch_engine.constraint import Constraint, GrammarCompiler
+from workers.torch_engine.logit_processor import make_logit_processor
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_model
-from workers.torch_engine.parts import Context, Method
 from workers.torch_engine.scheduler import Scheduler
-from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.slowed_target import SlowedTarget
 from workers.torch_engine.target import Target
 
 CLOSE_SECONDS = 30.0
@@ -32,7 +34,7 @@ class TorchEngine:
     """One target, any number of methods that share it, one stepper thread that owns the models."""
 
     def __init__(
-        self, methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
+        self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
     ) -> None:
         self._config, self._replica = config, replica
         self._tokenizer = bundle.tokenizer()
@@ -48,7 +50,7 @@ class TorchEngine:
         self._grammars = GrammarCompiler(self._tokenizer, self._target.model.vocab, self._eos)
 
     @property
-    def methods(self) -> Seq[MethodSpec]:
+    def methods(self) -> Sequence[MethodSpec]:
         """The methods this engine was loaded with."""
         return [method.spec for method in self._methods.values()]
 
@@ -85,14 +87,18 @@ class TorchEngine:
             raise ValueError(f"unknown method {method!r}: choose from {', '.join(self._methods)}")
         if forwards < 0:
             raise ValueError(f"extra_target_forwards must be 0 or more, not {forwards}")
-        self._methods[method].selector.extra_target_forwards = forwards
+        target = self._scheduler.target
+        if not isinstance(target, SlowedTarget):
+            target = SlowedTarget(target)
+        target.extra_forwards[method] = forwards
+        self._scheduler.target = target
 
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()
         self._thread.join(CLOSE_SECONDS)
 
-    def _run(self, methods: Seq[MethodSpec], bundle: Bundle, loaded: Future[Models]) -> None:
+    def _run(self, methods: Sequence[MethodSpec], bundle: Bundle, loaded: Future[Models]) -> None:
         """The stepper thread's life. It loads the models as well: another thread that computes
         gets OpenMP threads of its own, and where there are more than cores all of them sleep
         between two operators, which makes a step several times longer."""
@@ -109,16 +115,15 @@ class TorchEngine:
         with torch.inference_mode():
             scheduler.run()
 
-    def _sequence(self, request: DecodeRequest) -> Sequence:
+    def _sequence(self, request: DecodeRequest) -> DecodeSequence:
         """The request as what the scheduler runs; raises EngineRefusedError."""
         self._check(request)
-        return Sequence(
+        return DecodeSequence(
             request,
-            self._methods[request.method],
             Stream(request.request_id),
             tokenizer=self._tokenizer,
             eos=self._eos,
-            constraint=self._constraint(request),
+            processor=make_logit_processor(request, self._constraint(request)),
         )
 
     def _constraint(self, request: DecodeRequest) -> Constraint | None:
@@ -170,7 +175,7 @@ class Models:
     capacity: int
 
 
-def load_models(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
+def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
     """Everything that decodes, to be owned by the calling thread; raises what loading raises."""
     device = _device(config.device)
     dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
@@ -181,20 +186,21 @@ def load_models(methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig) 
     rows = min(config.max_batch, config.kv_slots // capacity)
     pool_rows = config.kv_slots // capacity if config.prefix_cache else rows
     target = Target(model, pool_rows, capacity)
-    context = Context(
+    materials = Materials(
         bundle, device, dtype, rows, capacity, model.vocab, target.model, config.prefill_chunk
     )
-    parts = {spec.name: Method(spec, context) for spec in methods}
+    built = {spec.name: Method(spec, materials) for spec in methods}
     scheduler = Scheduler(
         target,
-        context.drafters,
+        built,
+        materials.drafters,
         rows=rows,
-        context=capacity,
+        capacity=capacity,
         max_waiting=config.max_waiting,
         chunk=config.prefill_chunk,
         prefix_cache=config.prefix_cache,
     )
-    return Models(target, parts, scheduler, capacity)
+    return Models(target, built, scheduler, capacity)
 
 
 def _device(name: str) -> torch.device:

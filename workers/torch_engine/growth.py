@@ -1,21 +1,20 @@
 """Growing token trees level by level: what drafters with a model of their own share."""
 
-from collections.abc import Callable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.parts import Tree
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.parts import Proposal, Tree
+from workers.torch_engine.tree import ROOT
 
 CATCH_UP = 16
 """Missing tokens from which on a sequence catches up in forwards of its own, so that one long
 prompt does not pad the whole batch."""
 
 
-def grow(proposals: Seq[Proposal], read: Callable[[list[Proposal]], Tensor]) -> None:
+def grow(proposals: Sequence[Proposal], read: Callable[[list[Proposal]], Tensor]) -> None:
     """Add levels until each proposal's limit, its stop or an empty frontier, then finish the trees.
 
     read: takes the proposals that still grow, in the order given, and returns the drafter's logits
@@ -31,7 +30,7 @@ def grow(proposals: Seq[Proposal], read: Callable[[list[Proposal]], Tensor]) -> 
         tree.finish([proposals[i] for i in members])
 
 
-def expand(proposals: Seq[Proposal], logits: Tensor) -> None:
+def expand(proposals: Sequence[Proposal], logits: Tensor) -> None:
     """Let each tree add one level to its own proposals; logits as in Tree.expand."""
     groups = _by_tree(proposals)
     if len(groups) == 1:
@@ -44,11 +43,11 @@ def expand(proposals: Seq[Proposal], logits: Tensor) -> None:
         tree.expand([proposals[i] for i in members], logits[chosen])
 
 
-def rows_of(proposals: Seq[Proposal], logits: Tensor) -> list[Seq[int]]:
+def rows_of(proposals: Sequence[Proposal], logits: Tensor) -> list[Sequence[int]]:
     """Per proposal the row of `logits` (as in Tree.expand) that belongs to each frontier node."""
     if len(logits) == len(proposals):
         return [[index] * len(p.frontier) for index, p in enumerate(proposals)]
-    rows, start = list[Seq[int]](), 0
+    rows, start = list[Sequence[int]](), 0
     for proposal in proposals:
         rows.append(range(start, start + len(proposal.frontier)))
         start += len(proposal.frontier)
@@ -67,14 +66,14 @@ def frontier_span(proposal: Proposal, lease: Lease) -> Span:
     return Span(lease, tokens, parents=parents, read=read)
 
 
-def kept_slots(proposal: Proposal, nodes: Seq[int]) -> list[int]:
+def kept_slots(proposal: Proposal, nodes: Sequence[int]) -> list[int]:
     """Where in the drafter's cache the nodes of a path lie, as far as it has read them; offsets
     from its committed tokens, for KvPool.commit."""
     place = {node: index for index, node in enumerate(proposal.cached)}
     return [place[node] for node in nodes if node in place]
 
 
-def _by_tree(proposals: Seq[Proposal]) -> list[tuple[Tree, list[int]]]:
+def _by_tree(proposals: Sequence[Proposal]) -> list[tuple[Tree, list[int]]]:
     groups: dict[int, tuple[Tree, list[int]]] = {}
     for index, proposal in enumerate(proposals):
         tree = proposal.plan.tree

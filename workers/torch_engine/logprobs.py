@@ -1,8 +1,9 @@
 """Log probabilities of emitted tokens, for requests that ask for them."""
 
 from schemas import TokenLogprobs
-from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 def token_logprobs(proposal: Proposal, path: Path, output: TargetOutput) -> list[TokenLogprobs]:

@@ -1,23 +1,17 @@
-"""What a decoding method is made of: the five roles, and what the parts are built with."""
+"""What a decoding method is made of: the five roles, the plan of a step, and the proposal that
+they hand on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-import torch
 from torch import Tensor
 
-from schemas import MethodSpec
-from schemas.method import Setting
-from workers.bundle import Bundle
-from workers.torch_engine import registry
-from workers.torch_engine.models.model import Model
-from workers.torch_engine.tree import Path, Proposal
-
-if TYPE_CHECKING:
-    from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path, TokenTree
 
 
 class Drafter(Protocol):
@@ -28,7 +22,7 @@ class Drafter(Protocol):
     has_distribution: bool
     """Whether its nodes carry logits (and q where sampled)."""
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         """Fill the proposals, one per sequence, all together; no deeper than each one's limit."""
         ...
 
@@ -42,7 +36,7 @@ class Drafter(Protocol):
         """
         ...
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:
         """Forget a sequence; called once for every drafter, also those that never saw it."""
         ...
 
@@ -50,7 +44,7 @@ class Drafter(Protocol):
 class Tree(Protocol):
     """Which shape a model's drafts take."""
 
-    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """Add one level; each proposal's frontier becomes the nodes worth extending.
 
         logits: float32 [sum of frontiers, vocab], a row for each frontier node in order; or
@@ -58,7 +52,7 @@ class Tree(Protocol):
         """
         ...
 
-    def finish(self, proposals: Seq[Proposal]) -> None:
+    def finish(self, proposals: Sequence[Proposal]) -> None:
         """Called once after the last level: the place to drop nodes (Proposal.keep)."""
         ...
 
@@ -66,7 +60,7 @@ class Tree(Protocol):
 class Stop(Protocol):
     """How much to draft now."""
 
-    def limit(self, sequence: Sequence, batch: int) -> int:
+    def limit(self, sequence: DecodeSequence, batch: int) -> int:
         """Greatest number of levels to draft for this step, decided before drafting."""
         ...
 
@@ -87,7 +81,7 @@ class Verifier(Protocol):
     takes_trees: bool
     """Whether a node may have siblings."""
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; draws come from each sequence's own generator."""
         ...
 
@@ -95,10 +89,7 @@ class Verifier(Protocol):
 class Selector(Protocol):
     """Which drafter, tree and stop a sequence uses in this step."""
 
-    extra_target_forwards: int
-    """Identical target forwards run and thrown away per step: makes a method slow on purpose."""
-
-    def choose(self, sequence: Sequence) -> Plan:
+    def choose(self, sequence: DecodeSequence) -> Plan:
         """The parts for this sequence's next step."""
         ...
 
@@ -116,100 +107,18 @@ class Plan:
     stop: Stop
 
 
-@dataclass(slots=True)
-class TargetOutput:
-    """A target forward's results; `logits` [rows, vocab] float32, rows as Proposal.row says.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Proposal(TokenTree):
+    """A step's draft for one sequence: a token tree under its last token.
 
-    Verifiers decide on `logits`, which requests may have biased, penalised or masked; `raw` are
-    the target's own.
-    hidden: captured states [tokens, hidden] of all tokens of the forward; `starts` gives each
-    sequence's first token there, by sequence id, `pending` how many committed tokens precede its
-    tree.
+    limit: greatest number of levels; a row has room for 64 nodes beyond the context.
+    chunk: committed tokens to read in this step, where more are pending (a long prompt); None
+    reads them all.
+    row: the target's logit row of the root; node i has row + 1 + i.
     """
 
-    logits: Tensor
-    hidden: dict[int, Tensor]
-    starts: dict[int, int]
-    pending: dict[int, int]
-    unprocessed: Tensor | None = None
-    _best: list[int] | None = field(default=None, init=False)
-
-    @property
-    def raw(self) -> Tensor:
-        """The target's logits [rows, vocab] float32 before any request's processing."""
-        return self.logits if self.unprocessed is None else self.unprocessed
-
-    @property
-    def best(self) -> list[int]:
-        """Per row the target's most probable token; computed once for the whole batch."""
-        if self._best is None:
-            self._best = self.logits.argmax(-1).tolist()
-        return self._best
-
-
-class Method:
-    """A MethodSpec's parts, built. Raises ValueError for parts that do not fit together."""
-
-    def __init__(self, spec: MethodSpec, context: Context) -> None:
-        self.spec = spec
-        self.name = spec.name
-        settings = spec.settings
-        self.plan = Plan(
-            drafter=context.drafter(spec.drafter, settings.get("drafter", {})),
-            tree=registry.build("tree", spec.tree, context, settings.get("tree", {})),
-            stop=registry.build("stop", spec.stop, context, settings.get("stop", {})),
-        )
-        build_selector = context.with_plan(self.plan)
-        self.selector: Selector = registry.build(
-            "selector", spec.selector, build_selector, settings.get("selector", {})
-        )
-        self.verifier: Verifier = registry.build(
-            "verifier", spec.verifier, context, settings.get("verifier", {})
-        )
-        if self.verifier.needs_distribution and not self.plan.drafter.has_distribution:
-            raise ValueError(
-                f"method {spec.name!r}: verifier {spec.verifier!r} needs a drafter with a "
-                f"distribution, which {spec.drafter!r} has not"
-            )
-        if not self.verifier.takes_trees and spec.tree != "chain":
-            raise ValueError(
-                f"method {spec.name!r}: verifier {spec.verifier!r} takes chains only, not the tree "
-                f"{spec.tree!r}; use one_hot or, where children are sampled, multi_step"
-            )
-
-
-@dataclass
-class Context:
-    """What parts may be built from: the bundle, the device and the sizes of the engine.
-
-    rows: sequences that can run at once; capacity: tokens of one sequence at most; chunk: tokens
-    of prompts that may be read between two steps.
-    target: its embedding and LM head may be shared. plan: the method's own parts, for selectors.
-    """
-
-    bundle: Bundle
-    device: torch.device
-    dtype: torch.dtype
-    rows: int
-    capacity: int
-    vocab: int
-    target: Model
-    chunk: int
-    plan: Plan | None = None
-    _drafters: dict[str, Drafter] = field(default_factory=dict)
-
-    def drafter(self, name: str, settings: dict[str, Setting]) -> Drafter:
-        """The drafter of this name and settings; methods that agree on both share one."""
-        key = f"{name} {sorted(settings.items())}"
-        if key not in self._drafters:
-            self._drafters[key] = registry.build("drafter", name, self, settings)
-        return self._drafters[key]
-
-    @property
-    def drafters(self) -> list[Drafter]:
-        """Every drafter built so far."""
-        return list(self._drafters.values())
-
-    def with_plan(self, plan: Plan) -> Context:
-        """The same context for one method's selector."""
-        return replace(self, plan=plan)
+    sequence: DecodeSequence
+    plan: Plan
+    limit: int
+    chunk: int | None = None
+    row: int = 0

@@ -24,7 +24,7 @@ _PARTS: dict[tuple[Role, str], type] = {}
 def register(role: Role, name: str) -> Callable[[PartClass], PartClass]:
     """Class decorator: makes a part known under the name METHODS.md gives it.
 
-    The class is built as `cls(context, **settings)`; its keyword arguments are its settings.
+    The class is built as `cls(materials, **settings)`; its keyword arguments are its settings.
     """
 
     def remember(cls: PartClass) -> PartClass:
@@ -44,7 +44,7 @@ def _import_parts() -> None:
             importlib.import_module(f"{package.__name__}.{module.name}")
 
 
-def build(role: Role, name: str, context: Any, settings: Mapping[str, Any]) -> Any:
+def build(role: Role, name: str, materials: Any, settings: Mapping[str, Any]) -> Any:
     """Build a part; raises ValueError naming the part or the setting that does not exist."""
     _import_parts()
     if (role, name) not in _PARTS:
@@ -56,4 +56,4 @@ def build(role: Role, name: str, context: Any, settings: Mapping[str, Any]) -> A
         if setting not in accepted:
             has = ", ".join(accepted) or "none"
             raise ValueError(f"{role} {name!r} has no setting {setting!r}: its settings are {has}")
-    return cls(context, **settings)
+    return cls(materials, **settings)

@@ -6,14 +6,15 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence as Seq
+from collections.abc import Mapping, Sequence
 
 from schemas import FinishReason
 from workers.engine import EngineBusyError
+from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
 from workers.torch_engine.parts import Drafter
-from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import StepError, read_chunk, step
 from workers.torch_engine.target import Target
 
@@ -26,7 +27,8 @@ SMOOTHING = 0.1
 class Scheduler:
     """Owned by the stepper thread, but for `submit`, `stop` and the figures it publishes.
 
-    rows: sequences that may run at once; a larger pool only remembers more prefixes.
+    rows: sequences that may run at once; a larger pool only remembers more prefixes. capacity:
+    tokens of one sequence, prompt and answer.
     chunk: prompt tokens read between two steps of the running sequences, so that none of them
     waits for a whole prompt. A prompt's chunks are forwards of their own. In one forward with the
     running sequences' trees they would pad every row's attention to the chunk's width, which on
@@ -37,36 +39,39 @@ class Scheduler:
     def __init__(
         self,
         target: Target,
-        drafters: Seq[Drafter],
+        methods: Mapping[str, Method],
+        drafters: Sequence[Drafter],
         *,
         rows: int,
-        context: int,
+        capacity: int,
         max_waiting: int,
         chunk: int,
         prefix_cache: bool,
     ) -> None:
-        self._target = target
+        self.target = target
+        """May be exchanged for one over the same pool between any two steps, by any thread."""
+        self._methods = methods
         self._drafters = drafters
-        self._context = context
-        self._capacity = rows
+        self._rows = rows
+        self._capacity = capacity
         self._prefixes = PrefixCache(target.pool)
         self._prefix_cache = prefix_cache
         self._max_waiting = max_waiting
         self._chunk = chunk
         self._work = threading.Condition()
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
+        self._waiting: deque[DecodeSequence] = deque()
+        self._running: list[DecodeSequence] = []
         self._stopping = False
         self.healthy = True
         self.mean_batch = 0.0
         self.step_seconds: dict[str, float] = {}
 
-    def submit(self, sequence: Sequence) -> None:
+    def submit(self, sequence: DecodeSequence) -> None:
         """Join the waiting line (any thread); raises EngineBusyError when it is full."""
         with self._work:
             if self._stopping:
                 raise EngineBusyError("the engine is shut down: send the request elsewhere")
-            places = self._capacity + self._max_waiting
+            places = self._rows + self._max_waiting
             if len(self._waiting) + len(self._running) >= places:
                 raise EngineBusyError(
                     f"{len(self._running)} requests run and {len(self._waiting)} wait "
@@ -90,14 +95,14 @@ class Scheduler:
         """Running and waiting sequences, tokens they may still emit, free KV slots."""
         with self._work:
             everyone = [*self._running, *self._waiting]
-            free = (self._capacity - len(self._running)) * self._context
+            free = (self._rows - len(self._running)) * self._capacity
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 
     def running_by_method(self) -> dict[str, int]:
         """Running sequences of each method that has any."""
         with self._work:
-            return dict(Counter(s.request.method for s in self._running))
+            return dict(Counter(s.method for s in self._running))
 
     def run(self) -> None:
         """The stepper thread's life: rounds, until `stop`."""
@@ -132,37 +137,37 @@ class Scheduler:
             tokens = min(sequence.unread, budget)
             budget -= tokens
             if tokens < sequence.unread:
-                errors = read_chunk(sequence, tokens, self._target)
+                errors = read_chunk(sequence, tokens, self.target, self._methods[sequence.method])
             else:
-                errors = step([sequence], self._target)
+                errors = step([sequence], self.target, self._methods)
             for error in errors:
                 self._fail(error)
 
-    def _unread_one(self) -> Sequence | None:
+    def _unread_one(self) -> DecodeSequence | None:
         """The sequence whose prompt is being read, else the next in the line if a row is free."""
         for sequence in self._running:
             if not sequence.output_tokens:
                 return sequence
         with self._work:
-            if not self._waiting or len(self._running) == self._capacity:
+            if not self._waiting or len(self._running) == self._rows:
                 return None
             sequence = self._waiting.popleft()
-            sequence.admit(self._row_for(sequence))
+            sequence.admit(self._lease_for(sequence))
             self._running.append(sequence)
             return sequence
 
-    def _row_for(self, sequence: Sequence) -> Lease:
+    def _lease_for(self, sequence: DecodeSequence) -> Lease:
         # a drafter that captures hidden states wants them of the whole prompt
-        if not self._prefix_cache or sequence.method.plan.drafter.captures:
+        if not self._prefix_cache or self._methods[sequence.method].plan.drafter.captures:
             return self._prefixes.take_empty()
-        running = [Holding(s.row, s.tokens) for s in self._running]
+        running = [Holding(s.lease, s.tokens) for s in self._running]
         return self._prefixes.take(sequence.tokens, running)
 
-    def _step(self, batch: list[Sequence]) -> None:
+    def _step(self, batch: list[DecodeSequence]) -> None:
         """One step of sequences that decode, and what it says of the load."""
         clock = time.perf_counter()
-        methods = {s.method.name for s in batch}
-        errors = step(batch, self._target)
+        methods = {s.method for s in batch}
+        errors = step(batch, self.target, self._methods)
         seconds = time.perf_counter() - clock
         for error in errors:
             self._fail(error)
@@ -193,17 +198,18 @@ class Scheduler:
         for sequence in gone:
             sequence.stream.finish("cancelled", sequence.stats("cancelled"))
 
-    def _end(self, sequence: Sequence, reason: FinishReason, error: str | None = None) -> None:
+    def _end(
+        self, sequence: DecodeSequence, reason: FinishReason, error: str | None = None
+    ) -> None:
         """Free everything a running sequence holds and tell its consumer."""
         with self._work:
             self._running.remove(sequence)
         for drafter in self._drafters:
             drafter.release(sequence)
         if self._prefix_cache and reason != "error":
-            self._prefixes.give_back(sequence.row, sequence.tokens)
+            self._prefixes.give_back(sequence.leave(), sequence.tokens)
         else:
-            self._target.pool.release(sequence.row)
-        sequence.lease = None
+            self.target.pool.release(sequence.leave())
         sequence.stream.finish(reason, sequence.stats(reason), error)
 
     def _end_all(self) -> None:

@@ -1,25 +1,19 @@
 """One request while it is being answered."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import time
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.looping import is_looping
+from workers.stream import Stream
 from workers.text import AnswerText
-from workers.torch_engine.logit_processing import make_processor
+from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
-
-if TYPE_CHECKING:
-    from workers.stream import Stream
-    from workers.torch_engine.constraint import Constraint
-    from workers.torch_engine.parts import Method
-    from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.tree import Path, TokenTree
 
 _ids = itertools.count()
 
@@ -38,6 +32,13 @@ class Tally:
     verify_seconds: float = 0.0
     sample_seconds: float = 0.0
 
+    def count_step(self, batch: int, *, mixed: bool) -> None:
+        """Count one step after the first token, of so many sequences; mixed: another method took
+        part in it."""
+        self.decode_steps += 1
+        self.batch_sum += batch
+        self.mixed_steps += mixed
+
     def count_levels(self, proposed: int, accepted: int) -> None:
         """Count one step's drafted and accepted levels by their position."""
         while len(self.drafted) < proposed:
@@ -48,37 +49,40 @@ class Tally:
             self.accepted[position] += position < accepted
 
 
-class Sequence:
-    """A request's tokens, KV row, generator and statistics."""
+class DecodeSequence:
+    """A request's tokens, lease of the KV pool, generator and statistics."""
 
     def __init__(
         self,
         request: DecodeRequest,
-        method: Method,
         stream: Stream,
         *,
         tokenizer: Any,
         eos: frozenset[int],
-        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
     ) -> None:
         self.id = next(_ids)
         self.request = request
-        self.method = method
         self.stream = stream
         self.tokens: list[int] = list(request.prompt_token_ids)
         self.prompt_tokens = len(self.tokens)
         self.rng = random.Random(request.sampling.seed)
         self.tally = Tally()
-        self.lease: Lease | None = None
         self.finished: FinishReason | None = None
-        self.processor = make_processor(request, constraint)
+        self.processor = processor
         ends = frozenset[int]() if request.sampling.ignore_eos else eos
         self._text = AnswerText(tokenizer.backend_tokenizer, ends, request.sampling.stop)
+        self._lease: Lease | None = None
         self._submitted = time.perf_counter()
         self._cached = 0
         self._admitted = 0.0
         self._first = 0.0
         self._last = 0.0
+
+    @property
+    def method(self) -> str:
+        """The name of the method that the request asks for."""
+        return self.request.method
 
     @property
     def sampling(self) -> SamplingParams:
@@ -98,33 +102,43 @@ class Sequence:
     @property
     def unread(self) -> int:
         """Tokens that the target has not read yet."""
-        return len(self.tokens) - self.row.length
+        return len(self.tokens) - self.lease.length
 
     @property
-    def row(self) -> Lease:
-        """The target's KV row; raises RuntimeError before admission."""
-        if self.lease is None:
-            raise RuntimeError(f"sequence {self.id} holds no KV row")
-        return self.lease
+    def lease(self) -> Lease:
+        """Of the target's KV pool; raises RuntimeError before admission and after `leave`."""
+        if self._lease is None:
+            raise RuntimeError(f"sequence {self.id} has no lease of the KV pool")
+        return self._lease
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it holds a lease."""
+        return self._lease is not None
 
     def admit(self, lease: Lease) -> None:
-        """Take a KV row, which may hold the prompt's beginning; the waiting time ends."""
-        self.lease = lease
+        """Take a lease whose row may hold the prompt's beginning; the waiting time ends."""
+        self._lease = lease
         self._cached = lease.length
         self._admitted = time.perf_counter()
 
-    def emit(self, proposal: Proposal, path: Path, logprobs: Seq[TokenLogprobs] = ()) -> None:
+    def leave(self) -> Lease:
+        """The lease, which is given up."""
+        lease, self._lease = self.lease, None
+        return lease
+
+    def emit(self, tree: TokenTree, path: Path, logprobs: Sequence[TokenLogprobs] = ()) -> None:
         """Append a step's tokens up to the answer's end, and hand them to the consumer.
 
         logprobs: one per token of the path and the bonus, where the request asks for them.
         """
-        emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
+        emitted = [*(tree.tokens[node] for node in path.nodes), path.bonus]
         kept, text = self._text.push(emitted[: self.remaining])
         self.tokens.extend(emitted[:kept])
         self._last = time.perf_counter()
         self._first = self._first or self._last
         self.tally.target_steps += 1
-        self.tally.count_levels(proposal.drafted_levels, min(len(path.nodes), kept))
+        self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept))
         if self._text.ended:
             self.finished = "stop"
         elif self.remaining == 0:
@@ -142,7 +156,7 @@ class Sequence:
         admitted = self._admitted or end
         return DecodeStats(
             request_id=self.request.request_id,
-            method=self.method.name,
+            method=self.method,
             temperature=self.sampling.temperature,
             prompt_tokens=self.prompt_tokens,
             cached_prompt_tokens=self._cached,

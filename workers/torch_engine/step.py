@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from workers.torch_engine.logit_processing import process
 from workers.torch_engine.logprobs import token_logprobs
-from workers.torch_engine.parts import Plan, TargetOutput
-from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.method import Method
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.processed_logits import process
+from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 Item = TypeVar("Item")
 
@@ -23,22 +24,26 @@ class StepError(RuntimeError):
     attributable: whether the failure is known to be theirs, and not the engine's.
     """
 
-    def __init__(self, sequences: Seq[Sequence], cause: Exception, *, attributable: bool) -> None:
+    def __init__(
+        self, sequences: Sequence[DecodeSequence], cause: Exception, *, attributable: bool
+    ) -> None:
         super().__init__(f"decode step: {type(cause).__name__}: {cause}")
         self.__cause__ = cause
         self.sequences = list(sequences)
         self.attributable = attributable
 
 
-def step(batch: Seq[Sequence], target: Target) -> list[StepError]:
+def step(
+    batch: Sequence[DecodeSequence], target: Target, methods: Mapping[str, Method]
+) -> list[StepError]:
     """Draft, verify and emit once for every sequence of the batch.
 
     A sequence that has emitted nothing yet drafts nothing: reading (the rest of) its prompt emits
     its first token. Failures are returned, with the sequences they hit; the others have moved on.
     """
     errors: list[StepError] = []
-    ordered = sorted(batch, key=lambda s: s.row.row)
-    proposals = [_blank(sequence, len(batch)) for sequence in ordered]
+    ordered = sorted(batch, key=lambda s: s.lease.row)
+    proposals = [_blank(s, methods[s.method], len(batch)) for s in ordered]
     proposals = _draft(proposals, errors)
     if not proposals:
         return errors
@@ -48,25 +53,30 @@ def step(batch: Seq[Sequence], target: Target) -> list[StepError]:
     except Exception as error:
         alone = len(proposals) == 1
         return [*errors, StepError([p.sequence for p in proposals], error, attributable=alone)]
-    verified = _verify(proposals, output, errors)
+    verified = _verify(proposals, output, methods, errors)
     # only now, when the choice of tokens has read its results, has the forward surely ended
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
     _book(proposals, "verify_seconds", forward)
     _book(proposals, "sample_seconds", max(0.0, seconds - forward))
-    mixed = len({sequence.method.name for sequence in batch}) > 1
+    mixed = len({sequence.method for sequence in batch}) > 1
     for proposal, path in verified:
         try:
-            _settle(proposal, path, output, target, len(batch), mixed)
+            sequence, decodes = proposal.sequence, proposal.sequence.output_tokens > 0
+            _settle(proposal, path, output, target, methods[sequence.method])
+            if decodes:
+                sequence.tally.count_step(len(batch), mixed=mixed)
         except Exception as error:
             errors.append(StepError([proposal.sequence], error, attributable=True))
     return errors
 
 
-def read_chunk(sequence: Sequence, tokens: int, target: Target) -> list[StepError]:
+def read_chunk(
+    sequence: DecodeSequence, tokens: int, target: Target, method: Method
+) -> list[StepError]:
     """Read so many more tokens of a prompt that is longer than that, and emit nothing."""
-    plan = sequence.method.selector.choose(sequence)
-    proposal = Proposal(sequence, plan, limit=0, chunk=tokens)
-    path = Path((), sequence.tokens[sequence.row.length + tokens])
+    plan = method.selector.choose(sequence)
+    proposal = Proposal(sequence=sequence, plan=plan, limit=0, chunk=tokens)
+    path = Path((), sequence.tokens[sequence.lease.length + tokens])
     try:
         output = _forward([proposal], target)
         target.commit(proposal, path, output)
@@ -77,29 +87,24 @@ def read_chunk(sequence: Sequence, tokens: int, target: Target) -> list[StepErro
 
 
 def _settle(
-    proposal: Proposal, path: Path, output: TargetOutput, target: Target, batch: int, mixed: bool
+    proposal: Proposal, path: Path, output: TargetOutput, target: Target, method: Method
 ) -> None:
-    """Every part that holds state moves on to the path; then its tokens are emitted. `mixed`:
-    another method took part in the step."""
+    """Every part that holds state moves on to the path; then its tokens are emitted."""
     sequence = proposal.sequence
     target.commit(proposal, path, output)
     proposal.plan.drafter.commit(proposal, path, output)
     proposal.plan.stop.observe(proposal, path)
-    sequence.method.selector.observe(proposal, path)
-    if sequence.output_tokens:
-        sequence.tally.decode_steps += 1
-        sequence.tally.batch_sum += batch
-        sequence.tally.mixed_steps += mixed
+    method.selector.observe(proposal, path)
     sequence.emit(proposal, path, token_logprobs(proposal, path, output))
 
 
-def _blank(sequence: Sequence, batch: int) -> Proposal:
+def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
     """An empty proposal; drafting beyond what may still be emitted would be thrown away."""
-    plan: Plan = sequence.method.selector.choose(sequence)
+    plan = method.selector.choose(sequence)
     limit = 0
     if sequence.output_tokens:
         limit = min(plan.stop.limit(sequence, batch), sequence.remaining - 1)
-    return Proposal(sequence, plan, limit)
+    return Proposal(sequence=sequence, plan=plan, limit=limit)
 
 
 def _draft(proposals: list[Proposal], errors: list[StepError]) -> list[Proposal]:
@@ -114,31 +119,28 @@ def _draft(proposals: list[Proposal], errors: list[StepError]) -> list[Proposal]
             continue
         _book(members, "draft_seconds", time.perf_counter() - clock)
         alive.extend(members)
-    alive.sort(key=lambda p: p.sequence.row.row)
+    alive.sort(key=lambda p: p.sequence.lease.row)
     return alive
 
 
 def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
     captures = frozenset[int]().union(*(p.plan.drafter.captures for p in proposals))
-    # Looked at once: another thread may change them during the step.
-    extra = [p.sequence.method.selector.extra_target_forwards for p in proposals]
     target.stopwatch.start()
-    for done in range(max(extra)):
-        # the same forward again writes the same keys, so it only costs its time
-        repeated = [p for p, times in zip(proposals, extra, strict=True) if times > done]
-        target.forward(repeated, captures)
     output = target.forward(proposals, captures)
     target.stopwatch.stop()
     return output
 
 
 def _verify(
-    proposals: list[Proposal], output: TargetOutput, errors: list[StepError]
+    proposals: list[Proposal],
+    output: TargetOutput,
+    methods: Mapping[str, Method],
+    errors: list[StepError],
 ) -> list[tuple[Proposal, Path]]:
     """Each verifier on its own sequences; where it fails, each of them alone."""
     verified: list[tuple[Proposal, Path]] = []
-    for members in _grouped(proposals, lambda p: id(p.sequence.method.verifier)):
-        verifier = members[0].sequence.method.verifier
+    for members in _grouped(proposals, lambda p: id(methods[p.sequence.method].verifier)):
+        verifier = methods[members[0].sequence.method].verifier
         try:
             paths = verifier.verify(members, process(members, output))
             verified.extend(zip(members, paths, strict=True))
@@ -146,11 +148,11 @@ def _verify(
             if len(members) == 1:
                 errors.append(StepError([members[0].sequence], error, attributable=True))
             for member in members if len(members) > 1 else []:
-                verified.extend(_verify([member], output, errors))
+                verified.extend(_verify([member], output, methods, errors))
     return verified
 
 
-def _book(proposals: Seq[Proposal], phase: str, seconds: float) -> None:
+def _book(proposals: Sequence[Proposal], phase: str, seconds: float) -> None:
     """Add a phase's seconds to those it was spent for; the first token's step is not decoding."""
     for proposal in proposals:
         if proposal.sequence.output_tokens:

@@ -1,13 +1,13 @@
 """The target model with its KV pool: one forward over every sequence's tree."""
 
-from collections.abc import Collection
-from collections.abc import Sequence as Seq
+from collections.abc import Collection, Sequence
 
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.parts import TargetOutput
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.stopwatch import Stopwatch
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 class Target:
@@ -18,10 +18,12 @@ class Target:
         self.pool = model.make_pool(rows, capacity)
         self.stopwatch = Stopwatch(model.device)
 
-    def forward(self, proposals: Seq[Proposal], captures: Collection[int] = ()) -> TargetOutput:
+    def forward(
+        self, proposals: Sequence[Proposal], captures: Collection[int] = ()
+    ) -> TargetOutput:
         """Logits at every root and node; sets each proposal's `row`. Commits nothing.
 
-        proposals must be in ascending order of their sequences' rows.
+        proposals must be in ascending order of their sequences' leases' rows.
         """
         spans = [_span(proposal) for proposal in proposals]
         layout = self.model.lay_out(spans, self.pool)
@@ -39,11 +41,11 @@ class Target:
         """Keep the keys of the pending tokens and the accepted nodes."""
         pending = output.pending[proposal.sequence.id]
         kept = [*range(pending), *(pending + node for node in path.nodes)]
-        self.pool.commit(proposal.sequence.row, kept)
+        self.pool.commit(proposal.sequence.lease, kept)
 
 
 def _span(proposal: Proposal) -> Span:
-    lease, tokens = proposal.sequence.row, proposal.sequence.tokens
+    lease, tokens = proposal.sequence.lease, proposal.sequence.tokens
     pending = tokens[lease.length :][: proposal.chunk]
     span = Span(lease, pending + proposal.tokens, logits_from=len(pending) - 1)
     if not proposal.is_chain:

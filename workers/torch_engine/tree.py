@@ -1,16 +1,11 @@
-"""A step's draft for one sequence, as a token tree, and the path that was kept of it."""
+"""A token tree as data, and the path that verification kept of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from workers.torch_engine.parts import Plan
-    from workers.torch_engine.sequence import Sequence
 
 ROOT = -1
 """Parent index of a tree's first level: the last token the sequence has emitted."""
@@ -19,27 +14,20 @@ DROPPED = -2
 
 
 @dataclass(slots=True, eq=False)
-class Proposal:
-    """A token tree under one sequence's last token; nodes are numbered parents first.
+class TokenTree:
+    """Tokens under one root; nodes are numbered parents first.
 
     tokens, parents, depths: per node; a first-level node has parent ROOT and depth 0.
     sampled: drawn from the drafter's warped distribution (then `q` holds it), else chosen.
     q: [vocab] float32 the node was drawn from, after the request's temperature, top-k and top-p.
     logits: [vocab] the drafter's raw logits at the node's parent, where the drafter has any.
-    values: per node the sum of log q along its path, 0.0 where the tree does not compute it.
+    values: per node the sum of log q along its path, 0.0 where the drafting does not compute it.
     frontier: nodes (or ROOT) that the drafter may still extend.
     cached: nodes that the drafter has read, in the order of their slots in its own cache; DROPPED
     for those that `keep` let go.
     is_chain: whether every node follows the one before it.
-    limit: greatest number of levels; a row has room for 64 nodes beyond the context.
-    chunk: committed tokens to read in this step, where more are pending (a long prompt); None
-    reads them all.
-    row: the target's logit row of the root; node i has row + 1 + i.
     """
 
-    sequence: Sequence
-    plan: Plan
-    limit: int
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
@@ -50,8 +38,6 @@ class Proposal:
     frontier: list[int] = field(default_factory=lambda: [ROOT])
     cached: list[int] = field(default_factory=list)
     is_chain: bool = field(default=True, init=False)
-    chunk: int | None = None
-    row: int = 0
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -76,7 +62,7 @@ class Proposal:
         self.values.append(value)
         return len(self.tokens) - 1
 
-    def keep(self, nodes: Seq[int]) -> None:
+    def keep(self, nodes: Sequence[int]) -> None:
         """Drop all nodes but these (ascending, with their ancestors) and number them anew."""
         place = {node: index for index, node in enumerate(nodes)} | {ROOT: ROOT}
         self.parents = [place[self.parents[node]] for node in nodes]

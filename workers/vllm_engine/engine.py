@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from collections.abc import Sequence as Seq
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -39,7 +38,7 @@ class VllmEngine:
     """
 
     def __init__(
-        self, methods: Seq[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
+        self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
     ) -> None:
         """Raises ValueError and BundleError for what cannot be loaded, RuntimeError where vLLM
         fails to."""
@@ -59,7 +58,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = llm
 
     @property
-    def methods(self) -> Seq[MethodSpec]:
+    def methods(self) -> Sequence[MethodSpec]:
         """The methods this engine was loaded with."""
         return list(self._specs.values())
 

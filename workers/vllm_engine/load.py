@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from vllm.config import VllmConfig
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-if TYPE_CHECKING:
-    from workers.vllm_engine.answer import Answer
+from schemas import DecodeRequest
 
 SMOOTHING = 0.1
+
+
+class Underway(Protocol):
+    """An answer in the works, as far as the load depends on it."""
+
+    request: DecodeRequest
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens emitted so far."""
+        ...
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be emitted."""
+        ...
 
 
 class EngineLoad:
@@ -22,18 +37,18 @@ class EngineLoad:
         self.step_seconds: dict[str, float] = {}
         self.slots = 0
         self._lock = threading.Lock()
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, Underway] = {}
         self._usage = 0.0
 
     def logger(self, config: VllmConfig, engine_index: int = 0) -> StatLoggerBase:
         """The stat logger that vLLM tells every iteration."""
         return _Recorder(self, config, engine_index)
 
-    def begin(self, answer: Answer) -> None:
+    def begin(self, answer: Underway) -> None:
         with self._lock:
             self._answers[answer.request.request_id] = answer
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: Underway) -> None:
         with self._lock:
             self._answers.pop(answer.request.request_id, None)
 

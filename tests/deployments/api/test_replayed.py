@@ -74,7 +74,7 @@ import deployments.replica.method
 from deployments.artifacts import method_specs
 from schemas import AppConfig
 from workers.bundle import load_bundle
-from workers.engine import load_engine
+from workers.loader import load_engine
 config = AppConfig.model_validate_json(sys.argv[1])
 load_engine(method_specs(config, ["naive"]), load_bundle(config.bundle), config.engine)
 print([name for name in ("torch", "transformers", "sklearn") if name in sys.modules])

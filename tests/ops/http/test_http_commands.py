@@ -24,7 +24,7 @@ from deployments.request.refusals import Refusals
 from ops.cli.boundary import InputError
 from ops.main import app
 from ops.service.running import free_port, running_service
-from workers.engine import load_engine
+from workers.loader import load_engine
 
 METHODS = ("naive", "ngram")
 

@@ -8,7 +8,7 @@ from ops.cli.settings import Setup, with_baseline, with_places
 from ops.measure.decoding import decode
 from ops.measure.engines import Engines, engines_of, portfolios
 from schemas import DecodeRequest, EngineConfig, SamplingParams
-from workers.engine import load_engine
+from workers.loader import load_engine
 from workers.methods import get_method
 
 TORCH, VLLM = ("naive", "ngram"), ("vllm_naive", "vllm_ngram")

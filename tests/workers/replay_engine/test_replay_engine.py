@@ -14,7 +14,8 @@ from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, w
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.bundle import Bundle
-from workers.engine import Engine, EngineBusyError, EngineRefusedError, load_engine
+from workers.engine import Engine, EngineBusyError, EngineRefusedError
+from workers.loader import load_engine
 from workers.methods import get_method
 from workers.replay_engine.engine import ReplayEngine
 from workers.replay_engine.recording import Recording, RecordingError

@@ -24,7 +24,7 @@ def byte_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 @pytest.fixture
 def load_engine() -> Iterator[Loader]:
     """load_engine(methods, bundle, **settings) -> TorchEngine in float32 with a small pool."""
-    from workers.engine import load_engine as load
+    from workers.loader import load_engine as load
 
     engines: list[TorchEngine] = []
 

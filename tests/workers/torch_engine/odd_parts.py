@@ -1,12 +1,14 @@
 """Parts that only tests use: a drafter of trees and a tree, registered as any other."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 
 
 @register("drafter", "test_tree")
@@ -16,10 +18,10 @@ class LeafyTree:
     captures: frozenset[int] = frozenset()
     has_distribution = False
 
-    def __init__(self, context: Context) -> None:
-        self._vocab = context.vocab
+    def __init__(self, materials: Materials) -> None:
+        self._vocab = materials.vocab
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         for proposal in proposals:
             last, levels = proposal.sequence.tokens[-1], proposal.limit
             one, two, three = ((last + step) % self._vocab for step in (1, 2, 3))
@@ -41,9 +43,9 @@ class LeafyTree:
 class Pairs:
     """The two best children of every node; only the second is extended, the first stays a leaf."""
 
-    def __init__(self, _context: Context) -> None: ...
+    def __init__(self, _materials: Materials) -> None: ...
 
-    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         start = 0
         for proposal in proposals:
             rows = logits[start : start + len(proposal.frontier)]
@@ -54,4 +56,4 @@ class Pairs:
                 extended.append(proposal.add(best[0], parent))
             proposal.frontier = extended
 
-    def finish(self, proposals: Seq[Proposal]) -> None: ...
+    def finish(self, proposals: Sequence[Proposal]) -> None: ...

@@ -1,7 +1,7 @@
 """An engine without its thread: the test itself says when the next round happens."""
 
 import asyncio
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine.engine import TorchEngine
 from workers.torch_engine.scheduler import Scheduler
-from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.sequence import DecodeSequence
 
 
 class _Idle(TorchEngine):
@@ -24,7 +24,9 @@ class _Idle(TorchEngine):
 class Rig:
     """Real models, scheduler and streams; `round` is what the stepper thread would do next."""
 
-    def __init__(self, bundle: Bundle, methods: Seq[str | MethodSpec], **settings: Any) -> None:
+    def __init__(
+        self, bundle: Bundle, methods: Sequence[str | MethodSpec], **settings: Any
+    ) -> None:
         config = EngineConfig.model_validate(SMALL | settings)
         specs = [get_method(m) if isinstance(m, str) else m for m in methods]
         self.engine = _Idle(specs, bundle, config, "rig")
@@ -32,10 +34,10 @@ class Rig:
         self.pool = self.engine._target.pool
         self._loop = asyncio.Runner()
 
-    def submit(self, method: str, prompt: Seq[int], **sampling: Any) -> Sequence:
+    def submit(self, method: str, prompt: Sequence[int], **sampling: Any) -> DecodeSequence:
         """A request in the line, as `generate` makes it."""
 
-        async def make() -> Sequence:
+        async def make() -> DecodeSequence:
             return self.engine._sequence(request(method, prompt, **sampling))
 
         sequence = self._loop.run(make())
@@ -47,7 +49,7 @@ class Rig:
         with torch.inference_mode():
             self.scheduler.round()
 
-    def answer(self, sequence: Sequence) -> Answer:
+    def answer(self, sequence: DecodeSequence) -> Answer:
         """Everything the sequence's consumer has been sent since the last call."""
 
         async def take() -> Answer:
@@ -57,7 +59,7 @@ class Rig:
 
         return self._loop.run(take())
 
-    def finish(self, *sequences: Sequence) -> list[Answer]:
+    def finish(self, *sequences: DecodeSequence) -> list[Answer]:
         """Rounds until nobody is left, then the answers."""
         for _ in range(2000):
             self.round()

@@ -20,9 +20,11 @@ from torch import Tensor
 from schemas import DecodeRequest, SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw, warp_each
-from workers.torch_engine.logit_processing import Processor, make_processor, process
-from workers.torch_engine.parts import TargetOutput, Verifier
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.logit_processor import LogitProcessor, make_logit_processor
+from workers.torch_engine.parts import Proposal, Verifier
+from workers.torch_engine.processed_logits import process
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT
 from workers.torch_engine.trees.chain import Chain
 
 VOCAB = 5
@@ -43,7 +45,7 @@ class Said:
 
     id: int
     sampling: SamplingParams
-    processor: Processor | None
+    processor: LogitProcessor | None
     rng: random.Random
     tokens: list[int] = field(default_factory=lambda: list(PROMPT))
 
@@ -172,7 +174,7 @@ def answers(
     everyone = [_said(number, sampling, repeats) for number in range(count)]
     active = everyone
     while active:
-        proposals = [Proposal(said, None, LEVELS) for said in active]  # type: ignore[arg-type]
+        proposals = [Proposal(sequence=said, plan=None, limit=LEVELS) for said in active]  # type: ignore[arg-type]
         draft(proposals)
         output = _target(proposals)
         paths = verifier.verify(proposals, process(proposals, output))
@@ -202,7 +204,7 @@ def _said(number: int, sampling: SamplingParams, repeats: bool) -> Said:
         request_id=str(number), method="any", prompt_token_ids=tuple(PROMPT), sampling=sampling
     )
     constraint: Any = None if repeats else NoRepeats()
-    return Said(number, sampling, make_processor(asked, constraint), random.Random(number))
+    return Said(number, sampling, make_logit_processor(asked, constraint), random.Random(number))
 
 
 def _target(proposals: Sequence[Proposal]) -> TargetOutput:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -19,7 +18,7 @@ from schemas import Grammar, SamplingParams
 from workers.bundle import Bundle
 from workers.engine import EngineRefusedError
 from workers.torch_engine.constraint import GrammarCompiler
-from workers.torch_engine.tree import Proposal
+from workers.torch_engine.tree import TokenTree
 
 METHODS = ["naive", "draft_verify", "ngram", "fuzzy"]
 SCHEMA = {
@@ -100,7 +99,7 @@ def test_each_node_is_masked_along_its_own_ancestors(nodes: list[tuple[str, int]
     """A tree's masks equal those of a matcher that reads each node's path from the beginning."""
     pattern = Grammar(kind="regex", text=r"(ab|ba)*\.?")
     ids = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "ab.x"}
-    proposal = Proposal(SimpleNamespace(), None, 9)  # type: ignore[arg-type]
+    proposal = TokenTree()
     for token, parent in nodes:
         proposal.add(ids[token], min(parent, len(proposal) - 1))
     constraint = COMPILER.start(pattern)
@@ -116,13 +115,13 @@ def test_each_node_is_masked_along_its_own_ancestors(nodes: list[tuple[str, int]
             continue
         alone = COMPILER.start(pattern)
         alone.advance([ids[c] for c in path])
-        empty = Proposal(SimpleNamespace(), None, 9)  # type: ignore[arg-type]
+        empty = TokenTree()
         assert np.array_equal(masks[row], alone.masks(empty)[0])
     assert np.array_equal(masks, constraint.masks(proposal))
 
 
 def test_the_vocabulary_beyond_the_tokenizer_is_never_allowed() -> None:
-    empty = Proposal(SimpleNamespace(), None, 9)  # type: ignore[arg-type]
+    empty = TokenTree()
     [mask] = COMPILER.start(Grammar(kind="regex", text="(.|\n)*")).masks(empty)
     assert len(mask) == len(TOKENIZER) + 9
     assert not mask[len(TOKENIZER) :].any()

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.tree import ROOT
 
 VOCAB = 24
 CHUNK = 24
@@ -85,7 +86,7 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
             propose(proposals)
             for p in proposals:
                 logits = [row for row in p.logits if row is not None]
-                name, known = p.sequence.method.name, list(p.sequence.tokens)
+                name, known = p.sequence.method, list(p.sequence.tokens)
                 seen.append(Drafted(name, known, list(p.tokens), list(p.parents), logits))
 
         return recorded

@@ -14,7 +14,7 @@ from rig import Rig
 from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError
-from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.sequence import DecodeSequence
 
 SHARED: dict[str, Any] = {
     "lossless": True,
@@ -55,7 +55,7 @@ PROMPTS = _prompts()
 class Asked:
     """A request, and what became of it."""
 
-    sequence: Sequence
+    sequence: DecodeSequence
     cancelled: bool = False
 
     def expected(self, bundle: Bundle) -> list[int]:
@@ -129,7 +129,7 @@ class Chaos:
     def check(self) -> None:
         """Every row is somebody's, kept or free, and drafters know only those who run."""
         pool, running = self.rig.pool, self.rig.scheduler._running
-        assert sorted(s.row.row for s in running) == [*range(len(running))]
+        assert sorted(s.lease.row for s in running) == [*range(len(running))]
         kept = self.rig.scheduler._prefixes.kept_rows
         assert pool.free_rows + len(running) + kept == pool.rows
         ids = {s.id for s in running}
@@ -144,7 +144,7 @@ class Chaos:
         assert self.rig.scheduler.counts() == (0, 0, 0, ROWS * CONTEXT)
         assert self.rig.scheduler.healthy
         for asked, answer in zip(self.asked, answers, strict=True):
-            if asked.sequence.method.spec.lossless:
+            if self.rig.engine._methods[asked.sequence.method].spec.lossless:
                 self.compare(asked, answer)
             else:
                 assert answer.finish in ("stop", "length", "cancelled")

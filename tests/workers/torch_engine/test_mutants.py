@@ -22,13 +22,13 @@ from test_grammar import TOKENIZER
 
 from schemas import Grammar, MethodSpec, SamplingParams
 from workers.bundle import Bundle
-from workers.torch_engine import constraint, registry
-from workers.torch_engine import logit_processing as processing
+from workers.torch_engine import constraint, processed_logits, registry
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.models import layout
 from workers.torch_engine.models.kv_pool import KvPool
-from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
 from workers.torch_engine.verifiers import greedy, one_hot, rejection
@@ -135,7 +135,7 @@ def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_penalties_that_forget_drafted_ancestors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processing, "_count_ancestors", lambda *_: None)
+    monkeypatch.setattr(processed_logits, "_count_ancestors", lambda *_: None)
     assert fit(Rejection, world.sampled, PENALISED) < WRONG
 
 
@@ -259,7 +259,7 @@ def sibling_masks_hold(module: Any) -> bool:
     """Whether the second branch of a tree is masked as if the first had never been visited."""
     letters = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "abc"}
     compiler = module.GrammarCompiler(TOKENIZER, len(TOKENIZER), {TOKENIZER.eos_token_id})
-    proposal = Proposal(None, None, 2)  # type: ignore[arg-type]
+    proposal = TokenTree()
     for letter in "ab":
         proposal.add(letters[letter], ROOT)
     masks = compiler.start(Grammar(kind="regex", text="(a|b)c")).masks(proposal)

@@ -97,7 +97,7 @@ def test_a_prompt_is_dropped_between_two_chunks(make_rig, byte_bundle: Bundle) -
     rig = make_rig(byte_bundle, ["naive"], prefill_chunk=CHUNK)
     sequence = rig.submit("naive", words(4 * CHUNK), max_tokens=4)
     rig.round()
-    assert sequence.row.length == CHUNK
+    assert sequence.lease.length == CHUNK
     sequence.stream.cancelled = True
     rig.round()
     assert rig.scheduler.counts()[:2] == (0, 0)

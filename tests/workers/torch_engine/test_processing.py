@@ -15,9 +15,11 @@ from sampling_reference import processed_row
 
 from schemas import SamplingParams
 from workers.bundle import Bundle
-from workers.torch_engine.logit_processing import make_processor, process
-from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.logit_processor import make_logit_processor
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.processed_logits import process
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT
 
 VOCAB = 11
 PARAMS = st.fixed_dictionaries(
@@ -35,7 +37,7 @@ TOKEN_LISTS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=8)
 def sequence(prompt: list[int], output: list[int], params: dict[str, Any]) -> Any:
     asked = request("any", prompt, **params)
     return SimpleNamespace(
-        tokens=prompt + output, sampling=asked.sampling, processor=make_processor(asked)
+        tokens=prompt + output, sampling=asked.sampling, processor=make_logit_processor(asked)
     )
 
 
@@ -58,7 +60,9 @@ def lineage(proposal: Proposal, node: int) -> list[int]:
 def test_every_node_is_processed_with_its_own_ancestors(members: Any, seed: int) -> None:
     rng, row, proposals = random.Random(seed), 0, []
     for prompt, output, params in members:
-        proposal = random_tree(Proposal(sequence(prompt, output, params), None, 9), rng)
+        proposal = random_tree(
+            Proposal(sequence=sequence(prompt, output, params), plan=None, limit=9), rng
+        )
         proposal.row, row = row, row + len(proposal) + 1
         proposals.append(proposal)
     logits = torch.randn(row, VOCAB, generator=torch.Generator().manual_seed(seed % 2**31))
@@ -78,14 +82,19 @@ def test_counts_follow_the_output_as_it_grows() -> None:
     for tokens in ([], [3, 4], [], [5]):
         grown.tokens += tokens
         output = process(
-            [Proposal(grown, None, 0)], TargetOutput(torch.zeros(1, VOCAB), {}, {}, {})
+            [Proposal(sequence=grown, plan=None, limit=0)],
+            TargetOutput(torch.zeros(1, VOCAB), {}, {}, {}),
         )
         said = grown.tokens[2:]
         assert output.logits[0].tolist() == [-said.count(token) for token in range(VOCAB)]
 
 
 def test_nothing_is_touched_where_nobody_asks() -> None:
-    plain = Proposal(sequence([1], [2], {"temperature": 1.0, "min_p": 0.1, "logprobs": 3}), None, 0)
+    plain = Proposal(
+        sequence=sequence([1], [2], {"temperature": 1.0, "min_p": 0.1, "logprobs": 3}),
+        plan=None,
+        limit=0,
+    )
     output = TargetOutput(torch.zeros(1, VOCAB), {}, {}, {})
     assert process([plain], output) is output
 

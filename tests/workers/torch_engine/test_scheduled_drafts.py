@@ -12,7 +12,7 @@ from test_exactness import prompts
 from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.methods import get_method
-from workers.torch_engine.sequence import Sequence
+from workers.torch_engine.sequence import DecodeSequence
 
 VOCAB, ROWS, TOKENS = 7, 5, 72
 ASKED = prompts(VOCAB, 5, seed=9)
@@ -33,7 +33,7 @@ def scheduled(name: str, **schedule: Any) -> MethodSpec:
     return spec.model_copy(update={"stop": "batch_schedule", "settings": settings})
 
 
-def drafted(sequence: Sequence) -> int:
+def drafted(sequence: DecodeSequence) -> int:
     """Tokens drafted for it so far."""
     return sum(sequence.tally.drafted)
 
@@ -50,7 +50,7 @@ def test_batches_that_grow_and_shrink(seven: Bundle, greedy: list[list[int]], na
     drafting at both other lengths."""
     rig = Rig(seven, [scheduled(name, **SCHEDULE), "naive"], max_batch=ROWS)
 
-    def submit(method: str, which: int, tokens: int) -> tuple[Sequence, int, int]:
+    def submit(method: str, which: int, tokens: int) -> tuple[DecodeSequence, int, int]:
         return rig.submit(method, ASKED[which], max_tokens=tokens), which, tokens
 
     asked = [submit(name, 0, TOKENS)]

@@ -7,7 +7,7 @@ import table_world as world
 from test_mutants import COUNT, PLAIN, WRONG, fit, mutated
 
 from schemas import SamplingParams
-from workers.torch_engine import distribution as sampling
+from workers.torch_engine import distribution
 from workers.torch_engine.trees import static
 from workers.torch_engine.verifiers import multi_step
 
@@ -46,7 +46,7 @@ def _drawn_with(monkeypatch: pytest.MonkeyPatch, draw_distinct: Any) -> float:
 
 def test_q_with_the_elder_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children are drawn without replacement, the verifier is told that they were with."""
-    right = sampling.draw_distinct
+    right = distribution.draw_distinct
     assert _drawn_with(monkeypatch, lambda q, u: [(t, q) for t, _ in right(q, u)]) < WRONG
 
 
@@ -55,7 +55,7 @@ def test_best_children_said_to_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None
         return [
             (rank.tolist(), given)
             for rank, (_, given) in zip(
-                q.topk(len(draws)).indices.T, sampling.draw_distinct(q, draws), strict=True
+                q.topk(len(draws)).indices.T, distribution.draw_distinct(q, draws), strict=True
             )
         ]
 

@@ -14,8 +14,9 @@ from table_world import Said
 from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw
-from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import multi_step
 
 VOCAB = 4
@@ -24,7 +25,7 @@ weights = st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB).filter(sum
 
 def proposal(number: int = 0, row: int = 0, temperature: float = 1.0) -> Proposal:
     said = Said(number, SamplingParams(temperature=temperature), None, random.Random(number))
-    return Proposal(said, None, 9, row=row)  # type: ignore[arg-type]
+    return Proposal(sequence=said, plan=None, limit=9, row=row)  # type: ignore[arg-type]
 
 
 @settings(max_examples=30, deadline=None)

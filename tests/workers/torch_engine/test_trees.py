@@ -16,8 +16,8 @@ from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.growth import expand, frontier_span, kept_slots, rows_of
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
-from workers.torch_engine.parts import Plan, Tree
-from workers.torch_engine.tree import DROPPED, ROOT, Proposal
+from workers.torch_engine.parts import Plan, Proposal, Tree
+from workers.torch_engine.tree import DROPPED, ROOT
 from workers.torch_engine.trees.shape import (
     RankPath,
     format_path,
@@ -40,7 +40,7 @@ def build(name: str, **wishes: Any) -> Tree:
 
 def proposal(tree: Tree, number: int = 0, temperature: float = 0.0) -> Proposal:
     said = Said(number, SamplingParams(temperature=temperature), None, random.Random(number))
-    return Proposal(said, Plan(None, tree, None), 9)  # type: ignore[arg-type]
+    return Proposal(sequence=said, plan=Plan(None, tree, None), limit=9)  # type: ignore[arg-type]
 
 
 def row_after(path: Sequence[int]) -> Tensor:

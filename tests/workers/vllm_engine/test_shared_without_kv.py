@@ -9,7 +9,8 @@ from decoding import assert_same, decode, reference
 
 from schemas import EngineConfig, VllmConfig
 from workers.bundle import Bundle
-from workers.engine import Engine, load_engine
+from workers.engine import Engine
+from workers.loader import load_engine
 from workers.vllm_engine.arguments import CPU_BLOCK
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]

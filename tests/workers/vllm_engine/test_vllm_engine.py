@@ -14,7 +14,8 @@ from decoding import assert_same, decode, reference, request
 
 from schemas import EngineConfig, Grammar, VllmConfig
 from workers.bundle import Bundle
-from workers.engine import Engine, EngineBusyError, EngineRefusedError, load_engine
+from workers.engine import Engine, EngineBusyError, EngineRefusedError
+from workers.loader import load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
@@ -179,7 +180,7 @@ import sys, time
 sys.path[:0] = {path!r}
 from test_vllm_engine import CONFIG
 from workers.bundle import load_bundle
-from workers.engine import load_engine
+from workers.loader import load_engine
 if __name__ == "__main__":
     engine = load_engine(["vllm_naive"], load_bundle({bundle!r}), CONFIG)
     print("loaded", flush=True)

@@ -1,17 +1,19 @@
 """A small model of the same tokenizer drafts, with a KV cache of its own."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow, kept_slots
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_model
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 
 
 @register("drafter", "draft_model")
@@ -26,24 +28,24 @@ class DraftModel:
     captures: frozenset[int] = frozenset()
     has_distribution = True
 
-    def __init__(self, context: Context, *, part: str = "draft") -> None:
-        self.model = load_model(context.bundle.part(part), context.dtype, context.device)
-        if self.model.vocab != context.vocab:
+    def __init__(self, materials: Materials, *, part: str = "draft") -> None:
+        self.model = load_model(materials.bundle.part(part), materials.dtype, materials.device)
+        if self.model.vocab != materials.vocab:
             raise ValueError(
                 f"the bundle's part {part!r} has a vocabulary of {self.model.vocab}, "
-                f"the target {context.vocab}: they must share a tokenizer"
+                f"the target {materials.vocab}: they must share a tokenizer"
             )
         reach = self.model.max_positions
-        if reach is not None and reach < context.capacity:
+        if reach is not None and reach < materials.capacity:
             raise ValueError(
                 f"the bundle's part {part!r} computes {reach} positions, the context is "
-                f"{context.capacity}: set engine.max_context to at most {reach}"
+                f"{materials.capacity}: set engine.max_context to at most {reach}"
             )
-        self.pool = self.model.make_pool(context.rows, context.capacity)
-        self._chunk = context.chunk
+        self.pool = self.model.make_pool(materials.rows, materials.capacity)
+        self._chunk = materials.chunk
         self._leases: dict[int, Lease] = {}
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree level by level until its limit, its stop or an empty frontier."""
         active = self._caught_up([p for p in proposals if p.limit > 0])
         grow(sorted(active, key=lambda p: self._leases[p.sequence.id].row), self._read_frontiers)
@@ -54,13 +56,13 @@ class DraftModel:
         if lease is not None:
             self.pool.commit(lease, kept_slots(proposal, path.nodes))
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:
         """Give the sequence's row back."""
         lease = self._leases.pop(sequence.id, None)
         if lease is not None:
             self.pool.release(lease)
 
-    def _caught_up(self, proposals: Seq[Proposal]) -> list[Proposal]:
+    def _caught_up(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Read at most a chunk of what is missing; those whose cache now lacks but a few tokens."""
         budget, ready = self._chunk, list[Proposal]()
         for proposal in proposals:

@@ -1,8 +1,8 @@
 """EAGLE and EAGLE-2: a block of one layer predicts the target's next feature."""
 
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.heads.eagle import EagleHead
-from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
 
 
@@ -10,5 +10,5 @@ from workers.torch_engine.registry import register
 class Eagle(FeatureDrafter):
     """part: the bundle's part that holds the head."""
 
-    def __init__(self, context: Context, *, part: str = "eagle") -> None:
-        super().__init__(EagleHead(context.bundle.part(part), context.target), context)
+    def __init__(self, materials: Materials, *, part: str = "eagle") -> None:
+        super().__init__(EagleHead(materials.bundle.part(part), materials.target), materials)

@@ -1,8 +1,8 @@
 """EAGLE-3: features of three of the target's layers, and a head that says the token itself."""
 
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.heads.eagle3 import Eagle3Head
-from workers.torch_engine.parts import Context
 from workers.torch_engine.registry import register
 
 
@@ -10,5 +10,5 @@ from workers.torch_engine.registry import register
 class Eagle3(FeatureDrafter):
     """part: the bundle's part that holds the head."""
 
-    def __init__(self, context: Context, *, part: str = "eagle3") -> None:
-        super().__init__(Eagle3Head(context.bundle.part(part), context.target), context)
+    def __init__(self, materials: Materials, *, part: str = "eagle3") -> None:
+        super().__init__(Eagle3Head(materials.bundle.part(part), materials.target), materials)

@@ -1,18 +1,20 @@
 """Drafting with a head that predicts features: what EAGLE and EAGLE-3 share."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.parts import Context, TargetOutput
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 @dataclass(slots=True)
@@ -41,13 +43,13 @@ class FeatureDrafter:
 
     has_distribution = True
 
-    def __init__(self, head: FeatureHead, context: Context) -> None:
+    def __init__(self, head: FeatureHead, materials: Materials) -> None:
         self.head = head
         self.captures = frozenset(head.captures)
-        self.pool = head.make_pool(context.rows, context.capacity)
+        self.pool = head.make_pool(materials.rows, materials.capacity)
         self._states: dict[int, _State] = {}
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree level by level until its limit, its stop or an empty frontier."""
         for proposal in proposals:
             self._catch_up(proposal.sequence)
@@ -69,13 +71,13 @@ class FeatureDrafter:
             states[0] if len(states) == 1 else torch.cat(states, -1)
         )
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:
         """Give the sequence's row back."""
         state = self._states.pop(sequence.id, None)
         if state is not None:
             self.pool.release(state.lease)
 
-    def _catch_up(self, sequence: Sequence) -> None:
+    def _catch_up(self, sequence: DecodeSequence) -> None:
         """Read all pairs but the last where many are missing."""
         state = self._states[sequence.id]
         missing = sequence.tokens[state.lease.length + 1 : -1]

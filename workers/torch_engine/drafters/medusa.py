@@ -1,17 +1,19 @@
 """Medusa: several heads say at once what follows the target's own next token."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from workers.torch_engine.growth import grow
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.heads.medusa import MedusaHeads
 from workers.torch_engine.models.llama import FINAL
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 @register("drafter", "medusa")
@@ -25,11 +27,11 @@ class Medusa:
     captures = frozenset({FINAL})
     has_distribution = True
 
-    def __init__(self, context: Context, *, part: str = "medusa") -> None:
-        self.heads = MedusaHeads(context.bundle.part(part), context.target)
+    def __init__(self, materials: Materials, *, part: str = "medusa") -> None:
+        self.heads = MedusaHeads(materials.bundle.part(part), materials.target)
         self._states: dict[int, Tensor] = {}
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree by a level per head, until its limit, its stop or an empty frontier."""
         if not proposals:
             return
@@ -55,6 +57,6 @@ class Medusa:
         row = output.starts[known] + output.pending[known] - 1 + last
         self._states[known] = output.hidden[FINAL][row : row + 1]
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:
         """Forget the sequence's state."""
         self._states.pop(sequence.id, None)

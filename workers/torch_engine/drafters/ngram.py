@@ -1,11 +1,13 @@
 """Prompt lookup: what followed the last few tokens when they occurred before."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 class NgramTable:
@@ -19,7 +21,7 @@ class NgramTable:
         self._ends: dict[tuple[int, ...], list[int]] = {}
         self._indexed = 0
 
-    def extend(self, tokens: Seq[int]) -> None:
+    def extend(self, tokens: Sequence[int]) -> None:
         """Index the n-grams that have a continuation: those ending before the last token."""
         ends = self._ends
         for end in range(self._indexed + 1, len(tokens)):
@@ -28,7 +30,7 @@ class NgramTable:
                     ends.setdefault(tuple(tokens[end - n : end]), []).append(end)
         self._indexed = max(self._indexed, len(tokens) - 1)
 
-    def find(self, tokens: Seq[int], gamma: int, *, recent: bool) -> int | None:
+    def find(self, tokens: Sequence[int], gamma: int, *, recent: bool) -> int | None:
         """Index of the token after an earlier occurrence of the longest known suffix.
 
         recent: the latest occurrence with gamma tokens after it, the earliest (which has the most
@@ -60,7 +62,7 @@ class Ngram:
 
     def __init__(
         self,
-        _context: Context,
+        _materials: Materials,
         *,
         max_n: int = 4,
         min_n: int = 2,
@@ -74,7 +76,7 @@ class Ngram:
         self._recent = match == "recent"
         self._tables: dict[int, NgramTable] = {}
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         """Copy up to `limit` tokens from behind the match."""
         for proposal in proposals:
             tokens = proposal.sequence.tokens
@@ -89,6 +91,6 @@ class Ngram:
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """The table reads the sequence's tokens when it is next asked."""
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:
         """Drop the sequence's table."""
         self._tables.pop(sequence.id, None)

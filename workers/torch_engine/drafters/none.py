@@ -1,11 +1,13 @@
 """Plain decoding."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 @register("drafter", "none")
@@ -15,13 +17,13 @@ class NoDrafter:
     captures: frozenset[int] = frozenset()
     has_distribution = False
 
-    def __init__(self, _context: Context) -> None: ...
+    def __init__(self, _materials: Materials) -> None: ...
 
-    def propose(self, proposals: Seq[Proposal]) -> None:
+    def propose(self, proposals: Sequence[Proposal]) -> None:
         """Leave the proposals empty."""
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """No state."""
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:
         """No state."""

@@ -1,26 +1,22 @@
 """The method's own parts, every step."""
 
-from workers.torch_engine.parts import Context, Plan
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Plan, Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.tree import Path
 
 
 @register("selector", "constant")
 class Constant:
-    """Always the method's drafter, tree and stop.
+    """Always the method's drafter, tree and stop."""
 
-    extra_target_forwards: makes the method slow on purpose, for experiments with routing: so many
-    identical target forwards are run and thrown away per step. The answers stay the same.
-    """
-
-    def __init__(self, context: Context, *, extra_target_forwards: int = 0) -> None:
-        if context.plan is None:
+    def __init__(self, materials: Materials) -> None:
+        if materials.plan is None:
             raise ValueError("selector 'constant' is built for a method")
-        self._plan = context.plan
-        self.extra_target_forwards = extra_target_forwards
+        self._plan = materials.plan
 
-    def choose(self, sequence: Sequence) -> Plan:  # noqa: ARG002
+    def choose(self, sequence: DecodeSequence) -> Plan:  # noqa: ARG002
         """The method's plan."""
         return self._plan
 

@@ -1,12 +1,13 @@
 """As many draft tokens as the present batch has room for."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from workers.batch_schedule import BatchSchedule, whole_numbers
-from workers.torch_engine.parts import Context
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.tree import Path
 
 
 @register("stop", "batch_schedule")
@@ -17,12 +18,14 @@ class ByBatch:
     drafters with a cache read what they missed when they are asked again.
     """
 
-    def __init__(self, _context: Context, *, batches: Seq[int] = (), gammas: Seq[int] = ()) -> None:
+    def __init__(
+        self, _materials: Materials, *, batches: Sequence[int] = (), gammas: Sequence[int] = ()
+    ) -> None:
         self._schedule = BatchSchedule(
             whole_numbers(batches, "batches"), whole_numbers(gammas, "gammas")
         )
 
-    def limit(self, sequence: Sequence, batch: int) -> int:  # noqa: ARG002
+    def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """The gamma of this batch."""
         return self._schedule.gamma(batch)
 

@@ -1,21 +1,22 @@
 """A fixed number of draft tokens."""
 
-from workers.torch_engine.parts import Context
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.sequence import Sequence
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.tree import Path
 
 
 @register("stop", "fixed")
 class Fixed:
     """gamma levels, every step."""
 
-    def __init__(self, _context: Context, *, gamma: int = 4) -> None:
+    def __init__(self, _materials: Materials, *, gamma: int = 4) -> None:
         if gamma < 1:
             raise ValueError(f"stop 'fixed': gamma must be at least 1, not {gamma}")
         self._gamma = gamma
 
-    def limit(self, sequence: Sequence, batch: int) -> int:  # noqa: ARG002
+    def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """gamma."""
         return self._gamma
 

@@ -1,22 +1,22 @@
 """One path."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from workers.torch_engine.distribution import draw, warp_each
-from workers.torch_engine.parts import Context
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import Proposal
 
 
 @register("tree", "chain")
 class Chain:
     """One child per level: the drafter's argmax at temperature 0, a draw from q above it."""
 
-    def __init__(self, _context: Context) -> None: ...
+    def __init__(self, _materials: Materials) -> None: ...
 
-    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """Add one node to each proposal, whose frontier is a single node."""
         sampled = [i for i, p in enumerate(proposals) if p.sequence.sampling.temperature > 0.0]
         if len(sampled) < len(proposals):
@@ -29,7 +29,7 @@ class Chain:
             rows = logits if len(sampled) == len(proposals) else logits[sampled]
             self._draw([proposals[i] for i in sampled], rows)
 
-    def finish(self, proposals: Seq[Proposal]) -> None:
+    def finish(self, proposals: Sequence[Proposal]) -> None:
         """A chain keeps all its nodes."""
 
     def _draw(self, proposals: list[Proposal], logits: Tensor) -> None:

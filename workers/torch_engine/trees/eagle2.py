@@ -1,14 +1,15 @@
 """A tree that follows the drafter's confidence (EAGLE-2, arXiv 2406.16858)."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from workers.torch_engine.growth import rows_of
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM
-from workers.torch_engine.parts import Context
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.tree import ROOT
 
 
 @register("tree", "eagle2")
@@ -20,16 +21,16 @@ class Eagle2:
     what stays is connected. All children are chosen, at every temperature.
     """
 
-    def __init__(self, context: Context, *, nodes: int = 16, k: int = 4) -> None:
+    def __init__(self, materials: Materials, *, nodes: int = 16, k: int = 4) -> None:
         if not 1 <= k <= nodes <= TREE_ROOM:
             raise ValueError(
                 f"tree 'eagle2': needs 1 <= k <= nodes <= {TREE_ROOM}, not k={k}, nodes={nodes}"
             )
-        if k > context.vocab:
-            raise ValueError(f"tree 'eagle2': k={k} exceeds the vocabulary of {context.vocab}")
+        if k > materials.vocab:
+            raise ValueError(f"tree 'eagle2': k={k} exceeds the vocabulary of {materials.vocab}")
         self._nodes, self._k = nodes, k
 
-    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """Add the frontiers' k best children each, and extend the k best of those."""
         top = logits.log_softmax(-1).topk(self._k)
         scores, tokens, raw = top.values.tolist(), top.indices.tolist(), logits.unbind()
@@ -49,7 +50,7 @@ class Eagle2:
             # a level more is read by the drafter, whose row has no more room than the target's
             proposal.frontier = added[: min(self._k, TREE_ROOM - len(proposal.cached))]
 
-    def finish(self, proposals: Seq[Proposal]) -> None:
+    def finish(self, proposals: Sequence[Proposal]) -> None:
         """Keep the best nodes of all levels."""
         for proposal in proposals:
             if len(proposal) > self._nodes:

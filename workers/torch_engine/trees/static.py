@@ -1,15 +1,16 @@
 """The same shape every step."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from workers.torch_engine.distribution import draw_distinct, uniforms, warp_each
 from workers.torch_engine.growth import rows_of
+from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM
-from workers.torch_engine.parts import Context
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import ROOT, Proposal
+from workers.torch_engine.tree import ROOT
 from workers.torch_engine.trees.shape import (
     RankPath,
     ShapeLevel,
@@ -31,7 +32,12 @@ class Static:
     """
 
     def __init__(
-        self, context: Context, *, widths: Seq[int] = (), paths: str = "", sample: bool = False
+        self,
+        materials: Materials,
+        *,
+        widths: Sequence[int] = (),
+        paths: str = "",
+        sample: bool = False,
     ) -> None:
         nodes = _nodes(widths, paths)
         if len(nodes) > TREE_ROOM:
@@ -43,14 +49,14 @@ class Static:
             self._levels = shape_levels(nodes)
         except ValueError as error:
             raise ValueError(f"tree 'static': {error}") from error
-        if (widest := max(level.width for level in self._levels)) > context.vocab:
+        if (widest := max(level.width for level in self._levels)) > materials.vocab:
             raise ValueError(
                 f"tree 'static': rank {widest - 1} does not exist in a vocabulary of "
-                f"{context.vocab}"
+                f"{materials.vocab}"
             )
         self._sample = sample
 
-    def expand(self, proposals: Seq[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """Add the shape's next level; empties the frontier at its last one."""
         rows = rows_of(proposals, logits)
         drawn = [self._sample and p.sequence.sampling.temperature > 0.0 for p in proposals]
@@ -61,10 +67,10 @@ class Static:
             sampled = [i for i, draws in enumerate(drawn) if draws]
             self._draw([proposals[i] for i in sampled], [rows[i] for i in sampled], logits)
 
-    def finish(self, proposals: Seq[Proposal]) -> None:
+    def finish(self, proposals: Sequence[Proposal]) -> None:
         """All nodes stay."""
 
-    def _choose(self, proposals: list[Proposal], rows: list[Seq[int]], logits: Tensor) -> None:
+    def _choose(self, proposals: list[Proposal], rows: list[Sequence[int]], logits: Tensor) -> None:
         levels = [self._level(proposal) for proposal in proposals]
         best = logits.topk(max(level.width for level in levels)).indices.tolist()
         raw = logits.unbind()
@@ -76,7 +82,7 @@ class Static:
             ]
             proposal.frontier = [added[node] for node in level.extended]
 
-    def _draw(self, proposals: list[Proposal], rows: list[Seq[int]], logits: Tensor) -> None:
+    def _draw(self, proposals: list[Proposal], rows: list[Sequence[int]], logits: Tensor) -> None:
         levels = [self._level(proposal) for proposal in proposals]
         wanted = [row for own in rows for row in own]
         owners = [p for p, own in zip(proposals, rows, strict=True) for _ in own]
@@ -101,7 +107,7 @@ class Static:
         return self._levels[0 if first == ROOT else proposal.depths[first] + 1]
 
 
-def _nodes(widths: Seq[int], paths: str) -> list[RankPath]:
+def _nodes(widths: Sequence[int], paths: str) -> list[RankPath]:
     if bool(widths) == bool(paths):
         raise ValueError("tree 'static': give either widths, such as [3, 2, 1], or paths")
     if any(width < 1 or width != int(width) for width in widths):

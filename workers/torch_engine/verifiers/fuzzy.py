@@ -1,16 +1,17 @@
 """Fuzzy speculative decoding: near enough is good enough (FSD, arXiv 2502.20704). Lossy."""
 
 import math
-from collections.abc import Callable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import draw, warp
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ class Fuzzy:
 
     def __init__(
         self,
-        _context: Context,
+        _materials: Materials,
         *,
         divergence: str = "js",
         threshold: float = 0.4,
@@ -70,7 +71,7 @@ class Fuzzy:
             )
         self._threshold = threshold
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; raises ValueError for trees that are not chains."""
         return [self._verify(proposal, output) for proposal in proposals]
 

@@ -1,11 +1,13 @@
 """Keep what the target would have said itself."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from workers.torch_engine.distribution import draw, uniforms
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.target_choice import split_greedy, walk, warped_rows
 
 
@@ -20,9 +22,9 @@ class Greedy:
     needs_distribution = False
     takes_trees = True
 
-    def __init__(self, _context: Context) -> None: ...
+    def __init__(self, _materials: Materials) -> None: ...
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal."""
         paths, sampled = split_greedy(proposals, output)
         if sampled:

@@ -1,15 +1,17 @@
 """Multi-step speculative sampling on trees (SpecInfer, arXiv 2305.09781; without replacement as in
 Sequoia, arXiv 2402.12374)."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import uniforms
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
 
 
@@ -26,9 +28,9 @@ class MultiStep:
     needs_distribution = False
     takes_trees = True
 
-    def __init__(self, _context: Context) -> None: ...
+    def __init__(self, _materials: Materials) -> None: ...
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal."""
         paths, sampled = split_greedy(proposals, output)
         if sampled:

@@ -1,14 +1,16 @@
 """Speculative sampling on a chain (Leviathan et al. 2023, arXiv 2211.17192)."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import uniforms
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
 
 
@@ -23,9 +25,9 @@ class Rejection:
     needs_distribution = False
     takes_trees = False
 
-    def __init__(self, _context: Context) -> None: ...
+    def __init__(self, _materials: Materials) -> None: ...
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; raises ValueError for trees that are not chains."""
         if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'rejection' takes chains only")

@@ -1,16 +1,17 @@
 """What verifiers share: the target's warped rows, greedy matching, and the last token's draw."""
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import draw, warp_each
-from workers.torch_engine.parts import TargetOutput
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 
 
-def walk(proposal: Proposal, choices: Seq[int]) -> Path:
+def walk(proposal: Proposal, choices: Sequence[int]) -> Path:
     """Follow the target's own choices (the root's first, then each node's) down the tree."""
     node, kept = ROOT, list[int]()
     while True:
@@ -28,7 +29,7 @@ def match_greedy(proposal: Proposal, output: TargetOutput) -> Path:
 
 
 def split_greedy(
-    proposals: Seq[Proposal], output: TargetOutput
+    proposals: Sequence[Proposal], output: TargetOutput
 ) -> tuple[dict[int, Path], list[Proposal]]:
     """Paths of the proposals at temperature 0, by sequence id, and the proposals above it."""
     greedy = [p for p in proposals if p.sequence.sampling.temperature == 0.0]
@@ -36,7 +37,7 @@ def split_greedy(
     return paths, [p for p in proposals if p.sequence.sampling.temperature > 0.0]
 
 
-def warped_rows(proposals: Seq[Proposal], output: TargetOutput) -> tuple[Tensor, list[int]]:
+def warped_rows(proposals: Sequence[Proposal], output: TargetOutput) -> tuple[Tensor, list[int]]:
     """p [rows, vocab] float32 at every root and node, warped, and where each proposal's begin."""
     rows, starts, samplings = list[int](), list[int](), []
     for proposal in proposals:
@@ -48,7 +49,7 @@ def warped_rows(proposals: Seq[Proposal], output: TargetOutput) -> tuple[Tensor,
     return warp_each(output.logits if everything else output.logits[rows], samplings), starts
 
 
-def draw_bonus(weights: Tensor, p: Tensor, proposals: Seq[Proposal]) -> list[int]:
+def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> list[int]:
     """Each sequence's last token, drawn from weights [n, vocab].
 
     From p [n, vocab] instead where a rejection left no mass at all, which takes rounding: a

@@ -2,14 +2,16 @@
 Lossy above temperature 0."""
 
 import math
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from workers.torch_engine.parts import Context, TargetOutput
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import ROOT, Path, Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
 
 
@@ -25,7 +27,7 @@ class Typical:
     needs_distribution = False
     takes_trees = True
 
-    def __init__(self, _context: Context, *, epsilon: float = 0.09, delta: float = 0.3) -> None:
+    def __init__(self, _materials: Materials, *, epsilon: float = 0.09, delta: float = 0.3) -> None:
         if not (0.0 <= epsilon < 1.0 and delta >= 0.0):
             raise ValueError(
                 f"verifier 'typical': epsilon is from 0 up to 1 and delta not negative, not "
@@ -33,7 +35,7 @@ class Typical:
             )
         self._epsilon, self._delta = epsilon, delta
 
-    def verify(self, proposals: Seq[Proposal], output: TargetOutput) -> list[Path]:
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal."""
         paths, sampled = split_greedy(proposals, output)
         if sampled:

@@ -1,0 +1,50 @@
+"""What parts are built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from schemas.method import Setting
+from workers.bundle import Bundle
+from workers.torch_engine import registry
+from workers.torch_engine.models.model import Model
+from workers.torch_engine.parts import Drafter, Plan
+
+
+@dataclass
+class Materials:
+    """What parts may be built from: the bundle, the device and the sizes of the engine.
+
+    rows: sequences that can run at once; capacity: tokens of one sequence at most; chunk: tokens
+    of prompts that may be read between two steps.
+    target: its embedding and LM head may be shared. plan: the method's own parts, for selectors.
+    """
+
+    bundle: Bundle
+    device: torch.device
+    dtype: torch.dtype
+    rows: int
+    capacity: int
+    vocab: int
+    target: Model
+    chunk: int
+    plan: Plan | None = None
+    _drafters: dict[str, Drafter] = field(default_factory=dict)
+
+    def drafter(self, name: str, settings: dict[str, Setting]) -> Drafter:
+        """The drafter of this name and settings; methods that agree on both share one."""
+        key = f"{name} {sorted(settings.items())}"
+        if key not in self._drafters:
+            self._drafters[key] = registry.build("drafter", name, self, settings)
+        return self._drafters[key]
+
+    @property
+    def drafters(self) -> list[Drafter]:
+        """Every drafter built so far."""
+        return list(self._drafters.values())
+
+    def with_plan(self, plan: Plan) -> Materials:
+        """The same materials for one method's selector."""
+        return replace(self, plan=plan)

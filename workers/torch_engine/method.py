@@ -1,0 +1,37 @@
+"""A MethodSpec's parts, built and seen to fit together."""
+
+from schemas import MethodSpec
+from workers.torch_engine import registry
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Plan, Selector, Verifier
+
+
+class Method:
+    """One named method. Raises ValueError for parts that do not fit together."""
+
+    def __init__(self, spec: MethodSpec, materials: Materials) -> None:
+        self.spec = spec
+        self.name = spec.name
+        settings = spec.settings
+        self.plan = Plan(
+            drafter=materials.drafter(spec.drafter, settings.get("drafter", {})),
+            tree=registry.build("tree", spec.tree, materials, settings.get("tree", {})),
+            stop=registry.build("stop", spec.stop, materials, settings.get("stop", {})),
+        )
+        for_selector = materials.with_plan(self.plan)
+        self.selector: Selector = registry.build(
+            "selector", spec.selector, for_selector, settings.get("selector", {})
+        )
+        self.verifier: Verifier = registry.build(
+            "verifier", spec.verifier, materials, settings.get("verifier", {})
+        )
+        if self.verifier.needs_distribution and not self.plan.drafter.has_distribution:
+            raise ValueError(
+                f"method {spec.name!r}: verifier {spec.verifier!r} needs a drafter with a "
+                f"distribution, which {spec.drafter!r} has not"
+            )
+        if not self.verifier.takes_trees and spec.tree != "chain":
+            raise ValueError(
+                f"method {spec.name!r}: verifier {spec.verifier!r} takes chains only, not the tree "
+                f"{spec.tree!r}; use one_hot or, where children are sampled, multi_step"
+            )

@@ -1,0 +1,101 @@
+"""The target's logits as verifiers see them: each request's processor has been over its rows.
+
+A tree node's distribution depends on its own ancestors, so each row is processed with the tokens
+that lead to it. Lossless verifiers then stay lossless: they only ever see the processed p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from workers.torch_engine.logit_processor import LogitProcessor
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A proposal and its rows first .. last-1 of the logits being processed."""
+
+    proposal: Proposal
+    processor: LogitProcessor
+    first: int
+    last: int
+
+
+def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput:
+    """The output with the rows of those sequences processed that ask for it; the very same object
+    where none does. Order: grammar, bias, repetition, frequency and presence penalty."""
+    asking = [
+        (proposal, processor)
+        for proposal in proposals
+        if (processor := proposal.sequence.processor) is not None
+    ]
+    if not asking:
+        return output
+    picked = [p.row + i for p, _ in asking for i in range(len(p) + 1)]
+    rows = torch.tensor(picked, device=output.logits.device)
+    logits = output.logits[rows]
+    members = list(_placed(asking))
+    for member in members:
+        own = logits[member.first : member.last]
+        member.processor.forbid(member.proposal, member.proposal.sequence.tokens, own)
+        member.processor.add_bias(own)
+    _penalise([m for m in members if m.processor.penalises], logits)
+    processed = output.logits.clone()
+    processed[rows] = logits
+    return replace(output, logits=processed, unprocessed=output.logits)
+
+
+def _placed(asking: Sequence[tuple[Proposal, LogitProcessor]]) -> Iterator[_Rows]:
+    ends = accumulate(len(proposal) + 1 for proposal, _ in asking)
+    for (proposal, processor), end in zip(asking, ends, strict=True):
+        yield _Rows(proposal, processor, end - len(proposal) - 1, end)
+
+
+def _penalise(members: Sequence[_Rows], logits: Tensor) -> None:
+    """Penalties of all members' rows at once, in place on logits [rows, vocab].
+
+    Presence and frequency count the output and the drafted ancestors, repetition the prompt too.
+    """
+    if not members:
+        return
+    rows = torch.tensor([r for m in members for r in range(m.first, m.last)], device=logits.device)
+    sizes = torch.tensor([m.last - m.first for m in members], device=logits.device)
+    known = [m.processor.counts(m.proposal.sequence.tokens, logits) for m in members]
+    counts = torch.stack([output for output, _ in known]).repeat_interleave(sizes, 0)
+    in_prompt = torch.stack([prompt for _, prompt in known]).repeat_interleave(sizes, 0)
+    _count_ancestors(members, counts)
+    settings = [m.processor.sampling for m in members]
+    wishes = [[s.repetition_penalty, s.frequency_penalty, s.presence_penalty] for s in settings]
+    columns = torch.tensor(wishes, device=logits.device).repeat_interleave(sizes, 0)
+    repetition, frequency, presence = columns[:, :, None].unbind(1)
+    scores, present = logits[rows], counts > 0
+    repeated = torch.where(scores > 0, scores / repetition, scores * repetition)
+    scores = torch.where(present | in_prompt, repeated, scores)
+    logits[rows] = scores - frequency * counts - presence * present
+
+
+def _count_ancestors(members: Sequence[_Rows], counts: Tensor) -> None:
+    """Add to each node's row of counts [rows, vocab] the drafted tokens that lead to it."""
+    at, tokens, first = list[int](), list[int](), 0
+    for member in members:
+        proposal = member.proposal
+        for node in range(len(proposal)):
+            ancestor = node
+            while ancestor != ROOT:
+                at.append(first + 1 + node)
+                tokens.append(proposal.tokens[ancestor])
+                ancestor = proposal.parents[ancestor]
+        first += len(proposal) + 1
+    places = (
+        torch.tensor(at, dtype=torch.long, device=counts.device),
+        torch.tensor(tokens, dtype=torch.long, device=counts.device),
+    )
+    counts.index_put_(places, torch.ones(len(at), device=counts.device), accumulate=True)

@@ -1,0 +1,38 @@
+"""What a target forward gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class TargetOutput:
+    """A target forward's results; `logits` [rows, vocab] float32, rows as Proposal.row says.
+
+    Verifiers decide on `logits`, which requests may have biased, penalised or masked; `raw` are
+    the target's own.
+    hidden: captured states [tokens, hidden] of all tokens of the forward; `starts` gives each
+    sequence's first token there, by sequence id, `pending` how many committed tokens precede its
+    tree.
+    """
+
+    logits: Tensor
+    hidden: dict[int, Tensor]
+    starts: dict[int, int]
+    pending: dict[int, int]
+    unprocessed: Tensor | None = None
+    _best: list[int] | None = field(default=None, init=False)
+
+    @property
+    def raw(self) -> Tensor:
+        """The target's logits [rows, vocab] float32 before any request's processing."""
+        return self.logits if self.unprocessed is None else self.unprocessed
+
+    @property
+    def best(self) -> list[int]:
+        """Per row the target's most probable token; computed once for the whole batch."""
+        if self._best is None:
+            self._best = self.logits.argmax(-1).tolist()
+        return self._best
