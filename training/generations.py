@@ -13,7 +13,8 @@ from training.demo_corpus import Row
 from training.tokens import TokenRows, token_ids
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat
-from workers.engine import Engine, load_engine
+from workers.engine import Engine
+from workers.loader import load_engine
 
 
 def generate_answers(

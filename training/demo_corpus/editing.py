@@ -7,7 +7,8 @@ import random
 import re
 
 from training.demo_corpus.lexicon import GIRLS
-from training.demo_corpus.program_families import Program, any_program
+from training.demo_corpus.program import Program
+from training.demo_corpus.program_families import any_program
 from training.demo_corpus.prose import clause, paragraph
 from training.demo_corpus.rows import Sample
 
