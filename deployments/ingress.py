@@ -59,7 +59,7 @@ class Ingress:
         self._replay = notice_of(config.engine)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        app = self._http.app()
+        app = self._http.app(lambda _: self._link.exchanging())
         if self._replay is not None:
             app.add_middleware(ReplayNotice, notice=self._replay)
         return app

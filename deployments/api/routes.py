@@ -1,10 +1,8 @@
 """The HTTP surface: OpenAI's endpoints, routing introspection, health, the chat page."""
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.types import Lifespan
 
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.generation import GenerationRequest
@@ -22,13 +21,13 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.errors import ApiError, unavailable
-from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answer, Answerer
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
 from deployments.request.deadline import deadline_seconds
 from deployments.request.gathering import all_or_none
 from deployments.request.prompt import Prompt
+from deployments.request.routing_state import RoutingState
 
 logger = logging.getLogger(__name__)
 
@@ -45,26 +44,26 @@ class HttpApi:
         reader: PromptReader,
         answerer: Answerer,
         embeddings: Embeddings,
-        link: FeedbackLink,
+        state: RoutingState,
         metrics: Metrics,
         max_body_bytes: int,
     ) -> None:
         self._reader = reader
         self._answerer = answerer
         self._embeddings = embeddings
-        self._link = link
+        self._state = state
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
         self._created = int(time.time())
 
-    def app(self) -> FastAPI:
-        """The ASGI application; exchanges with the feedback actor from startup to shutdown."""
+    def app(self, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+        """The ASGI application; `lifespan` goes on beside it from startup to shutdown."""
         app = FastAPI(
             title="SpecAdapt",
             docs_url=None,
             redoc_url=None,
             openapi_url=None,
-            lifespan=self._exchanging,
+            lifespan=lifespan,
         )
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
@@ -81,15 +80,6 @@ class HttpApi:
         app.add_api_route("/", self.page, methods=["GET"])
         app.add_api_route("/web/{name}", self.page, methods=["GET"])
         return app
-
-    @asynccontextmanager
-    async def _exchanging(self, _: FastAPI) -> AsyncIterator[None]:
-        exchanging = asyncio.create_task(self._link.run())
-        try:
-            yield
-        finally:
-            exchanging.cancel()
-            await self._link.exchange(everything=True)
 
     async def chat(self, request: Request) -> Response:
         asked = parse(ChatRequest, await self._body(request))
@@ -113,24 +103,24 @@ class HttpApi:
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:
-        summary = table_summary(self._link.table)
+        summary = table_summary(self._state.table)
         feedback = {
-            "connected": self._link.connected,
-            "epoch": self._link.epoch,
-            "observations_waiting": self._link.waiting,
-            "observations_dropped": self._link.dropped,
+            "connected": self._state.connected,
+            "epoch": self._state.epoch,
+            "observations_waiting": self._state.waiting,
+            "observations_dropped": self._state.dropped,
         }
-        loads = [load.model_dump() for load in self._link.loads]
+        loads = [load.model_dump() for load in self._state.loads]
         circuits = self._answerer.circuits.states()
-        drift = self._link.drift and self._link.drift.model_dump()
-        state = {"feedback": feedback, "drift": drift, "circuits": circuits, "loads": loads}
-        return JSONResponse(summary | state)
+        drift = self._state.drift and self._state.drift.model_dump()
+        live = {"feedback": feedback, "drift": drift, "circuits": circuits, "loads": loads}
+        return JSONResponse(summary | live)
 
     async def explain(self, request: Request) -> Response:
         asked = parse(ExplainRequest, await self._body(request))
         prompt = await self._reader.explained(asked)
         decision, vector = await self._answerer.route(prompt, explore=False)
-        return JSONResponse(explanation(decision, prompt, vector, self._link.table))
+        return JSONResponse(explanation(decision, prompt, vector, self._state.table))
 
     async def health(self) -> Response:
         ready = self._answerer.ready()

@@ -9,7 +9,8 @@ import logging
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Protocol
 
@@ -77,12 +78,15 @@ class FeedbackLink:
             self._waiting.popitem(last=False)
             self.dropped += 1
 
-    async def run(self) -> None:
-        """Exchange until cancelled."""
-        while True:
-            await self.exchange()
-            # Jittered, so that several ingresses do not call in step.
-            await asyncio.sleep(self._poll_seconds * random.uniform(0.8, 1.2))
+    @asynccontextmanager
+    async def exchanging(self) -> AsyncIterator[None]:
+        """Exchange beside the block; at its end what still waits is sent."""
+        going_on = asyncio.create_task(self._exchange_forever())
+        try:
+            yield
+        finally:
+            going_on.cancel()
+            await self.exchange(everything=True)
 
     async def exchange(self, everything: bool = False) -> None:
         """One exchange; a failure is logged and leaves everything as it was.
@@ -104,6 +108,12 @@ class FeedbackLink:
             return
         self._take(batch, reply)
         self._metrics.observations_waiting.set(len(self._waiting))
+
+    async def _exchange_forever(self) -> None:
+        while True:
+            await self.exchange()
+            # Jittered, so that several ingresses do not call in step.
+            await asyncio.sleep(self._poll_seconds * random.uniform(0.8, 1.2))
 
     def _due(self) -> dict[str, Observation]:
         now = time.monotonic()

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, broken_off, line_full, unavailable
-from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
@@ -23,6 +22,7 @@ from deployments.request.gathering import all_or_none
 from deployments.request.in_flight import InFlight
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
+from deployments.request.routing_state import RoutingState
 from router.cluster import assign, packed
 from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
@@ -94,17 +94,17 @@ class Answerer:
     def __init__(
         self,
         streams: Mapping[str, MethodStream],
-        link: FeedbackLink,
+        state: RoutingState,
         config: RouterConfig,
         embed: Embed | None,
         metrics: Metrics,
         refusals: Refusals,
     ) -> None:
         self.circuits = Circuits(streams, config.circuit, metrics)
-        self.in_flight = InFlight(lambda: link.loads)
-        self._calls = Calls(streams, link, self.circuits, self.in_flight)
+        self.in_flight = InFlight(lambda: state.loads)
+        self._calls = Calls(streams, state, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
-        self._link = link
+        self._state = state
         self._config = config
         self._embed = embed
         self._metrics = metrics
@@ -123,7 +123,7 @@ class Answerer:
         excluded = self._refusals.excluded(prompt)
         vector = await self._vector(prompt.text)
         # Only now: a refit while the prompt was embedded has made other clusters.
-        table = self._link.table
+        table = self._state.table
         cluster = -1 if vector is None else int(assign(table.centroids, vector)[0])
         features = Features(
             prompt_tokens=len(prompt.token_ids),
@@ -253,8 +253,8 @@ class Answerer:
         """What was missing for this decision."""
         missing = {
             "no-encoder": decision.cluster < 0,
-            "no-feedback": not self._link.connected,
-            "stale-table": self._link.age_seconds > self._config.stale_table_seconds,
+            "no-feedback": not self._state.connected,
+            "stale-table": self._state.age_seconds > self._config.stale_table_seconds,
         }
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
@@ -264,7 +264,7 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        self._link.observe(
+        self._state.observe(
             Observation(
                 stats=stats,
                 cluster=decision.cluster,

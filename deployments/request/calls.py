@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
-from deployments.learning.link import FeedbackLink
 from deployments.request.circuits import Circuits
 from deployments.request.deadline import DeadlineError, within
 from deployments.request.in_flight import InFlight
+from deployments.request.routing_state import RoutingState
 from schemas import DecodeChunk, DecodeRequest, LoadReport
 from workers.engine import EngineBusyError, EngineRefusedError
 
@@ -29,18 +29,18 @@ class Calls:
     def __init__(
         self,
         streams: Mapping[str, MethodStream],
-        link: FeedbackLink,
+        state: RoutingState,
         circuits: Circuits,
         in_flight: InFlight,
     ) -> None:
         self._streams = streams
-        self._link = link
+        self._state = state
         self._circuits = circuits
         self._in_flight = in_flight
 
     def ready(self) -> frozenset[str]:
         """The methods with a live replica, as far as is known."""
-        live = {m for load in self._link.loads if load.healthy for m in load.methods}
+        live = {m for load in self._state.loads if load.healthy for m in load.methods}
         return frozenset(live & self._streams.keys())
 
     def loads(self) -> list[LoadReport]:

@@ -1,6 +1,7 @@
 """The feedback actor's body and an ingress's line to it, without Ray."""
 
 import pytest
+from asking import until
 from observations import observation
 
 from deployments.artifacts import served_table
@@ -133,6 +134,14 @@ class TestLink:
         line.link.observe(observation("a"))
         await line.link.exchange()
         assert line.link.waiting == 1
+
+    async def test_what_waits_at_the_end_of_the_exchanging_is_sent(self, line, config):
+        line.actor = Feedback(config)
+        async with line.link.exchanging():
+            await until(lambda: line.link.connected)
+            line.link.observe(observation("a"))
+            assert line.link.waiting == 1
+        assert (line.link.connected, line.link.waiting) == (True, 0)
 
     async def test_a_young_actor_does_not_hide_replicas_known_before(self, line, config):
         line.actor = Feedback(config)
