@@ -4,11 +4,11 @@ A sequence joins a running batch at once while nobody waits and the KV pool has 
 line it waits until as many answers as stand before it, and one more, have given up their places.
 
 Where replicas host several methods, a step of a batch takes as long as the slowest method in it.
-So like goes to like: a request takes a replica that runs its method (`burden`), and a method's
+So like goes to like: a request takes a replica that runs its method (`ranked`), and a method's
 seconds are those of a batch of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from router import predict
@@ -20,9 +20,14 @@ MIXING = 3.0
 methods: found by simulation, between 1 and 3 it hardly matters."""
 
 
+def ranked(replicas: Iterable[LoadReport], method: str) -> list[LoadReport]:
+    """The replicas in the order in which they should take a request of `method`: the healthy ones
+    first, among these the one with the least burden, equals as they were given."""
+    return sorted(replicas, key=lambda report: (not report.healthy, burden(report, method)))
+
+
 def burden(report: LoadReport, method: str) -> float:
-    """The outstanding tokens of a replica, as they count for a request of `method`; the replica
-    with the least takes it."""
+    """The outstanding tokens of a replica, as they count for a request of `method`."""
     running = sum(report.running_by_method.values())
     others = running - report.running_by_method.get(method, 0)
     share = others / running if running else 0.0
@@ -52,7 +57,7 @@ def seconds_by_method(
             # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
             batch = 1.0 + fmean(r.running for r in roomy)
         elif hosts:
-            report = min(hosts, key=lambda r: burden(r, name))
+            report = ranked(hosts, name)[0]
             batch = max(1.0, float(report.running))
             wait = (report.waiting + 1) * _turn(table, m, cells, batch)
         seconds[name] = wait + predict.predicted_seconds(

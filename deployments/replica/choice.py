@@ -1,5 +1,5 @@
 """Which of a deployment's replicas takes a request: the one with the fewest outstanding tokens,
-those of other methods weighing more (`router.queueing.burden`).
+those of other methods weighing more (`router.queueing.ranked`).
 
 Ray Serve makes one such router per handle, inside the ingress process. It pickles this module by
 value, so nothing here may be a variable of the module: what the router shares with the ingress is
@@ -7,14 +7,16 @@ found in `deployments.request.in_flight`.
 """
 
 import random
+import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
 
 from deployments.request.in_flight import InFlight, published
-from router.queueing import burden
-from schemas import DecodeRequest
+from router.queueing import ranked
+from schemas import DecodeRequest, LoadReport
 
 
 class FewestOutstandingTokens(FIFOMixin, RequestRouter):
@@ -56,22 +58,29 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         self, shuffled: Sequence[Any], in_flight: InFlight, request: DecodeRequest
     ) -> Sequence[Any]:
         """The replicas, best first, for the request; none where none has reported."""
-        names = {replica.replica_id.unique_id for replica in shuffled}
-        own = request.request_id
+        replicas = {replica.replica_id.unique_id: replica for replica in shuffled}
+        names, own = replicas.keys(), request.request_id
         placed = in_flight.placed_loads(own)
         loads = {load.replica: load for load in placed if load.replica in names}
         self._reported = (self._reported | loads.keys()) & names
         if not loads:
             return []
         sent = in_flight.sent_tokens(names, own)
+        known = (loads.get(name) or self._supposed(name, request.method, sent) for name in names)
+        return [replicas[load.replica] for load in ranked(known, request.method)]
 
-        def order(replica: Any) -> tuple[bool, float]:
-            name = replica.replica_id.unique_id
-            if (load := loads.get(name)) is not None:
-                return not load.healthy, burden(load, request.method)
-            return name in self._reported, float(sent[name])
-
-        return sorted(shuffled, key=order)
+    def _supposed(self, name: str, method: str, sent: Counter[str]) -> LoadReport:
+        """In the place of a report that a replica has not made yet, or makes no more."""
+        return LoadReport(
+            replica=name,
+            methods=(method,),
+            running=0,
+            waiting=0,
+            outstanding_tokens=sent[name],
+            free_slots=0,
+            healthy=name not in self._reported,
+            time=time.time(),
+        )
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: Any, _result: Any

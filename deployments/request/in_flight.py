@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from router.queueing import burden
+from router.queueing import ranked
 from schemas import DecodeRequest, LoadReport
 
 
@@ -57,28 +57,23 @@ class InFlight:
     def loads(self) -> list[LoadReport]:
         """The last reports, each with what its replica could not know of yet. A request that has
         no replica yet counts on its method's least loaded one."""
-        reports = self.placed_loads()
+        reports = {report.replica: report for report in self.placed_loads()}
         for sent in self._under_way():
-            hosts = [
-                (burden(report, sent.request.method), index)
-                for index, report in enumerate(reports)
-                if report.healthy and sent.request.method in report.methods
-            ]
+            method = sent.request.method
+            hosts = [r for r in reports.values() if r.healthy and method in r.methods]
             if sent.replica is None and hosts:
-                _, index = min(hosts)
-                reports[index] = _with(reports[index], sent)
-        return reports
+                least = ranked(hosts, method)[0]
+                reports[least.replica] = _with(least, sent)
+        return list(reports.values())
 
     def placed_loads(self, without: str | None = None) -> list[LoadReport]:
         """The same of what has a replica: what the next request finds. The one called `without`,
         which is about to be placed, does not count."""
-        reports = list(self._reports())
-        by_replica = {report.replica: index for index, report in enumerate(reports)}
+        reports = {report.replica: report for report in self._reports()}
         for sent in self._under_way(without):
-            if sent.replica is not None and sent.replica in by_replica:
-                index = by_replica[sent.replica]
-                reports[index] = _with(reports[index], sent)
-        return reports
+            if sent.replica is not None and sent.replica in reports:
+                reports[sent.replica] = _with(reports[sent.replica], sent)
+        return list(reports.values())
 
     def sent_tokens(self, replicas: Collection[str], without: str | None = None) -> Counter[str]:
         """Output tokens asked for, of all that is under way on each of `replicas`, `without` one

@@ -5,15 +5,15 @@ takes. Decisions take no time and see every replica's load as it is.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Question
-from router.queueing import burden
-from schemas import DecodeRequest, EngineConfig, LoadReport, MethodSpec, SamplingParams
+from router.queueing import ranked
+from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.engine import EngineBusyError
 from workers.replay_engine.engine import ReplayEngine
 from workers.replay_engine.recording import Recording
@@ -93,8 +93,9 @@ async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]
 
     async def ask(index: int, question: Question, arrival: float) -> Outcome | None:
         await asyncio.sleep(arrival)
-        loads = {engine: engine.load() for engine in engines}
-        for method in policy(question, list(loads.values())):
+        loads = [engine.load() for engine in engines]
+        by_replica = {load.replica: engine for load, engine in zip(loads, engines, strict=True)}
+        for method in policy(question, loads):
             request = DecodeRequest(
                 request_id=str(index),
                 method=method,
@@ -104,20 +105,15 @@ async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]
                     max_tokens=question.features.max_tokens,
                 ),
             )
-            for engine in _by_burden(loads, method):
+            for host in ranked((load for load in loads if method in load.methods), method):
                 try:
-                    return await _outcome(engine, request)
+                    return await _outcome(by_replica[host.replica], request)
                 except EngineBusyError:
                     continue
         return None
 
     asked = zip(range(len(load.asked)), load.asked, map(float, load.arrivals), strict=True)
     return await asyncio.gather(*(ask(*one) for one in asked))
-
-
-def _by_burden(loads: Mapping[ReplayEngine, LoadReport], method: str) -> list[ReplayEngine]:
-    hosts = [engine for engine, load in loads.items() if method in load.methods]
-    return sorted(hosts, key=lambda engine: burden(loads[engine], method))
 
 
 async def _outcome(engine: ReplayEngine, request: DecodeRequest) -> Outcome:

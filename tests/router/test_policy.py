@@ -7,7 +7,7 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 from router.assign import build_table
 from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
-from router.queueing import burden
+from router.queueing import burden, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -174,11 +174,18 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     drafting = report("all", **shared, running_by_method={"draft": 4})
     mixed = report("all", **shared, running_by_method={"draft": 2, "ngram": 2})
     copying = report("all", **shared, running_by_method={"ngram": 4})
+    assert ranked([drafting, mixed, copying], "ngram") == [copying, mixed, drafting]
     burdens = [burden(r, "ngram") for r in (copying, mixed, drafting)]
     assert burdens[0] == 240
-    assert burdens == sorted(burdens)
     assert len(set(burdens)) == 3
     assert burden(report("all", methods=MADE.methods), "ngram") == 0
+
+
+def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() -> None:
+    sick = report("naive", replica="sick", healthy=False)
+    busy = report("naive", running=3, replica="busy")
+    idle = [report("naive", replica=name) for name in "ba"]
+    assert ranked([sick, busy, *idle], "naive") == [*idle, busy, sick]
 
 
 def test_behind_a_line_a_prompt_waits_for_the_answers_before_it(table: RoutingTable) -> None:
