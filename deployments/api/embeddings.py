@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from deployments.api.input import Input
+from deployments.api.response_bodies import EmbeddingEntry, EmbeddingList, TextUsage
 from deployments.errors import ApiError, overloaded, unavailable
 from router.embed import Encoder
 
@@ -66,7 +67,7 @@ class Embeddings:
         """The names a request may give as its model."""
         return [] if self._encoder is None else [self._encoder.info.name]
 
-    async def answer(self, asked: EmbeddingRequest) -> dict[str, Any]:
+    async def answer(self, asked: EmbeddingRequest) -> EmbeddingList:
         """The response body. Raises ApiError: 404 for another model, 400 for a text with more
         tokens than the encoder reads, 429 where too many texts wait, 503 without an encoder."""
         encoder = self._encoder
@@ -88,15 +89,15 @@ class Embeddings:
         finally:
             self._waiting -= len(texts)
         written = _base64 if asked.encoding_format == "base64" else _floats
-        return {
-            "object": "list",
-            "data": [
-                {"object": "embedding", "index": index, "embedding": written(vector)}
+        return EmbeddingList(
+            object="list",
+            data=[
+                EmbeddingEntry(object="embedding", index=index, embedding=written(vector))
                 for index, vector in enumerate(vectors)
             ],
-            "model": asked.model,
-            "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},
-        }
+            model=asked.model,
+            usage=TextUsage(prompt_tokens=sum(tokens), total_tokens=sum(tokens)),
+        )
 
     async def _in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)

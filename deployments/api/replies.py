@@ -14,6 +14,7 @@ from starlette.types import Send
 from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
+from deployments.api.response_bodies import PromptTokens, Speculative, Usage
 from deployments.errors import ApiError
 from deployments.request.answer import Answer
 from deployments.request.prompt import Prompt
@@ -104,7 +105,7 @@ class Reply:
                 }
                 for index, choice in enumerate(choices)
             ],
-            "usage": self.usage(),
+            "usage": self._usage(),
         }
 
     async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
@@ -131,7 +132,7 @@ class Reply:
                     if chunk.finish_reason is not None:
                         yield self._event(index, finish=chunk.finish_reason, **self._end())
             if options.include_usage:
-                yield _data({**self._chunk_head(), "choices": [], "usage": self.usage()})
+                yield _data({**self._chunk_head(), "choices": [], "usage": self._usage()})
             yield _DONE
         except ApiError as error:
             yield _data(error.body())
@@ -139,12 +140,14 @@ class Reply:
             for answer in self._answers:
                 await answer.close()
 
-    def usage(self) -> dict[str, Any] | None:
+    def _usage(self) -> dict[str, Any] | None:
         """OpenAI's usage with the speculative statistics; None before the last chunk."""
         stats = [answer.stats for answer in self._answers]
         known = [one for one in stats if one is not None]
+        if len(known) < len(stats):
+            return None
         firsts = [answer.stats for answer in self._firsts if answer.stats is not None]
-        return usage(known, firsts, self._firsts[0]) if len(known) == len(stats) else None
+        return usage(known, firsts, self._firsts[0]).model_dump()
 
     def _piece(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
@@ -222,9 +225,7 @@ def _message(text: str) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
 
-def usage(
-    choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer: Answer
-) -> dict[str, Any]:
+def usage(choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer: Answer) -> Usage:
     """Token counts and what speculation did, summed over the choices; a prompt counts once.
 
     Seconds are the engine's, on its own clock, of the choice that took longest, since they are
@@ -236,35 +237,36 @@ def usage(
     tokens = sum(one.output_tokens for one in choices)
     stats = max(choices, key=lambda one: one.total_seconds)
     seconds = stats.total_seconds
-    speculative = {
-        "method": answer.method,
-        "cluster": answer.decision.cluster,
-        "reason": answer.reason,
-        "target_steps": steps,
-        "drafted_tokens": sum(one.drafted_tokens for one in choices),
-        "accepted_tokens": sum(one.accepted_tokens for one in choices),
-        "mean_acceptance_length": tokens / max(1, steps),
-        "tokens_per_s": tokens / seconds if seconds > 0 else 0.0,
-        "queue_seconds": stats.queue_seconds,
-        "decode_seconds": stats.decode_seconds,
-        "draft_seconds": stats.draft_seconds,
-        "verify_seconds": stats.verify_seconds,
-        "sample_seconds": stats.sample_seconds,
-        "other_seconds": stats.other_seconds,
-        "total_seconds": seconds,
-        "mean_batch": stats.mean_batch,
-        "looping": any(one.looping for one in choices),
-        "routing_ms": answer.routing_seconds * 1e3,
-        "engine_first_token_ms": stats.first_token_seconds * 1e3,
-    }
+    speculative = Speculative(
+        method=answer.method,
+        cluster=answer.decision.cluster,
+        reason=answer.reason,
+        target_steps=steps,
+        drafted_tokens=sum(one.drafted_tokens for one in choices),
+        accepted_tokens=sum(one.accepted_tokens for one in choices),
+        mean_acceptance_length=tokens / max(1, steps),
+        tokens_per_s=tokens / seconds if seconds > 0 else 0.0,
+        queue_seconds=stats.queue_seconds,
+        decode_seconds=stats.decode_seconds,
+        draft_seconds=stats.draft_seconds,
+        verify_seconds=stats.verify_seconds,
+        sample_seconds=stats.sample_seconds,
+        other_seconds=stats.other_seconds,
+        total_seconds=seconds,
+        mean_batch=stats.mean_batch,
+        looping=any(one.looping for one in choices),
+        routing_ms=answer.routing_seconds * 1e3,
+        engine_first_token_ms=stats.first_token_seconds * 1e3,
+    )
     prompt_tokens = sum(one.prompt_tokens for one in firsts)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in firsts)},
-        "completion_tokens": tokens,
-        "total_tokens": prompt_tokens + tokens,
-        "speculative": speculative,
-    }
+    cached_tokens = sum(one.cached_prompt_tokens for one in firsts)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        prompt_tokens_details=PromptTokens(cached_tokens=cached_tokens),
+        completion_tokens=tokens,
+        total_tokens=prompt_tokens + tokens,
+        speculative=speculative,
+    )
 
 
 def _data(body: Mapping[str, Any]) -> str:

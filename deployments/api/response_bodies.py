@@ -1,4 +1,4 @@
-"""What the endpoints send back, as schemas: the source of the OpenAPI document."""
+"""The bodies of responses, as schemas: the source of the OpenAPI document."""
 
 from typing import Any, Literal
 

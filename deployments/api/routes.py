@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -20,6 +19,7 @@ from deployments.api.openapi import OPERATIONS, document
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.response_bodies import Body, Health, Model, ModelList
 from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
 from deployments.request.answer import Answer, Answerer
@@ -91,16 +91,16 @@ class HttpApi:
 
     async def embed(self, request: Request) -> Response:
         asked = parse(EmbeddingRequest, await self._body(request))
-        return JSONResponse(await self._embeddings.answer(asked))
+        return _sent(await self._embeddings.answer(asked))
 
     async def models(self) -> Response:
         names = [*self._reader.models, *self._embeddings.models]
-        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+        return _sent(ModelList(object="list", data=[self._model(name) for name in names]))
 
     async def model(self, name: str) -> Response:
         if name not in self._embeddings.models:
             self._reader.pinned(name)
-        return JSONResponse(self._model(name))
+        return _sent(self._model(name))
 
     async def routing(self) -> Response:
         summary = table_summary(self._state.table)
@@ -126,7 +126,7 @@ class HttpApi:
         ready = self._answerer.ready()
         if not ready:
             raise unavailable("starting: no replica is ready yet")
-        return JSONResponse({"status": "ok", "methods": sorted(ready)})
+        return _sent(Health(status="ok", methods=sorted(ready)))
 
     async def openapi(self) -> Response:
         return JSONResponse(document())
@@ -162,9 +162,8 @@ class HttpApi:
                 return bytes(body)
         raise ApiError(413, f"the body is larger than {limit} bytes", code="body_too_large")
 
-    def _model(self, name: str) -> dict[str, Any]:
-        owner = {"created": self._created, "owned_by": "specadapt"}
-        return {"id": name, "object": "model", **owner}
+    def _model(self, name: str) -> Model:
+        return Model(id=name, object="model", created=self._created, owned_by="specadapt")
 
     async def _api_error(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
@@ -183,6 +182,10 @@ class HttpApi:
     async def _unexpected(self, request: Request, error: Exception) -> Response:
         logger.error("unexpected failure on %s", request.url.path, exc_info=error)
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
+
+
+def _sent(body: Body) -> Response:
+    return JSONResponse(body.model_dump())
 
 
 async def _close(answers: Sequence[Answer]) -> None:
