@@ -139,17 +139,17 @@ class GenerationRequest(Input, ABC):
         """How many best tokens to report with each token; None for no log probabilities."""
 
     def sampling(
-        self, prompt_tokens: int, context: int, field: str | None = None
+        self, prompt_tokens: int, context_length: int, field: str | None = None
     ) -> SamplingParams:
-        """How to decode after the `prompt_tokens` of `field` in a window of `context` tokens.
+        """How to decode after the `prompt_tokens` of `field` in `context_length` tokens together.
 
-        Without max_tokens the answer may take what is left of the window, up to the endpoint's
+        Without max_tokens the answer may take what is left of the context, up to the endpoint's
         default. Raises ApiError `context_length_exceeded` where the request does not fit.
         """
-        left = context - prompt_tokens
+        left = context_length - prompt_tokens
         wanted = self.wanted_tokens
         if left < 1 or (wanted is not None and wanted > left):
-            raise self.too_long(f"{prompt_tokens} tokens", context, field)
+            raise self.too_long(f"{prompt_tokens} tokens", context_length, field)
         return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
@@ -167,8 +167,8 @@ class GenerationRequest(Input, ABC):
             ignore_eos=self.ignore_eos,
         )
 
-    def too_long(self, size: str, context: int, field: str | None = None) -> ApiError:
-        """The error for a prompt of `size` (in words) that does not fit into `context` tokens.
+    def too_long(self, size: str, context_length: int, field: str | None = None) -> ApiError:
+        """The error for a prompt of `size` (in words) that does not fit into so many tokens.
 
         field: which of several prompts it is.
         """
@@ -176,7 +176,7 @@ class GenerationRequest(Input, ABC):
         asked = "" if wanted is None else f" and {wanted} more are asked for"
         return ApiError(
             400,
-            f"this model's context is {context} tokens; the prompt has {size}{asked}",
+            f"this model's context is {context_length} tokens; the prompt has {size}{asked}",
             param=field or self.prompt_field,
             code="context_length_exceeded",
         )

@@ -9,10 +9,22 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from deployments.api import response_bodies as bodies
 from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.input import Input
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.response_bodies import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    Completion,
+    CompletionChunk,
+    EmbeddingList,
+    ErrorBody,
+    Explanation,
+    Health,
+    Model,
+    ModelList,
+    Routing,
+)
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
 
 Schema = dict[str, Any]
@@ -46,38 +58,36 @@ class Operation:
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("post", "/v1/chat/completions"): Operation(
         "Answer a conversation",
-        bodies.ChatCompletion,
+        ChatCompletion,
         ChatRequest,
-        bodies.ChatCompletionChunk,
+        ChatCompletionChunk,
         ANSWERED,
     ),
     ("post", "/v1/completions"): Operation(
         "Continue a text",
-        bodies.Completion,
+        Completion,
         CompletionRequest,
-        bodies.CompletionChunk,
+        CompletionChunk,
         ANSWERED,
     ),
     ("post", "/v1/embeddings"): Operation(
         "The router's vectors of texts",
-        bodies.EmbeddingList,
+        EmbeddingList,
         EmbeddingRequest,
         refusals=(404, 429, *READ),
     ),
-    ("get", "/v1/models"): Operation("The models a request may name", bodies.ModelList),
+    ("get", "/v1/models"): Operation("The models a request may name", ModelList),
     ("get", "/v1/models/{name}"): Operation(
-        "One model", bodies.Model, refusals=(404,), path_parameter="name"
+        "One model", Model, refusals=(404,), path_parameter="name"
     ),
-    ("get", "/v1/routing"): Operation("The routing table in force", bodies.Routing),
+    ("get", "/v1/routing"): Operation("The routing table in force", Routing),
     ("post", "/v1/routing/explain"): Operation(
         "Where a prompt would go, without answering it",
-        bodies.Explanation,
+        Explanation,
         ExplainRequest,
         refusals=(404, *READ),
     ),
-    ("get", "/health"): Operation(
-        "Whether a prompt can be answered", bodies.Health, refusals=(503,)
-    ),
+    ("get", "/health"): Operation("Whether a prompt can be answered", Health, refusals=(503,)),
 }
 
 
@@ -96,7 +106,7 @@ def document() -> Schema:
 
 
 def _schemas() -> Schema:
-    models: set[type[BaseModel]] = {bodies.ErrorBody}
+    models: set[type[BaseModel]] = {ErrorBody}
     for operation in OPERATIONS.values():
         models |= {operation.body, operation.asked or operation.body}
         models |= {operation.chunk or operation.body}
@@ -145,7 +155,7 @@ def _responses(operation: Operation) -> Schema:
         }
     responses: Schema = {"200": {**success, "content": content}}
     for status in sorted(operation.refusals):
-        refused = {"application/json": {"schema": _reference(bodies.ErrorBody)}}
+        refused = {"application/json": {"schema": _reference(ErrorBody)}}
         responses[str(status)] = {"description": STATUS[status], "content": refused}
         if status in (429, 503):
             seconds = {"schema": {"type": "string", "pattern": r"^\d+$"}, "required": True}

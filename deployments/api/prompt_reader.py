@@ -1,4 +1,4 @@
-"""From a validated request to a Prompt: the model's name, the tokens, the text to embed."""
+"""Reads a Prompt from a validated request: the model's name, the tokens, the text to embed."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class PromptReader:
     def __init__(self, bundle: Bundle, methods: Sequence[str], engine: EngineConfig) -> None:
         self.bundle_name = bundle.name
         self.methods = tuple(methods)
-        self.context = context_length(bundle, engine)
+        self._context_length = context_length(bundle, engine)
         self._tokenizer = bundle.tokenizer()
         self.token_text = TokenText(self._tokenizer)
         self._vocabulary = len(self._tokenizer)
@@ -54,7 +54,7 @@ class PromptReader:
         return Prompt(
             token_ids=tuple(ids),
             text=_last_user_turn(messages),
-            sampling=request.sampling(len(ids), self.context),
+            sampling=request.sampling(len(ids), self._context_length),
             choices=request.n,
             messages=tuple(messages),
             pinned=pinned,
@@ -117,7 +117,7 @@ class PromptReader:
         return Prompt(
             token_ids=tuple(ids),
             text=text[:EMBEDDED_CHARACTERS],
-            sampling=request.sampling(len(ids), self.context, field),
+            sampling=request.sampling(len(ids), self._context_length, field),
             choices=request.n,
             pinned=pinned,
             whole=not request.stream,
@@ -150,8 +150,8 @@ class PromptReader:
     def _check_size(self, size: int, request: GenerationRequest, field: str | None) -> None:
         # No text has fewer tokens than this, so megabytes are refused without tokenising them.
         least = size // self._longest
-        if least > self.context:
-            raise request.too_long(f"at least {least} tokens", self.context, field)
+        if least > self._context_length:
+            raise request.too_long(f"at least {least} tokens", self._context_length, field)
 
     async def _tokenised(self, size: int, encode: Callable[[Any], list[int]]) -> list[int]:
         """What `encode` makes of a text of `size` bytes, given a tokenizer."""

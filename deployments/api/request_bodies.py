@@ -1,4 +1,4 @@
-"""Requests of the OpenAI endpoints, and of the routing question that is asked like one."""
+"""The bodies of requests for answers, as OpenAI's, and of the routing question asked like one."""
 
 from typing import Annotated, ClassVar
 

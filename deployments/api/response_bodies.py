@@ -1,4 +1,4 @@
-"""The bodies of responses, as schemas: the source of the OpenAPI document."""
+"""The bodies of responses, as the OpenAPI document describes them."""
 
 from typing import Any, Literal
 

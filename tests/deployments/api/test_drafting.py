@@ -109,5 +109,5 @@ async def test_the_pages_parts_are_served_and_nothing_beside_them(ingress, name)
     response = await ingress.http.get(f"/web/{name}")
     assert response.status_code == 200
     assert response.headers["cache-control"] == "no-cache"
-    for path in ("/web/nothing.js", "/web/..%2Fhttp_api.py", "/web/http_api.py"):
+    for path in ("/web/nothing.js", "/web/..%2Fingress.py", "/web/ingress.py"):
         assert (await ingress.http.get(path)).status_code == 404

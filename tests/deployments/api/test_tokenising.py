@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-import deployments.api.prompt_reader as prompts
+from deployments.api import prompt_reader
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from workers.chat_template import encode_chat, encode_text
 
@@ -28,9 +28,9 @@ def threads(monkeypatch):
 
         return encoded
 
-    monkeypatch.setattr(prompts, "_SHORT_BYTES", 100)
-    monkeypatch.setattr(prompts, "encode_chat", noted(encode_chat))
-    monkeypatch.setattr(prompts, "encode_text", noted(encode_text))
+    monkeypatch.setattr(prompt_reader, "_SHORT_BYTES", 100)
+    monkeypatch.setattr(prompt_reader, "encode_chat", noted(encode_chat))
+    monkeypatch.setattr(prompt_reader, "encode_text", noted(encode_text))
     return seen
 
 
