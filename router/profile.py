@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from router.speedup import MIN_TOKENS, baseline_of, speedup, tokens_per_second
 from schemas.base import Schema
+from schemas.json_lines import json_lines
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 
@@ -196,14 +197,14 @@ Line = TypeVar("Line", bound=Schema)
 
 
 def _write(path: Path, items: Iterable[Schema]) -> None:
-    path.write_text("".join(item.model_dump_json() + "\n" for item in items))
+    path.write_text("".join(item.model_dump_json() + "\n" for item in items), encoding="utf-8")
 
 
 def _read(path: Path, kind: type[Line]) -> tuple[Line, ...]:
     if not path.is_file():
         raise ProfileError(f"{path.parent} is not a profile: {path.name} is missing")
     items = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in json_lines(path):
         try:
             items.append(kind.model_validate_json(line))
         except ValidationError as error:

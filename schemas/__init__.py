@@ -1,4 +1,5 @@
-"""What passes between the rooms: pydantic models only, no behaviour beyond validation."""
+"""What passes between the rooms: pydantic models, no behaviour beyond validation, and their files
+of JSON Lines."""
 
 from schemas.config import (
     AppConfig,

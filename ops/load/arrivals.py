@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.cli.boundary import InputError
+from schemas.json_lines import json_lines
 
 Floats = NDArray[np.float64]
 
@@ -54,12 +55,11 @@ def _of_csv(file: Path) -> Iterator[float]:
 
 
 def _of_jsonl(file: Path) -> Iterator[float]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield float(json.loads(line)["timestamp"]) / 1e3
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(f"{file}, line {number}: no number in timestamp") from error
+    for number, line in json_lines(file):
+        try:
+            yield float(json.loads(line)["timestamp"]) / 1e3
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{file}, line {number}: no number in timestamp") from error
 
 
 _READERS: dict[str, Callable[[Path], Iterator[float]]] = {".csv": _of_csv, ".jsonl": _of_jsonl}

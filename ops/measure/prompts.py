@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ops.cli.boundary import InputError
+from schemas.json_lines import json_lines
 
 SHIPPED = Path(__file__).parents[1] / "data" / "prompts.jsonl"
 UNLABELLED = "other"
@@ -53,12 +54,11 @@ def read(file: Path) -> list[Prompt]:
     with an optional `id`, `domain` and `response`. Raises InputError naming the line.
     """
     prompts = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        if line.strip():
-            try:
-                prompts.append(parse(json.loads(line)))
-            except ValueError as error:
-                raise InputError(f"{file}, line {number}: {error}") from error
+    for number, line in json_lines(file):
+        try:
+            prompts.append(parse(json.loads(line)))
+        except ValueError as error:
+            raise InputError(f"{file}, line {number}: {error}") from error
     if not prompts:
         raise InputError(f"{file}: no prompts in it")
     return prompts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ops.cli.boundary import InputError
+from schemas.json_lines import json_lines
 
 if TYPE_CHECKING:
     from training.demo_corpus import Row
@@ -117,7 +118,8 @@ def tokens_seen(log: Path) -> int:
     """Tokens of a training run by its log; raises InputError where there is none."""
     if not log.is_file():
         raise InputError(f"{log}: no training log; name it with --target-log")
-    return int(json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["tokens"])
+    *_, (_, last) = json_lines(log)
+    return int(json.loads(last)["tokens"])
 
 
 def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":

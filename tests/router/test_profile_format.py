@@ -13,6 +13,16 @@ def test_a_profile_survives_the_disk(tmp_path: Path) -> None:
     assert Profile.load(tmp_path / "p") == profile
 
 
+def test_a_line_ends_at_a_line_feed_only(tmp_path: Path) -> None:
+    profile, _ = make_profile()
+    first, *others = profile.prompts
+    odd = first.model_copy(update={"text": "one\u2028two\u0085three"})
+    profile = replace(profile, prompts=(odd, *others))
+    profile.save(tmp_path)
+    assert "\u2028" in (tmp_path / "prompts.jsonl").read_text(encoding="utf-8")
+    assert Profile.load(tmp_path) == profile
+
+
 def test_speedups_are_paired_by_prompt() -> None:
     profile, _ = make_profile()
     paired = profile.paired(["ngram"])
@@ -48,9 +58,9 @@ def test_damage_is_named_with_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"profile\.json is missing"):
         Profile.load(tmp_path)
     profile.save(tmp_path)
-    rows = (tmp_path / "rows.jsonl").read_text().splitlines()
+    rows = (tmp_path / "rows.jsonl").read_text().split("\n")
     rows[2] = rows[2].replace('"seconds":', '"secs":')
-    (tmp_path / "rows.jsonl").write_text("\n".join(rows) + "\n")
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     with pytest.raises(ProfileError, match=r"rows\.jsonl, line 3: "):
         Profile.load(tmp_path)
     (tmp_path / "steps.jsonl").unlink()

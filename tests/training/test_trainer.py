@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from schemas.json_lines import json_lines
 from tests.training.counting import GEOMETRY, HYPER, make_rows
 from training.model import Llama
 from training.muon import orthogonalise
@@ -71,7 +72,7 @@ def test_training_learns_logs_and_ends_at_rate_zero(tmp_path: Path) -> None:
     budget = Budget(tokens=60_000, warmup_tokens=2_000)
     after = train_target(_model(), train, held, _run(tmp_path, budget))
     assert after["mean"] < 0.5 * before
-    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
     assert log[-1]["lr_factor"] == 0.0
     assert {"step", "tokens", "minutes", "minutes_left"} <= log[0].keys()
     assert (tmp_path / "work/stable.pt").exists()
@@ -84,7 +85,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
         run = _run(tmp_path, Budget(tokens=tokens, warmup_tokens=1_000), report=messages.append)
         train_target(_model(), train, held, run)
     assert any(m.startswith("resumed at step") for m in messages)
-    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
     tokens_seen = [row["tokens"] for row in log]
     assert tokens_seen == sorted(tokens_seen)
     assert tokens_seen[-1] >= 12_000
@@ -93,8 +94,8 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
 def test_a_run_stopped_by_the_clock_still_decays(tmp_path: Path) -> None:
     budget = Budget(tokens=10**9, minutes=0.03, warmup_tokens=1)
     train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
-    last = json.loads((tmp_path / "work/log.jsonl").read_text().splitlines()[-1])
-    assert last["lr_factor"] == 0.0
+    *_, (_, last) = json_lines(tmp_path / "work/log.jsonl")
+    assert json.loads(last)["lr_factor"] == 0.0
 
 
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: 
     assert any("the learning rate falls" in m for m in messages)
     # five evaluations until patience ends, then a quarter of the run is the fall
     assert trainer.progress.step == pytest.approx(5 * 3 / 0.75, abs=2)
-    log = [json.loads(line) for line in (tmp_path / "work/log.jsonl").read_text().splitlines()]
+    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
     assert log[-1]["lr_factor"] == 0.0
     for name, kept in model.state_dict().items():
         assert torch.equal(kept, seen[2][name])

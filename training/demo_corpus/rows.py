@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from schemas.json_lines import json_lines
+
 DOMAINS = (
     "code",
     "creative",
@@ -78,15 +80,14 @@ def read_jsonl(path: Path) -> Iterator[dict[str, object]]:
     """Raises CorpusError when the file is missing or a line is not a JSON object."""
     if not path.is_file():
         raise CorpusError(f"no file {path}: point `shared` at the folder with the data files")
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                value = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise CorpusError(f"{path}:{number} is not JSON: {error}") from error
-            if not isinstance(value, dict):
-                raise CorpusError(f"{path}:{number} must be a JSON object")
-            yield value
+    for number, line in json_lines(path):
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise CorpusError(f"{path}:{number} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise CorpusError(f"{path}:{number} must be a JSON object")
+        yield value
 
 
 def read_rows(path: Path) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from schemas import DecodeRequest, FinishReason, SamplingParams
 from schemas.base import Schema
+from schemas.json_lines import json_lines
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow
 from workers.engine import EngineRefusedError
 from workers.replay_engine.step_times import StepTimes
@@ -145,7 +146,7 @@ Line = TypeVar("Line", bound=Schema)
 def _lines(file: Path, kind: type[Line]) -> Iterable[Line]:
     if not file.is_file():
         raise RecordingError(f"{file.parent} is not a profile: {file.name} is missing")
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in json_lines(file):
         try:
             yield kind.model_validate_json(line)
         except ValidationError as error:
