@@ -70,7 +70,7 @@ async def stream_chat(
         if response.status_code != httpx.codes.OK:
             raise RequestFailedError(_error_message(response.status_code, await response.aread()))
         reply.headers = dict(response.headers)
-        async for line in response.aiter_lines():
+        async for line in _lines(response):
             elapsed = time.perf_counter() - started
             if reply.first_byte_seconds is None:
                 reply.first_byte_seconds = elapsed
@@ -102,6 +102,17 @@ async def whole_chat(
     reply.finish_reason = answer["choices"][0]["finish_reason"]
     reply.text = str(answer["choices"][0]["message"]["content"])
     return reply.text
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """httpx's own lines end at U+2028 and others too, which the events' JSON may hold."""
+    rest = ""
+    async for text in response.aiter_text():
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            yield line.removesuffix("\r")
+    if rest:
+        yield rest
 
 
 def _take(event: dict[str, Any], reply: Reply) -> str:
