@@ -1,7 +1,5 @@
 """The `specadapt` command. Each command's module imports torch, Ray and the like when it runs."""
 
-from importlib.util import find_spec
-
 import typer
 
 from ops.balance.bench import bench_balance
@@ -24,6 +22,7 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.step.bench import bench_step
 from ops.step.bench_geometry import bench_geometry
+from ops.train.app import train
 from ops.tune.batch import tune_batch
 from ops.tune.tree import tune_tree
 
@@ -57,11 +56,7 @@ bench.command("balance")(bench_balance)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")
-
-if find_spec("ops.train.commands") is not None:
-    from ops.train.commands import train
-
-    app.add_typer(train, name="train")
+app.add_typer(train, name="train")
 
 
 def main() -> None:

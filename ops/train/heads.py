@@ -22,6 +22,7 @@ from ops.train.flags import (
     Threads,
     Tokens,
 )
+from ops.train.output import say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,13 +32,18 @@ if TYPE_CHECKING:
     from training.heads.teacher import Teacher
     from training.tokens import TokenRows
 
+TITLES = {
+    "medusa": "Medusa heads",
+    "eagle": "the head of EAGLE and EAGLE-2",
+    "eagle3": "the head of EAGLE-3",
+}
+
 POSITIONS = {"medusa": 4, "eagle": 3, "eagle3": 4}
 """How many tokens ahead a kind of head is trained, unless --positions says otherwise."""
 
 VOCABULARY = {"medusa": 2048, "eagle3": 2048}
 """How many of the most frequent tokens a kind of head speaks, unless --vocabulary says otherwise;
 EAGLE-1/2 has the target's own LM head."""
-
 
 HELD_EVERY = 20
 """Without a corpus every so many-th answer is measured on and not learned from."""
@@ -114,10 +120,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
         seed: flags.Seed = 0,
         json: flags.Json = None,
     ) -> None:
-        from ops.train.setup import (
-            batching,
-            training_device,
-        )
+        from ops.train.setup import batching, training_device
         from training.heads.teacher import Teacher
         from training.heads.train import HEAD_HYPER, Plan, train_head
         from training.trainer import Budget, Run
@@ -133,7 +136,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
             hyper=batching(HEAD_HYPER, batch_tokens, batches_per_step),
             seed=seed,
             device=training_device(device, threads),
-            report=_line,
+            report=say,
             patience=patience,
             eval_every=eval_every,
         )
@@ -153,13 +156,6 @@ def train_head_command(kind: str) -> Callable[..., None]:
     Example: `specadapt train generate && specadapt train {kind} --minutes 50`
     """
     return command
-
-
-TITLES = {
-    "medusa": "Medusa heads",
-    "eagle": "the head of EAGLE and EAGLE-2",
-    "eagle3": "the head of EAGLE-3",
-}
 
 
 def _data(generations: Path, corpus: Path, share: float) -> "tuple[TokenRows, TokenRows]":
@@ -242,7 +238,3 @@ def _emit(figures: "HeadFigures", json: Path | None) -> None:
         ],
         json,
     )
-
-
-def _line(text: str) -> None:
-    typer.echo(text, err=True)

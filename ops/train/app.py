@@ -1,0 +1,28 @@
+"""`specadapt train`: tokenizer, target and drafters, for the demo family or a user's own."""
+
+import typer
+
+from ops.cli.boundary import show_help
+from ops.train.card import card
+from ops.train.draft import draft
+from ops.train.generate import generate
+from ops.train.heads import POSITIONS, train_head_command
+from ops.train.measure import measure_draft, measure_heads
+from ops.train.prompts import prompts
+from ops.train.target import target
+from ops.train.tokenizer import tokenizer
+
+train = typer.Typer(
+    help="Train a tokenizer, a target, and drafters for it.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+
+train.command("card")(card)
+train.command("prompts")(prompts)
+train.command("measure-draft")(measure_draft)
+train.command("measure-heads")(measure_heads)
+for kind in POSITIONS:
+    train.command(kind)(train_head_command(kind))
+for noun in (tokenizer, target, generate, draft):
+    train.command()(noun)
