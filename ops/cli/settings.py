@@ -7,10 +7,8 @@ import yaml
 from pydantic import ValidationError
 
 from ops.cli.boundary import InputError, describe
-from ops.measure.machine import machine_name
 from router.speedup import BASELINE, VLLM_BASELINE
-from schemas import AppConfig, EngineConfig, MeasuredUnder, MethodSpec
-from workers.bundle import Bundle
+from schemas import AppConfig, EngineConfig, MethodSpec
 from workers.methods import get_method
 
 
@@ -80,17 +78,6 @@ def with_places(setup: Setup, concurrency: int) -> Setup:
     """The same set-up with batches that hold as many sequences as are in flight."""
     places = max(setup.engine.max_batch, concurrency)
     return replace(setup, engine=setup.engine.model_copy(update={"max_batch": places}))
-
-
-def measured_under(setup: Setup, bundle: Bundle) -> MeasuredUnder:
-    """The conditions that a profile carries and that a later one has to share."""
-    return MeasuredUnder(
-        machine=machine_name(),
-        device=device_of(setup.engine),
-        dtype=setup.engine.dtype,
-        threads=setup.engine.threads,
-        bundle=f"{bundle.name}@{bundle.content_hash}",
-    )
 
 
 def device_of(engine: EngineConfig) -> str:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from ops.cli.boundary import InputError
-from ops.cli.settings import Setup, measured_under
+from ops.cli.settings import Setup
+from ops.measure.machine import measured_under
 from router.embed import encoder_dir, read_info
 from router.table import save_table
 from router.unfitted import unfitted_table

@@ -7,6 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ops.cli.settings import Setup, device_of
+from schemas import MeasuredUnder
+from workers.bundle import Bundle
 from workers.vllm_engine.versions import installed
 
 LIBRARIES = ("torch", "transformers", "ray", "onnxruntime", "numpy")
@@ -53,6 +56,17 @@ def describe_machine() -> dict[str, Any]:
         "git_commit": git_commit(),
         "load_average": round(os.getloadavg()[0], 2),
     }
+
+
+def measured_under(setup: Setup, bundle: Bundle) -> MeasuredUnder:
+    """The conditions that a profile carries and that a later one has to share."""
+    return MeasuredUnder(
+        machine=machine_name(),
+        device=device_of(setup.engine),
+        dtype=setup.engine.dtype,
+        threads=setup.engine.threads,
+        bundle=f"{bundle.name}@{bundle.content_hash}",
+    )
 
 
 def _version(name: str) -> str | None:

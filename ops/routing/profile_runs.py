@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from ops.cli.settings import Setup, measured_under
+from ops.cli.settings import Setup
 from ops.measure.batch_steps import measure
 from ops.measure.decoding import Answer, EncodedPrompt, decode, encode
 from ops.measure.engines import Engines, engines_of
-from ops.measure.machine import describe_machine
+from ops.measure.machine import describe_machine, measured_under
 from ops.measure.prompts import Prompt
 from ops.routing.profile_store import ProfileStore
 from router.profile import Profile

@@ -9,8 +9,9 @@ from typing import Any
 from rich.progress import Progress
 
 from ops.cli.boundary import InputError
-from ops.cli.settings import Setup, measured_under
+from ops.cli.settings import Setup
 from ops.measure.engines import engines_of
+from ops.measure.machine import measured_under
 from ops.routing.profile_runs import ProfilePlan, cells, step_time
 from ops.tune.batch_planner import BatchCosts, plan_batches
 from ops.tune.batch_tuning import BatchTask, Measured, compare, measure_gammas, own_gamma, scheduled
