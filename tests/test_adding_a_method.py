@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -30,7 +31,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     methods = house / "workers" / "methods.py"
     before, end, after = methods.read_text().partition("\n)\n\nMETHODS")
     assert end
-    methods.write_text(f"{before}\n{entry.rstrip()}{end}{after}")
+    methods.write_text(f"{before}\n{indent(entry.rstrip(), ' ' * 4)},{end}{after}")
     return house
 
 
