@@ -25,20 +25,20 @@ def refusal(kind, body):
 
 
 def test_defaults_are_openais():
-    sampling = chat().sampling(prompt_tokens=10, context=1000)
+    sampling = chat().sampling(prompt_tokens=10, context_length=1000)
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (1.0, 1.0, 256)
     completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a"}')
     assert completion.sampling(10, 1000).max_tokens == 16
 
 
 def test_the_default_length_gives_way_to_the_context():
-    assert chat().sampling(prompt_tokens=990, context=1000).max_tokens == 10
+    assert chat().sampling(prompt_tokens=990, context_length=1000).max_tokens == 10
 
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 11}, {"max_completion_tokens": 11}])
 def test_more_tokens_than_the_context_has_left_is_an_error(fields):
     with pytest.raises(ApiError) as caught:
-        chat(**fields).sampling(prompt_tokens=990, context=1000)
+        chat(**fields).sampling(prompt_tokens=990, context_length=1000)
     assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
     assert caught.value.param == "messages"
     assert "1000" in caught.value.message
