@@ -39,8 +39,8 @@ async def posted(ingress, path, asked):
     return response.json()
 
 
-async def until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
+async def until(condition):
+    deadline = time.monotonic() + 120.0
     while not condition():
         assert time.monotonic() < deadline, "not in time"
         await asyncio.sleep(0.01)

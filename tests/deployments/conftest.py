@@ -1,8 +1,10 @@
 """The parts of one ingress over a real engine on tiny models, without Ray."""
 
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -100,3 +102,34 @@ async def ingress(
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         yield Ingress(config, engine, feedback, link, streams, answerer, reader, app, http)
+
+
+class Steps:
+    """In the place of the engine's decoding step: counts them as they begin. One for which `held`
+    holds is not taken before `free` is set, so that all that a test does meanwhile happens within
+    this step, however slow the machine."""
+
+    def __init__(self, step: Callable[[list[Any]], None]) -> None:
+        self._step = step
+        self.anew()
+
+    def anew(self) -> None:
+        """Count from zero, and hold again."""
+        self.begun = 0
+        self.held: Callable[[list[Any]], bool] = lambda _: False
+        self.holding, self.free = threading.Event(), threading.Event()
+
+    def __call__(self, batch: list[Any]) -> None:
+        self.begun += 1
+        if self.held(batch):
+            self.holding.set()
+            self.free.wait(120)
+        self._step(batch)
+
+
+@pytest.fixture
+def steps(ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    made = Steps(ingress.engine._scheduler._step)
+    monkeypatch.setattr(ingress.engine._scheduler, "_step", made)
+    yield made
+    made.free.set()

@@ -1,7 +1,7 @@
 """Circuit breakers and deadlines as pure functions of time."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_policy import report, route
 
@@ -84,6 +84,7 @@ def test_answers_from_before_it_opened_say_nothing(failed: bool | None) -> None:
     assert ended(trying, 0.5, failed, 7.0, CONFIG) == trying
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 3.0), st.sampled_from([True, False, None])), max_size=60),
     st.integers(1, 4),

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.speedup import (
@@ -38,6 +38,7 @@ def test_no_time_and_no_speed_are_refused() -> None:
         speedup(0.0, 1.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=30), st.floats(0.5, 3.0))
 def test_a_constant_factor_has_no_spread(values: list[float], factor: float) -> None:
     array = np.asarray(values)

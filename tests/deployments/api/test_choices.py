@@ -90,12 +90,14 @@ async def test_one_choice_that_cannot_start_ends_them_all(ingress):
     await until(lambda: ingress.engine.load().running == 0)
 
 
-async def test_a_client_that_leaves_cancels_every_choice(ingress):
+async def test_a_client_that_leaves_cancels_every_choice(ingress, steps):
+    steps.held = lambda batch: len(batch) == 3
     long = CHAT | {"n": 3, "max_tokens": 400, "stream": True}
     asked = asyncio.create_task(ingress.http.post("/v1/chat/completions", json=long))
-    await until(lambda: ingress.engine.load().running == 3)
+    await until(steps.holding.is_set)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
+    steps.free.set()
     await until(lambda: ingress.engine.load().running == 0)
 
 

@@ -81,5 +81,5 @@ print([name for name in ("torch", "transformers", "sklearn") if name in sys.modu
 """
     command = [sys.executable, "-c", script, config.model_dump_json()]
     root = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "[]", done.stderr

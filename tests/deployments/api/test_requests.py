@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.api.input import parse
@@ -233,6 +233,7 @@ def test_what_is_not_a_json_object_is_refused(body):
     assert refusal(ChatRequest, body).code == "invalid_json"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_no_body_raises_anything_but_an_api_error(body):
     for kind in (ChatRequest, CompletionRequest, ExplainRequest):
@@ -247,6 +248,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from([*ChatRequest.model_fields, "n", "tools", "logit_bias", "x"]), JSON)
 def test_no_value_raises_anything_but_an_api_error(field, value):
     with suppress(ApiError):

@@ -144,6 +144,8 @@ class TestLink:
         assert (line.link.connected, line.link.waiting) == (True, 0)
 
     async def test_a_young_actor_does_not_hide_replicas_known_before(self, line, config):
+        rare = config.feedback.model_copy(update={"load_report_seconds": 3600.0})
+        config = config.model_copy(update={"feedback": rare})
         line.actor = Feedback(config)
         await line.actor.report(load("a"))
         await line.actor.report(load("b"))
@@ -153,7 +155,7 @@ class TestLink:
         await line.actor.report(load("b", running=3))
         await line.link.exchange()
         assert {r.replica: r.running for r in line.link.loads} == {"a": 0, "b": 3}
-        line.actor._born -= 60
+        line.actor._born -= 24 * 3600.0
         await line.link.exchange()
         assert {r.replica for r in line.link.loads} == {"b"}
 

@@ -2,7 +2,7 @@
 
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.request.conversation import Conversations
@@ -32,6 +32,7 @@ def test_a_client_may_trim_the_answer():
     assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=3), max_size=30), st.integers(1, 5))
 def test_memory_is_bounded_and_keeps_the_latest(texts, capacity):
     known = Conversations(capacity)
@@ -76,7 +77,7 @@ def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
 
 
 def test_a_report_made_after_sending_knows_already():
-    fresh = [report("1", ("a",), age=-1.0)]
+    fresh = [report("1", ("a",), age=-3600.0)]
     flying = InFlight(lambda: fresh)
     with flying.sent(request("x")):
         assert flying.loads() == fresh
@@ -92,7 +93,7 @@ def test_what_has_a_replica_counts_there_even_if_another_is_idler():
 
 
 def test_what_no_replica_has_accepted_is_in_no_report():
-    reports = [report("1", ("a",), age=-1.0)]
+    reports = [report("1", ("a",), age=-3600.0)]
     flying = InFlight(lambda: reports)
     with flying.sent(request("x")):
         flying.placed("x", "1", accepted=False)

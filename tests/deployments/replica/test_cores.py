@@ -41,7 +41,7 @@ def claim(tmp_path):
 
     yield make
     for process in started:
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def test_no_two_processes_get_the_same_core_and_all_their_threads_run_on_it(claim):
@@ -58,6 +58,6 @@ def test_a_claim_ends_with_its_process(claim):
     everything = len(os.sched_getaffinity(0))
     process, _ = claim(everything)
     process.kill()
-    process.wait(30)
+    process.wait(120)
     pinned, *_ = claim(everything)[1]
     assert len(pinned) == everything
