@@ -12,6 +12,7 @@ from ops.commands.plot import plot
 from ops.commands.route import route
 from ops.commands.serve import serve
 from ops.decode.bench import bench_decode
+from ops.geometry.bench import bench_geometry
 from ops.http.bench import bench_http
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
@@ -21,7 +22,6 @@ from ops.routing.evaluate import evaluate
 from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.step.bench import bench_step
-from ops.step.bench_geometry import bench_geometry
 from ops.train.app import train
 from ops.tune.batch import tune_batch
 from ops.tune.tree import tune_tree

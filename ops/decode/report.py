@@ -1,4 +1,4 @@
-"""The figures and tables of `bench decode`."""
+"""What `bench decode` writes and prints: every method's figures, and tables of them."""
 
 import statistics
 from collections.abc import Iterable
@@ -7,9 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from ops.cli.output import table
-from ops.decode.runs import HF, Measured, Plan
-from ops.measure.machine import describe_machine
-from ops.measure.measuring import (
+from ops.decode.figures import (
     domain_mean,
     group,
     match_figures,
@@ -17,6 +15,8 @@ from ops.measure.measuring import (
     speedup_key,
     summarise,
 )
+from ops.decode.runs import HF, Measured, Plan
+from ops.measure.machine import describe_machine
 from ops.measure.prompts import fingerprint
 from router.speedup import MIN_TOKENS, PLAIN_METHODS, baseline_of
 

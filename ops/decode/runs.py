@@ -10,10 +10,10 @@ from typing import Any
 from rich.progress import Progress
 
 from ops.cli.settings import Setup, device_of
+from ops.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.decode.huggingface_process import HuggingFaceProcess
 from ops.measure.decoding import EncodedPrompt, decode, encode
 from ops.measure.engines import Engines, engines_of
-from ops.measure.measuring import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.measure.prompts import Prompt
 from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle

@@ -1,1 +1,1 @@
-"""What every benchmark shares: prompts, engines, decoding, definitions, the machine, plots."""
+"""What every benchmark shares: prompts, engines, decoding, the machine, plots."""

@@ -1,1 +1,1 @@
-"""`specadapt bench step` and `bench geometry`: where the time of one step goes."""
+"""`specadapt bench step`: where the time of one step goes."""

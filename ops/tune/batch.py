@@ -59,8 +59,8 @@ def tune_batch(
     from ops.measure.decoding import encode
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
-    from ops.tune.batch_plans import TunedRouting, gammas_for, tune
-    from ops.tune.batch_tuning import BatchTask
+    from ops.tune.batch_choice import TunedRouting, gammas_for, tune
+    from ops.tune.batch_runs import BatchTask
     from workers.bundle import load_bundle
 
     if (routing is None) != (out is None):

@@ -38,8 +38,8 @@ def tune_tree(
     from ops.measure.decoding import encode
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
-    from ops.tune.tree_plans import tune_dynamic, tune_static
-    from ops.tune.tree_tuning import TreeTask
+    from ops.tune.tree_choice import tune_dynamic, tune_static
+    from ops.tune.tree_runs import TreeTask
     from workers.bundle import load_bundle
 
     setup = resolve(load_config(config), bundle, method, dtype, threads)

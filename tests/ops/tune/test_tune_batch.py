@@ -8,8 +8,8 @@ import pytest
 
 from ops.cli.settings import Setup
 from ops.measure.engines import portfolios
-from ops.tune.batch_plans import gammas_for
-from ops.tune.batch_tuning import BatchTask, own_gamma, scheduled
+from ops.tune.batch_choice import gammas_for
+from ops.tune.batch_runs import BatchTask, own_gamma, scheduled
 from router.table import load_table
 from schemas import AppConfig, EngineConfig, MethodSpec
 from workers.batch_schedule import BatchSchedule

@@ -46,10 +46,10 @@ def test_what_was_expected_of_the_tree_is_what_it_does(specadapt, flags):
 
 def test_a_dynamic_tree_gets_its_budget(specadapt, flags, tmp_path, monkeypatch):
     """And the table has the entry that a configuration takes."""
-    from ops.tune import tree_tuning
+    from ops.tune import tree_runs
 
-    monkeypatch.setattr(tree_tuning, "DYNAMIC_NODES", (4, 8))
-    monkeypatch.setattr(tree_tuning, "DYNAMIC_K", (2, 6))
+    monkeypatch.setattr(tree_runs, "DYNAMIC_NODES", (4, 8))
+    monkeypatch.setattr(tree_runs, "DYNAMIC_K", (2, 6))
     spec = {
         "name": "dynamic",
         "drafter": "draft_model",

@@ -1,4 +1,4 @@
-"""The arithmetic of `bench decode`: what docs/measuring.md defines, as pure functions."""
+"""The figures of `bench decode`: what docs/measuring.md defines, as pure functions."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence

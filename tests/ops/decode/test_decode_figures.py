@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.measure.measuring import (
+from ops.decode.figures import (
     Divergence,
     Run,
     domain_mean,

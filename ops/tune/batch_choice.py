@@ -14,7 +14,7 @@ from ops.measure.engines import engines_of
 from ops.measure.machine import measured_under
 from ops.routing.profile_runs import ProfilePlan, cells, step_time
 from ops.tune.batch_planner import BatchCosts, plan_batches
-from ops.tune.batch_tuning import BatchTask, Measured, compare, measure_gammas, own_gamma, scheduled
+from ops.tune.batch_runs import BatchTask, Measured, compare, measure_gammas, own_gamma, scheduled
 from router.retiming import retimed
 from router.table import check_table, load_table, save_table
 from schemas import MethodSpec, RoutingTable

@@ -1,4 +1,4 @@
-"""The cost model behind a choice of shape: step times of random weights in the engine's forward."""
+"""The runs of `bench geometry`: step times of random weights in the engine's own forward."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""The measurements of `tune-tree`: ranks, step costs, and what was chosen against its rivals."""
+"""The runs of `tune-tree`: ranks, step costs, and what was chosen against its rivals."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ from ops.tune.tree_planner import (
     replay,
     tokens_per_step,
 )
-from ops.tune.tree_tuning import (
+from ops.tune.tree_runs import (
     FEW,
     RANKS,
     TreeTask,

@@ -23,8 +23,8 @@ def bench_geometry(
 
     Example: `specadapt bench geometry --shapes 320x14,192x2 --threads 1`
     """
+    from ops.geometry.runs import measure_geometries
     from ops.measure.machine import describe_machine
-    from ops.step.geometry import measure_geometries
 
     measured = measure_geometries(parse_shapes(shapes), threads, dtype.value)
     settings = {**describe_machine(), "dtype": dtype.value, "threads": threads}

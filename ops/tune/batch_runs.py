@@ -1,4 +1,4 @@
-"""The measurements of `tune-batch`: what steps emit, how long they take, and the schedule's own."""
+"""The runs of `tune-batch`: what steps emit, how long they take, and the schedule's own."""
 
 import asyncio
 import random
