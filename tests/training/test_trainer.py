@@ -4,13 +4,16 @@ import json
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import training.trainer
 from schemas.json_lines import json_lines
 from tests.training.counting import GEOMETRY, HYPER, make_rows
 from training.model import Llama
@@ -91,11 +94,17 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     assert tokens_seen[-1] >= 12_000
 
 
-def test_a_run_stopped_by_the_clock_still_decays(tmp_path: Path) -> None:
-    budget = Budget(tokens=10**9, minutes=0.03, warmup_tokens=1)
+def test_a_run_stopped_by_the_clock_still_decays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look at the clock is a second after the one before."""
+    seconds = count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
+    monkeypatch.setattr(training.trainer, "time", clock)
+    budget = Budget(tokens=10**9, minutes=1.0, warmup_tokens=1)
     train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
-    *_, (_, last) = json_lines(tmp_path / "work/log.jsonl")
-    assert json.loads(last)["lr_factor"] == 0.0
+    factors = [json.loads(line)["lr_factor"] for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    assert factors[0] > factors[-1] == 0.0
 
 
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_bench_step_says_where_a_step_goes(specadapt, small, prompts_file):
     assert naive["drafter_forwards"] == naive["drafter_forwards_ms"] == 0.0
     assert drafting["drafter_forwards"] > 1.0
     for method in (naive, drafting):
-        inside = method["target_forward_ms"] + method["drafter_forwards_ms"]
-        assert 0.0 < inside < method["step_ms"] * 1.5
+        assert 0.0 < method["target_forward_ms"] < method["step_ms"]
+        assert method["drafter_forwards_ms"] < method["step_ms"]
         assert 0.0 < method["outside_forward_share"] < 1.0
         assert method["limit_ms"] > 0.0
         assert any("linear" in o["operator"] or "mm" in o["operator"] for o in method["operators"])

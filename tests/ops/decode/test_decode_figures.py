@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.decode.figures import (
@@ -48,6 +48,7 @@ def test_domains_weigh_the_same_however_many_prompts_they_have():
     assert domain_mean({}) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20))
 def test_one_domain_is_the_harmonic_mean(values):
     expected = len(values) / sum(1 / v for v in values)
@@ -91,6 +92,7 @@ def test_an_interval_draws_prompts_within_their_domain():
     assert domain_mean_ci(calm, seed=0) == pytest.approx((1.6, 1.6))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
 def test_first_difference_is_where_answers_part(a, b):
     position = first_difference(a, b)

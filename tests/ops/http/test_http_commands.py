@@ -64,7 +64,7 @@ def url(config, tiny_bundle):
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(300)
     yield f"http://127.0.0.1:{port}"
     servers[0].should_exit = True
     thread.join(30)

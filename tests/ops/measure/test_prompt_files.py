@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.cli.boundary import InputError
@@ -76,6 +76,7 @@ def of_domains(**counts):
     ]
 
 
+@settings(deadline=None)
 @given(
     counts=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 8), min_size=1),
     limit=st.integers(1, 40),
