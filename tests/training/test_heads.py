@@ -4,13 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.training.counting import GEOMETRY, make_rows
 from training.heads.data import batch_tensors
@@ -19,11 +17,11 @@ from training.heads.eagle3 import Eagle3, capture_layers
 from training.heads.head import Head
 from training.heads.loss import head_loss, hits
 from training.heads.medusa import Medusa
-from training.heads.packing import PackedRows, frequent_tokens
+from training.heads.packing import PackedRows
 from training.heads.rolling import RolledBlock
 from training.heads.teacher import Teacher
 from training.model import Llama, rotate
-from training.tokens import TokenRows, answers_only
+from training.tokens import answers_only
 
 SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
 WORDS = torch.arange(4, 64, 2)
@@ -257,107 +255,9 @@ def test_tensors_have_the_names_and_shapes_that_vllm_loads(kind: str, tmp_path: 
         )
 
 
-def test_a_slots_labels_are_the_tokens_after_its_own_next_one() -> None:
-    rows = answers_only(make_rows(80))
-    packed = PackedRows(rows, 64, positions=5)
-    texts = [rows.row(i)[0].tolist() for i in range(len(rows))]
-    batch = next(packed.batches(1024))
-    length, seen = 64, 0
-    for slot, weight in zip(batch.slots, batch.weights, strict=True):
-        row, i = divmod(int(slot), length)
-        documents = batch.documents[row]
-        members = packed.bins[batch.bins[row]]
-        for j in np.flatnonzero(weight):
-            text = texts[members[documents[i] - 1]]
-            at = i - int(np.flatnonzero(documents == documents[i])[0])
-            assert batch.labels[row, i + 1 + j] == text[at + 2 + j]
-            seen += 1
-    assert seen > 500
-    assert len(batch.slots) == 512
-
-
-def test_every_row_is_in_a_pass_once_and_cut_to_the_length() -> None:
-    rows = make_rows(100)
-    packed = PackedRows(rows, 40, positions=2)
-    assert sorted(i for members in packed.bins for i in members) == list(range(100))
-    for members in packed.bins:
-        assert sum(min(len(rows.row(i)[0]), 40) for i in members) <= 40
-    stream = packed.batches(400)
-    passed = [b for _ in range(-(-len(packed) // 10)) for b in next(stream).bins]
-    assert set(passed) == set(range(len(packed)))
-    with pytest.raises(ValueError, match="nothing to train on"):
-        PackedRows(TokenRows(*[np.zeros(0)] * 2, np.zeros(1), *[np.zeros(0)] * 2, ()), 40, 2)
-
-
-def test_frequent_tokens_count_answers_alone() -> None:
-    rows = answers_only(make_rows(50))
-    counts = np.bincount(rows.tokens, weights=rows.weight, minlength=64)
-    chosen = frequent_tokens(rows, 20, 64)
-    assert sorted(chosen) == list(chosen)
-    assert counts[chosen].min() >= np.delete(counts, chosen).max()
-
-
 def test_the_layers_that_eagle3_reads() -> None:
     assert capture_layers(14) == (2, 7, 11)
     assert capture_layers(32) == (2, 16, 29)
     assert capture_layers(3) == (0, 1, 2)
     with pytest.raises(ValueError, match="three layers"):
         capture_layers(2)
-
-
-@pytest.mark.parametrize(
-    ("field", "changes"),
-    [
-        ("model_type", {"model_type": "gemma"}),
-        ("sliding_window", {"model_type": "mistral", "sliding_window": 16}),
-        ("dynamic", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}),
-        ("quantization_config", {"quantization_config": {"quant_method": "fp8"}}),
-    ],
-)
-def test_a_target_of_another_kind_is_refused_by_name(field, changes, tmp_path: Path) -> None:
-    Llama(SHAPE).save(tmp_path)
-    Teacher.load(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-    with pytest.raises(ValueError, match=field):
-        Teacher.load(tmp_path)
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_target_that_transformers_computes(family: str, tmp_path: Path) -> None:
-    """Untied, with its own head size and scaled rotary embeddings: states of packed documents are
-    those of each alone, and its LM head makes its logits of the last one."""
-    torch.manual_seed(0)
-    scaled = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-    config = AutoConfig.for_model(
-        family,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        intermediate_size=64,
-        vocab_size=64,
-        tie_word_embeddings=False,
-        rope_parameters=scaled,
-        initializer_range=0.1,
-    )
-    model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
-    model.save_pretrained(tmp_path)
-    teacher = Teacher.load(tmp_path)
-    ids = torch.randint(0, 64, (1, 40))
-    documents = (torch.arange(40) >= 15).long()[None]
-    states = teacher.states(ids, documents, (0, 2))
-    for span in (slice(0, 15), slice(15, 40)):
-        with torch.no_grad():
-            alone = model(ids[:, span], output_hidden_states=True)
-        expected = [alone.hidden_states[i] for i in (0, 2, 3)]
-        close = {"atol": 0.15, "rtol": 0.05}
-        torch.testing.assert_close(states[:, span], torch.stack(expected, dim=2), **close)
-        logits = F.linear(states[:, span, -1], teacher.lm_head)
-        torch.testing.assert_close(logits, alone.logits, atol=0.5, rtol=0.05)
-    head = Eagle(teacher)
-    assert head.layers[0].self_attn.q_proj.weight.shape == (64, 32)
-    halved = 0.5 * 10000.0 ** (-torch.arange(0, 32, 2) / 32)
-    torch.testing.assert_close(head.layers[0].self_attn.inverse, halved)
-    assert head.config()["rope_parameters"]["factor"] == 2.0

@@ -255,47 +255,6 @@ def test_no_value_raises_anything_but_an_api_error(field, value):
         chat(**{field: value})
 
 
-def completion(prompt, **fields):
-    body = json.dumps({"model": "m", "prompt": prompt} | fields).encode()
-    return parse(CompletionRequest, body)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        ("a b", {"prompt": "a b"}),
-        ([1, 2], {"prompt": [1, 2]}),
-        (["a b"], {"prompt[0]": "a b"}),
-        (["a", "b"], {"prompt[0]": "a", "prompt[1]": "b"}),
-        ([[1, 2], [3]], {"prompt[0]": [1, 2], "prompt[1]": [3]}),
-    ],
-)
-def test_prompts_in_any_of_their_forms(prompt, expected):
-    assert completion(prompt).prompts() == expected
-
-
-@pytest.mark.parametrize("prompt", [[], 3, {}, [True], ["a", 1], [[1], "a"], [["a"]], ["a"] * 65])
-def test_what_is_no_prompt_is_refused(prompt):
-    with pytest.raises(ApiError) as caught:
-        completion(prompt)
-    assert (caught.value.status, caught.value.code) == (400, "invalid_value")
-    assert caught.value.param.startswith("prompt")
-
-
-def test_a_request_has_so_many_answers():
-    assert len(completion(["a"] * 16, n=4).prompts()) == 16
-    with pytest.raises(ApiError, match=r"17 prompts with n 4 ask for 68 answers") as caught:
-        completion(["a"] * 17, n=4).prompts()
-    assert caught.value.param == "prompt"
-
-
-def test_an_echoed_prompt_has_no_log_probabilities():
-    assert completion("a", echo=True).wanted_logprobs is None
-    with pytest.raises(ApiError) as caught:
-        completion("a", echo=True, logprobs=0).sampling(1, 100)
-    assert (caught.value.param, caught.value.code) == ("logprobs", "unsupported_parameter")
-
-
 @pytest.mark.parametrize(
     "body", [{}, {"prompt": "a", "messages": HELLO["messages"]}, {"messages": []}]
 )
