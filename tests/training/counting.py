@@ -1,13 +1,26 @@
 """A language that a tiny model learns in seconds: counting in steps."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 
-from training.model import Geometry
+from training.model import Geometry, Llama
 from training.tokens import TokenRows
 from training.trainer import Hyper
 
 GEOMETRY = Geometry(hidden=32, layers=2, heads=2, kv_heads=1, ffn=64, vocab=64, context=2048)
 HYPER = Hyper(tokens_per_batch=512, batches_per_step=1, compile=False)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A trained target, its held rows, their losses by domain, and the folder with its log."""
+
+    model: Llama
+    held: TokenRows
+    losses: dict[str, float]
+    work: Path
 
 
 def make_rows(count: int, seed: int = 0, longest: int = 60, domain: str = "counting") -> TokenRows:

@@ -192,9 +192,13 @@ def test_a_held_row_that_a_train_row_gives_away_is_left_out():
     assert [one["id"] for one in without_near_copies(held, train)] == ["new"]
 
 
-@pytest.fixture(scope="module")
-def instruct_split():
-    rows = list(instruct_rows(SHARED))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)],
+)
+def instruct_split(request):
+    """Every so many-th row of the real data, and which of them are held."""
+    rows = list(instruct_rows(SHARED))[:: request.param]
     held = split_corpus_rows(rows, seed=0, share=0.04)
     return rows, held
 

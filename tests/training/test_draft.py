@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.json_lines import json_lines
-from tests.training.counting import GEOMETRY, HYPER, make_rows
+from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
 from training.draft import (
     agreement,
     distillation_loss,
@@ -24,7 +24,6 @@ from training.draft import (
 )
 from training.generations import generation_rows
 from training.model import Llama
-from training.target import train_target
 from training.tokens import TokenRows, answers_only, batches, mixed
 from training.trainer import Budget, Run
 
@@ -155,12 +154,8 @@ def test_a_draft_that_cannot_improve_keeps_its_best_weights(teacher: Llama, tmp_
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory: pytest.TempPathFactory) -> Llama:
-    torch.manual_seed(0)
-    model = Llama(GEOMETRY)
-    folder = tmp_path_factory.mktemp("teacher")
-    train_target(model, make_rows(400), make_rows(40, seed=1), _run(folder))
-    return model
+def teacher(counting: Counting) -> Llama:
+    return deepcopy(counting.model)
 
 
 def _train_rows() -> TokenRows:

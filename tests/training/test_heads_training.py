@@ -1,7 +1,7 @@
 """Training heads on a language that a tiny target knows: what they draft, resuming, the cache."""
 
 import json
-from dataclasses import replace
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from schemas.json_lines import json_lines
-from tests.training.counting import GEOMETRY, HYPER, make_rows
+from tests.training.counting import HYPER, Counting, make_rows
 from training.heads.eagle import Eagle
 from training.heads.eagle3 import Eagle3
 from training.heads.features import FeatureCache
@@ -20,19 +20,13 @@ from training.heads.medusa import Medusa
 from training.heads.packing import PackedRows
 from training.heads.teacher import Teacher
 from training.heads.train import Plan, train_head
-from training.model import Llama
-from training.target import train_target
 from training.tokens import TokenRows, answers_only
 from training.trainer import Budget, Run
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory: pytest.TempPathFactory) -> Teacher:
-    torch.manual_seed(0)
-    model = Llama(replace(GEOMETRY, layers=3))
-    folder = tmp_path_factory.mktemp("teacher")
-    train_target(model, make_rows(400), make_rows(40, seed=1), _run(folder, 60_000))
-    return Teacher.of(model)
+def teacher(counting: Counting) -> Teacher:
+    return Teacher.of(deepcopy(counting.model))
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
@@ -41,7 +35,7 @@ def test_a_trained_head_drafts_the_tokens_that_follow(
 ) -> None:
     head = _head(kind, teacher)
     figures = train_head(
-        head, teacher, _rows(300), _held(), _run(tmp_path, 120_000), _plan(tmp_path)
+        head, teacher, _rows(300), _held(), _run(tmp_path, 100_000), _plan(tmp_path)
     )
     # with one hidden state and no embedding Medusa knows less of this language
     assert figures.acceptance["counting"] > (0.35 if kind == "medusa" else 0.8)

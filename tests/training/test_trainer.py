@@ -15,7 +15,7 @@ import torch
 
 import training.trainer
 from schemas.json_lines import json_lines
-from tests.training.counting import GEOMETRY, HYPER, make_rows
+from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
 from training.model import Llama
 from training.muon import orthogonalise
 from training.target import held_loss, next_token_loss, train_target
@@ -68,17 +68,14 @@ def test_repeats_say_how_often_a_row_comes() -> None:
     assert seen == Counter({row: 3 * count for row, count in once.items()})
 
 
-def test_training_learns_logs_and_ends_at_rate_zero(tmp_path: Path) -> None:
-    train, held = make_rows(400), make_rows(40, seed=1)
+def test_training_learns_logs_and_ends_at_rate_zero(counting: Counting) -> None:
     torch.manual_seed(0)
-    before = held_loss(Llama(GEOMETRY), held)["mean"]
-    budget = Budget(tokens=60_000, warmup_tokens=2_000)
-    after = train_target(_model(), train, held, _run(tmp_path, budget))
-    assert after["mean"] < 0.5 * before
-    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    before = held_loss(Llama(counting.model.geometry), counting.held)["mean"]
+    assert counting.losses["mean"] < 0.5 * before
+    log = [json.loads(line) for _, line in json_lines(counting.work / "log.jsonl")]
     assert log[-1]["lr_factor"] == 0.0
     assert {"step", "tokens", "minutes", "minutes_left"} <= log[0].keys()
-    assert (tmp_path / "work/stable.pt").exists()
+    assert (counting.work / "stable.pt").exists()
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
