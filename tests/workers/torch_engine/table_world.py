@@ -80,8 +80,8 @@ def pair(proposal: Proposal, node: int) -> tuple[int, int]:
 
 def rows(table: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     """Logits [n, vocab] at so many contexts."""
-    first, second = zip(*pairs, strict=True)
-    return table[list(first), list(second)]
+    first, second = torch.tensor(pairs).unbind(1)
+    return table[first, second]
 
 
 def frontier_logits(proposals: Sequence[Proposal]) -> Tensor:
