@@ -65,7 +65,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "cli": set(),
         "measure": {"cli"},
         "service": {"cli", "measure"},
-        **dict.fromkeys(("decode", "http", "load", "step", "routing", "train"), BENCHMARK),
+        **dict.fromkeys(
+            ("decode", "geometry", "http", "load", "routing", "step", "train"), BENCHMARK
+        ),
         "balance": BENCHMARK | {"http", "load"},
         "learning": BENCHMARK | {"load"},
         "tune": BENCHMARK | {"routing"},
