@@ -38,10 +38,14 @@ def test_heads_are_trained_and_measured(specadapt, folders, kind, given, positio
     assert config["hidden_size"] == 64
     assert (out / "model.safetensors").exists()
 
+
+def test_heads_go_on_from_weights_and_share_the_targets_states(specadapt, folders) -> None:
+    given, out = ["--vocabulary", 50], folders[1] / "out"
+    specadapt.json("train", "medusa", *flags(folders, *given))
     again = [*given, "--start", out, "--work", folders[1] / "more", "--out", folders[1] / "more"]
-    specadapt.json("train", kind, *flags(folders, *again))
+    specadapt.json("train", "medusa", *flags(folders, *again))
     shared = ["--features", folders[1] / "work/features", "--work", folders[1] / "third"]
-    specadapt.json("train", kind, *flags(folders, *given, *shared))
+    specadapt.json("train", "medusa", *flags(folders, *given, *shared))
     assert not (folders[1] / "third/features").exists()
 
 
