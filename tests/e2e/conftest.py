@@ -1,6 +1,7 @@
 """The real application on a Ray of the test session's own, with tiny models."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import ray
@@ -12,13 +13,38 @@ from deployments.run import APPLICATION, start_local_ray, with_free_port
 from schemas import AppConfig
 from workers.bundle import Bundle
 
+HERE = Path(__file__).parent
+Deploy = Callable[[AppConfig], Service]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Last, since Ray's processes take a fifth of a core for as long as the session lives; and of
+    these tests those last that share an application, so that it is started once."""
+
+    def place(item: pytest.Item) -> int:
+        shares = "shared_config" in getattr(item, "fixturenames", ())
+        return 1 + shares if HERE in item.path.parents else 0
+
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="session")
-def deploy() -> Iterator[Callable[[AppConfig], Service]]:
-    """Deploys on a Ray of the session's own: four logical CPUs, and two GPUs that are only a
-    number to Ray."""
-    start_local_ray(cpus=4, gpus=2)
-    yield deployed
+def deploy() -> Iterator[Deploy]:
+    """Deploys on a Ray of the session's own: four logical CPUs, and four GPUs that are only a
+    number to Ray. An application stays until one of other settings is asked for."""
+    start_local_ray(cpus=4, gpus=4)
+    running: list[Service] = []
+
+    def deploy(config: AppConfig) -> Service:
+        if running and running[0].config == config:
+            return running[0]
+        if running:
+            running.clear()
+            serve.delete(APPLICATION)
+        running.append(deployed(config))
+        return running[0]
+
+    yield deploy
     serve.shutdown()
     ray.shutdown()
 
@@ -29,20 +55,24 @@ def port() -> int:
     return with_free_port(AppConfig(http={"port": 0})).http.port
 
 
-@pytest.fixture(scope="module")
-def service(
-    deploy: Callable[[AppConfig], Service],
-    port: int,
-    tiny_bundle: Bundle,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Service]:
+@pytest.fixture(scope="session")
+def shared_config(
+    port: int, tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+) -> AppConfig:
     """Learns quickly: a short memory and much exploration, so that a test sees it learn. No other
-    method is so much better that a conversation would leave its own."""
+    method is so much better that a conversation would leave its own. Two methods have a GPU."""
     config = service_config(
         tmp_path_factory.mktemp("e2e"),
         tiny_bundle,
         router={"exploration": 0.2, "half_life": 10.0, "conversation_margin": 1e6},
         http={"port": port},
     )
-    yield deploy(config)
-    serve.delete(APPLICATION)
+    gpus = {"draft_verify": 1.0, "ngram": 1.0}
+    methods = [m.model_copy(update={"num_gpus": gpus.get(m.name, 0.0)}) for m in config.methods]
+    return config.model_copy(update={"methods": tuple(methods)})
+
+
+@pytest.fixture(scope="module")
+def service(deploy: Deploy, shared_config: AppConfig) -> Service:
+    """One for all modules that want no other settings."""
+    return deploy(shared_config)

@@ -19,8 +19,7 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
     made = deploy(config.model_copy(update={"methods": (twice,)}))
     until(lambda: len(made.routing()["loads"]) == 2, 120)
     slow_down(100)
-    yield made
-    serve.delete(APPLICATION)
+    return made
 
 
 def slow_down(extra):

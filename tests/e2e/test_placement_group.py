@@ -39,4 +39,5 @@ def test_workers_find_a_gpu_in_every_bundle_and_the_replica_has_none():
     bundles, own, workers = handle.group.remote().result(timeout_s=60)
     serve.delete("parallel")
     assert bundles == [{"GPU": 1.0, "CPU": 1.0}, {"GPU": 1.0}]
-    assert (own, sorted(workers)) == ([], [0, 1])
+    assert own == []
+    assert len(set(workers)) == len(workers) == 2
