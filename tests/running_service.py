@@ -15,9 +15,11 @@ from deployments.run import APPLICATION
 from schemas import AppConfig
 
 START_SECONDS = 300.0
+CALL_SECONDS = 60.0
+"""Within them anything answers, on a machine with other work too."""
 
 
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = CALL_SECONDS) -> Any:
     """The condition's first true value; fails where there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -38,13 +40,13 @@ class Service:
     def method(self, name: str, call: str, *args: Any) -> Any:
         """The result of a method deployment's own call, which no HTTP path reaches."""
         handle = serve.get_deployment_handle(name, APPLICATION)
-        return getattr(handle, call).remote(*args).result(timeout_s=30)
+        return getattr(handle, call).remote(*args).result(timeout_s=CALL_SECONDS)
 
     def feedback(self) -> Any:
         return ray.get_actor(actor_name(APPLICATION, self.config), NAMESPACE)
 
     def routing(self) -> dict[str, Any]:
-        return httpx.get(f"{self.url}/v1/routing").json()
+        return httpx.get(f"{self.url}/v1/routing", timeout=CALL_SECONDS).json()
 
     def load(self, method: str) -> dict[str, Any]:
         """The last report of the method's replica."""
@@ -52,7 +54,9 @@ class Service:
 
     def chat(self, text: str = "Write a Python function", **fields: Any) -> httpx.Response:
         body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 8}
-        return httpx.post(f"{self.url}/v1/chat/completions", json=body | fields, timeout=60)
+        return httpx.post(
+            f"{self.url}/v1/chat/completions", json=body | fields, timeout=CALL_SECONDS
+        )
 
 
 def deployed(config: AppConfig) -> Service:
@@ -62,7 +66,7 @@ def deployed(config: AppConfig) -> Service:
     service = Service(config, f"http://127.0.0.1:{config.http.port}")
 
     def ready() -> bool:
-        health = httpx.get(f"{service.url}/health")
+        health = httpx.get(f"{service.url}/health", timeout=CALL_SECONDS)
         return health.is_success and len(health.json()["methods"]) == len(config.methods)
 
     until(ready, START_SECONDS)

@@ -4,18 +4,14 @@ import json
 import os
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
 import pytest
 import ray
-from ray import serve
 from running_service import START_SECONDS, until
 from served import service_config
-
-from deployments.run import APPLICATION
 
 FAVOURITE = "draft_verify"
 PROMPT = "Write a Python function"
@@ -35,8 +31,7 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
         router={"hysteresis": 1e6, "conversation_margin": 1e6, "half_life": 1e6},
         http={"port": port},
     )
-    yield deploy(config)
-    serve.delete(APPLICATION)
+    return deploy(config)
 
 
 @pytest.fixture(scope="module")
@@ -142,11 +137,9 @@ def test_a_death_in_the_middle_of_a_stream_is_said(service, messages):
         while not next(read).choices[0].delta.content:
             pass
         kill(service, FAVOURITE)
-        since = time.monotonic()
         chunks += stream
         with pytest.raises(openai.APIError, match="failed in the middle of the answer"):
             list(read)
-        assert time.monotonic() - since < 60
     assert chunks[-1]["error"]["code"] == "answer_broken_off"
     assert FAVOURITE in chunks[-1]["error"]["message"]
     assert "[DONE]" not in chunks

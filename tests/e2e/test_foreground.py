@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from running_service import START_SECONDS, until
+from running_service import CALL_SECONDS, START_SECONDS, until
 from served import service_config
 
 SERVE = [sys.executable, "-m", "ops", "serve", "--config"]
@@ -19,7 +19,7 @@ SERVE = [sys.executable, "-m", "ops", "serve", "--config"]
 
 @pytest.fixture
 def config_file(tiny_bundle, tmp_path):
-    config = service_config(tmp_path, tiny_bundle, ("naive", "ngram"), http={"port": 0})
+    config = service_config(tmp_path, tiny_bundle, ("naive",), http={"port": 0})
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     return file
@@ -62,16 +62,24 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
             START_SECONDS,
         )
         assert process.poll() is None, log.read_text()
-        assert httpx.get(f"{said[1]}/models").json()["data"][0]["id"] == "tiny"
-        assert httpx.get(said[1].replace("/v1", "/health")).status_code == 200
+        assert (
+            httpx.get(f"{said[1]}/models", timeout=CALL_SECONDS).json()["data"][0]["id"] == "tiny"
+        )
+        assert httpx.get(said[1].replace("/v1", "/health"), timeout=CALL_SECONDS).status_code == 200
         exported = until(lambda: re.search(r"metrics +(\S+)", log.read_text()))[1]
-        until(lambda: "ray_specadapt_observations_waiting" in httpx.get(exported).text, 60)
+        until(
+            lambda: (
+                "ray_specadapt_observations_waiting"
+                in httpx.get(exported, timeout=CALL_SECONDS).text
+            ),
+            START_SECONDS,
+        )
         started = descendants(process.pid)
         assert len(started) > 4
         # A terminal sends Ctrl-C to the whole foreground group, Ray's processes included.
         os.killpg(process.pid, signal_number)
-        assert process.wait(60) == 0, log.read_text()
-        until(lambda: not alive(started), 20)
+        assert process.wait(START_SECONDS) == 0, log.read_text()
+        until(lambda: not alive(started), START_SECONDS)
         assert "Traceback" not in log.read_text()
     finally:
         for pid in {process.pid, *alive(started)} if process.poll() is None else alive(started):
@@ -87,7 +95,7 @@ def test_a_taken_port_is_one_clear_line(config_file):
             [*SERVE, str(config_file), "--port", str(port)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=START_SECONDS,
         )
     assert done.returncode == 2
     [line] = done.stderr.splitlines()

@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 import ray
-from running_service import Service, until
+from running_service import CALL_SECONDS, START_SECONDS, Service, until
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 
@@ -65,8 +65,8 @@ def test_a_pin_is_obeyed(service):
 
 def test_bad_input_is_refused_and_the_service_lives_on(service, client):
     url = f"{service.url}/v1/chat/completions"
-    assert httpx.post(url, content=b'{"model": ').status_code == 400
-    assert httpx.post(url, content=b"x" * 10_000_000).status_code == 413
+    assert httpx.post(url, content=b'{"model": ', timeout=CALL_SECONDS).status_code == 400
+    assert httpx.post(url, content=b"x" * 10_000_000, timeout=CALL_SECONDS).status_code == 413
     assert service.chat(temprature=1).json()["error"]["param"] == "temprature"
     assert service.chat("many words " * 600).json()["error"]["code"] == "context_length_exceeded"
     with pytest.raises(openai.NotFoundError, match="gpt-4"):
@@ -78,8 +78,8 @@ def test_bad_input_is_refused_and_the_service_lives_on(service, client):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away_frees_the_replica(service, stream):
-    # by itself the answer would take longer than is waited for
-    service.method("naive", "set_extra_target_forwards", "naive", 200)
+    """Long before the end of the answer, which takes minutes."""
+    service.method("naive", "set_extra_target_forwards", "naive", 1000)
     body = {
         "model": "tiny:naive",
         "messages": HELLO,
@@ -224,8 +224,8 @@ def test_traffic_leaves_a_slow_method_and_comes_back(service):
     # Tiny random models are about equally fast; the others are held back, so that one is best.
     for other in ("naive", "ngram"):
         service.method(other, "set_extra_target_forwards", other, 8)
-    until(lambda: share(service, "draft_verify") > 0.5, seconds=60)
+    until(lambda: share(service, "draft_verify") > 0.5, seconds=START_SECONDS)
     service.method("draft_verify", "set_extra_target_forwards", "draft_verify", 80)
-    until(lambda: share(service, "draft_verify") < 0.4, seconds=60)
+    until(lambda: share(service, "draft_verify") < 0.4, seconds=START_SECONDS)
     service.method("draft_verify", "set_extra_target_forwards", "draft_verify", 0)
-    until(lambda: share(service, "draft_verify") > 0.5, seconds=90)
+    until(lambda: share(service, "draft_verify") > 0.5, seconds=START_SECONDS)
