@@ -18,7 +18,7 @@ from workers.methods import get_method
 from workers.torch_engine import registry
 
 RIGHT = 1e-3
-COUNT = 3000
+COUNT = 2000
 LOSSY = {"fuzzy", "typical", "adasd", "cm_asd"}
 CASES = [
     ("greedy", world.sampled),

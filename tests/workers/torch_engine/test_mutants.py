@@ -36,7 +36,7 @@ from workers.torch_engine.verifiers.rejection import Rejection
 from workers.torch_engine.verifiers.target_choice import warped_rows
 
 WRONG, RIGHT = 1e-6, 1e-3
-COUNT = 3000
+COUNT = 2000
 PLAIN: dict[str, Any] = {}
 NARROW = {"temperature": 0.7, "top_p": 0.8}
 PENALISED = {"frequency_penalty": 2.0}
