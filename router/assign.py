@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from router import cluster, predict, steps
+from router import belief, cluster, predict, steps
 from router.profile import Measured, Profile, ProfileError, prompt_key
 from router.speedup import harmonic_mean
 from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_band
@@ -172,7 +172,7 @@ def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[floa
     outvote all others of their cluster.
     """
     tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
-    scale = min(1.0, predict.ANSWER_TOKENS / tokens) if tokens else 0.0
+    scale = min(1.0, belief.ANSWER_TOKENS / tokens) if tokens else 0.0
     return scale * tokens, scale * steps
 
 

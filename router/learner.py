@@ -3,11 +3,13 @@
 Three things are learned, each with the memory that suits it:
 
 acceptance    per cluster x method x temperature band. An observation weakens what was learned of
-              all methods in its cluster and band, by half in `half_life` of them, so that a
-              method not tried for long becomes uncertain (`predict.log_error`) and is tried.
+              all methods in its cluster and band, by half in `half_life` answers' worth of
+              them, so that a method not tried for long becomes uncertain (`belief.log_error`)
+              and is tried.
               Offline counts are the prior: they stay, as at most OFFLINE_ANSWERS answers.
 output        per cluster: how long answers are, with the same half-life.
-step ratio    per method: how much slower its steps are than the measured grid. Observations weigh
+step ratio    per method: how much slower its steps are than the measured grid, a factor of the
+              machine that all methods share times one of the method. Observations weigh
               half after STEP_HALF_LIFE more of the same method, and half after UNTRIED_HALF_LIVES
               x `half_life` more of any: a method that nobody is sent to any more drifts back to
               its measured speed and is tried again.
@@ -22,8 +24,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from router import predict
+from router import belief, predict
 from router.assign import acceptance_evidence, learns_acceptance
+from router.belief import Floats
 from router.table import RoutingTableError
 from schemas import Observation, RouterConfig, RoutingTable, temperature_band
 
@@ -101,8 +104,8 @@ class Learner:
         lossless = self._table.lossless.get(stats.method, False)
         if observation.cluster >= 0 and learns_acceptance(stats.looping, lossless):
             k, band = observation.cluster, temperature_band(stats.temperature)
-            forget = 0.5 ** (1.0 / self._config.half_life)
             added = acceptance_evidence(stats.output_tokens, stats.target_steps)
+            forget = 0.5 ** (added[0] / belief.ANSWER_TOKENS / self._config.half_life)
             self._tokens[k, :, band] *= forget
             self._steps[k, :, band] *= forget
             self._tokens[k, m, band] += added[0]
@@ -132,7 +135,7 @@ class Learner:
         self._ratio_weight[m] = own * self._ratio_weight[m] + 1.0
 
     def _publish(self) -> None:
-        ratio = np.exp(self._log_ratio / (self._ratio_weight + predict.STEP_PRIOR))
+        ratio = _ratios(self._log_ratio, self._ratio_weight)
         table = self._table.model_copy(
             update={
                 "live_tokens": self._tokens.copy(),
@@ -147,7 +150,7 @@ class Learner:
 
     def _favourites(self, table: RoutingTable) -> tuple[str, ...]:
         seconds = predict.typical_seconds(table)
-        answers, errors = predict.answers(table), predict.log_error(table)
+        answers, errors = belief.answers(table), belief.log_error(table)
         return tuple(
             table.methods[
                 predict.favourite(
@@ -210,3 +213,17 @@ class Learner:
         learner._table = table.model_copy(update={"version": version, "assignment": favourites})
         learner._publish()
         return learner
+
+
+def _ratios(log_ratios: Floats, weights: Floats) -> Floats:
+    """How much slower each method's steps are than measured [m], from sums of weighted log ratios
+    [m] and their weights [m]: a factor of the machine, common to all methods, times one of the
+    method, shrunk by what is known of it.
+
+    Another machine, or a neighbour on this one, slows all methods down; of a method that was not
+    tried yet the others' answers say so.
+    """
+    seen = log_ratios / np.maximum(weights, 1e-9)
+    machine = belief.machine_log_ratio(seen, weights)
+    prior = belief.STEP_SPREAD**2 / belief.own_step_variance(seen, weights)
+    return np.exp(machine + (log_ratios - machine * weights) / (weights + prior))

@@ -11,10 +11,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from router import explore, predict
+from router import belief, explore, predict
 from router.admission import in_time
 from router.queueing import seconds_by_method
-from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable, temperature_band
+from schemas import (
+    Decision,
+    DecodeStats,
+    LoadReport,
+    Reason,
+    RouterConfig,
+    RoutingTable,
+    temperature_band,
+)
 
 POLICY = "predicted_seconds"
 
@@ -119,6 +127,35 @@ def choose(
     )
 
 
+def settle(
+    table: RoutingTable, decision: Decision, stats: DecodeStats, purse: explore.Purse
+) -> None:
+    """Put the purse right about a decision whose answer has come, whatever it was made by.
+
+    Seconds are those from admission on, and predictions those of an answer of this length, in its
+    batch, from the table as it is now.
+    """
+    own, first = stats.method, decision.ranked[0]
+    if decision.cluster < 0 or not {own, first} <= set(table.methods):
+        return
+    if decision.fit_id != table.fit_id:
+        return
+    took = stats.total_seconds - stats.queue_seconds
+    accepted = belief.acceptance(table)[decision.cluster, :, temperature_band(stats.temperature)]
+    predicted = predict.predicted_seconds(
+        table,
+        accepted,
+        table.methods.index(first),
+        stats.prompt_tokens,
+        stats.output_tokens,
+        max(1.0, stats.mean_batch),
+    )
+    if decision.reason == "exploration" and own == decision.method:
+        purse.settle(decision.exploration_seconds, took, predicted)
+    elif own == first:
+        purse.first_choice_took(took, predicted)
+
+
 def _obstacles(
     table: RoutingTable,
     loads: Sequence[LoadReport],
@@ -176,17 +213,11 @@ def _greedy(
         fallback = min(admissible, key=lambda n: loaded[n])
         return (default if default in admissible else fallback), "degraded"
 
-    def steady(current: str, seconds: Mapping[str, float]) -> str:
-        best = min(admissible, key=lambda n: seconds[n])
-        if current in admissible and seconds[best] * (1.0 + config.hysteresis) >= seconds[current]:
-            return current
-        return best
-
     favourite = _favourite(table, cluster, features, config, alone)
-    unloaded = steady(favourite, alone) if obstacles[favourite] is not None else favourite
-    # Once its replica is shared the favourite has no more claim than any other.
-    idle = loaded[unloaded] <= alone[unloaded]
-    method = steady(unloaded, loaded) if idle else min(admissible, key=lambda n: loaded[n])
+    unloaded = favourite
+    if obstacles[favourite] is not None:
+        unloaded = min(admissible, key=lambda n: alone[n])
+    method = _under_load(unloaded, admissible, alone, loaded)
     reason: Reason = obstacles[favourite] or ("favourite" if method == favourite else "load")
     last = constraints.conversation_method
     if last is not None and last in admissible and last != method:
@@ -194,6 +225,21 @@ def _greedy(
         if not clearly:
             return last, "conversation"
     return method, reason
+
+
+def _under_load(
+    unloaded: str,
+    admissible: Sequence[str],
+    alone: Mapping[str, float],
+    loaded: Mapping[str, float],
+) -> str:
+    """Who is the soonest once queues and batches count, `unloaded` being the choice without them.
+
+    That choice has been made on evidence: predicted to be sooner does not suffice. So no other
+    counts as sooner than it is alone, and only what the load adds can move a prompt.
+    """
+    seconds = {n: loaded[n] + max(0.0, alone[unloaded] - alone[n]) for n in admissible}
+    return min(admissible, key=lambda n: (seconds[n], n != unloaded))
 
 
 def _errors(
@@ -206,9 +252,9 @@ def _errors(
     """By method, the standard error of the logarithm of its predicted seconds under load: what is
     added by the load is known from the replicas' reports, so queues make no method uncertain."""
     errors = {}
-    for name, error in zip(table.methods, predict.log_error(table)[cluster, :, band], strict=True):
+    for name, error in zip(table.methods, belief.log_error(table)[cluster, :, band], strict=True):
         own = min(1.0, alone[name] / loaded[name]) if loaded[name] > 0.0 else 1.0
-        errors[name] = max(predict.LEAST_ERROR, own * float(error))
+        errors[name] = max(belief.LEAST_ERROR, own * float(error))
     return errors
 
 
@@ -227,8 +273,8 @@ def _favourite(
     band = temperature_band(features.temperature)
     winner = predict.favourite(
         [alone[n] for n in table.methods],
-        predict.answers(table)[cluster, :, band],
-        predict.log_error(table)[cluster, :, band],
+        belief.answers(table)[cluster, :, band],
+        belief.log_error(table)[cluster, :, band],
         current,
         config.hysteresis,
         config.confidence,

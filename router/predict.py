@@ -9,119 +9,18 @@ method, so that evidence about one slow replica serves every cluster.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from schemas import TEMPERATURE_BANDS, RoutingTable
-
-Floats = NDArray[np.float64]
-
-PRIOR_STEPS = 50.0
-"""Steps of a method's acceptance over all clusters that every cell starts with, so that a cell
-with three answers in it does not decide anything."""
-
-ANSWER_TOKENS = 32.0
-"""Tokens of evidence that are worth one answer, and the most that one answer is counted for."""
-
-OFFLINE_ANSWERS = 16.0
-"""Offline evidence counts as at most so many answers beside live ones: however much was measured,
-live traffic may differ from it by a tenth (ANSWER_SPREAD / sqrt(16))."""
+from router.belief import OFFLINE_ANSWERS, Floats, acceptance
+from schemas import RoutingTable
 
 MIN_EVIDENCE_ANSWERS = 8.0
 """Two methods are compared for a cluster's favourite only with so many answers behind each."""
 
-ANSWER_SPREAD = 0.4
-"""Standard deviation of an answer's log acceptance around its cluster's: 0.17 to 0.43 for the
-methods that speculate, measured on the demo family. Answers differ by far more than the steps of
-one answer do, so evidence is counted in answers."""
-
-CLUSTER_ANSWERS = 4.0
-"""Answers' worth of what the other clusters say of a cell: its log acceptance lies within 0.2 of
-the method's mean over clusters (0.06 to 0.29 there), which is ANSWER_SPREAD / sqrt(4)."""
-
 OUTPUT_PRIOR = 5.0
 """Answers' worth of all clusters' mean length in each cluster's."""
 
-STEP_SPREAD = 0.15
-"""Standard deviation of an answer's log step time around its method's: 0.16 to 0.18 there, of
-which contexts of different lengths are a part."""
-
-STEP_PRIOR = 0.5
-"""Answers' worth of belief that a method's steps are as fast as measured: within a fifth of it
-(STEP_SPREAD / sqrt(0.5))."""
-
-LEAST_ERROR = 0.05
-"""No prediction's standard error is below this, however many answers are behind it: the traffic of
-tomorrow is not the one that was counted."""
-
 TYPICAL_PROMPT_TOKENS = 64.0
-
-
-def evidence(table: RoutingTable) -> tuple[Floats, Floats]:
-    """Tokens and steps [k, m, t] behind every cell's acceptance: offline, capped, plus live."""
-    weight = _offline_weight(table)
-    return (
-        weight * table.acceptance_tokens + table.live_tokens,
-        weight * table.acceptance_steps + table.live_steps,
-    )
-
-
-def acceptance(table: RoutingTable) -> Floats:
-    """Tokens per decode step [k, m, t], at least 1.
-
-    A cell leans on its method's mean over clusters in the same temperature band, a band without
-    evidence on the nearest one that has some, a method without any on plain decoding's 1.
-    """
-    tokens, steps = evidence(table)
-    # No cluster speaks for the others with all its live answers: those that a method gets most
-    # prompts from are those it is good at.
-    voice = np.minimum(1.0, OFFLINE_ANSWERS * ANSWER_TOKENS / np.maximum(tokens, 1.0))
-    band_tokens, band_steps = (voice * tokens).sum(axis=0), (voice * steps).sum(axis=0)
-    prior = np.ones_like(band_tokens)
-    bands = range(len(TEMPERATURE_BANDS))
-    for m in range(len(table.methods)):
-        seen = [b for b in bands if band_steps[m, b] > 0.0]
-        for b in bands:
-            if seen:
-                near = min(seen, key=lambda s: abs(s - b))
-                prior[m, b] = band_tokens[m, near] / band_steps[m, near]
-    # Capped together with the cell's offline evidence: without live answers nothing changes.
-    lean = PRIOR_STEPS * _offline_weight(table)
-    smoothed: Floats = np.maximum(1.0, (tokens + lean * prior) / (steps + lean))
-    return smoothed
-
-
-def answers(table: RoutingTable) -> Floats:
-    """Answers' worth of evidence [k, m, t] behind every cell's acceptance."""
-    return np.asarray(evidence(table)[0] / ANSWER_TOKENS)
-
-
-def log_error(table: RoutingTable) -> Floats:
-    """Standard error [k, m, t] of the logarithm of predicted seconds: of acceptance and step time
-    together, as independent, and never below LEAST_ERROR."""
-    accepted = ANSWER_SPREAD**2 / (answers(table) + CLUSTER_ANSWERS)
-    step = STEP_SPREAD**2 / (table.live_step_weight + STEP_PRIOR)
-    return np.sqrt(accepted + step[None, :, None] + LEAST_ERROR**2)
-
-
-def _offline_weight(table: RoutingTable) -> Floats:
-    """What share [k, m, t] of the offline evidence counts.
-
-    At most OFFLINE_ANSWERS; and what live answers contradict, by more than the spread of both
-    explains, counts for as little as its distance from them: an empirical-Bayes estimate of how
-    far this cell's traffic has moved from the profile's.
-    """
-    offline = table.acceptance_tokens / ANSWER_TOKENS
-    live = table.live_tokens / ANSWER_TOKENS
-    variance = ANSWER_SPREAD**2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.log(table.acceptance_tokens / table.acceptance_steps) - np.log(
-            table.live_tokens / table.live_steps
-        )
-        moved = gap**2 - variance / np.minimum(offline, OFFLINE_ANSWERS) - variance / live
-    moved = np.maximum(0.0, np.nan_to_num(moved, nan=0.0, neginf=0.0))
-    counted = variance / (variance / np.clip(offline, 1e-9, OFFLINE_ANSWERS) + moved)
-    return np.asarray(np.where(offline > 0.0, counted / np.maximum(offline, 1e-9), 1.0))
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:

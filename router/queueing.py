@@ -11,8 +11,8 @@ seconds are those of a batch of its own.
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from router import predict
-from router.predict import Floats
+from router import belief, predict
+from router.belief import Floats
 from schemas import LoadReport, RoutingTable
 
 MIXING = 3.0
@@ -45,7 +45,7 @@ def seconds_by_method(
     """Predicted seconds of every method of the table, each on the healthy replica that takes its
     next request; a method without a report counts as idle. `band`: index of the temperature band;
     `cluster` -1: of any."""
-    cells = predict.acceptance(table)[:, :, band]
+    cells = belief.acceptance(table)[:, :, band]
     accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
     output = min(float(max_tokens), predict.expected_output(table, cluster))
     seconds = {}

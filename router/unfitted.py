@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from router import predict
+from router import belief
 from schemas import TEMPERATURE_BANDS, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
 
 FIRST_GUESS_SECONDS = 0.002
@@ -16,7 +16,7 @@ that a method looks the better the less it has been tried."""
 OUTPUT_TOKENS = 256.0
 """Of an answer, and as much evidence as one answer."""
 
-KNOWN_STEPS = predict.OFFLINE_ANSWERS * predict.ANSWER_TOKENS
+KNOWN_STEPS = belief.OFFLINE_ANSWERS * belief.ANSWER_TOKENS
 
 
 def unfitted_table(

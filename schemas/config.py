@@ -89,7 +89,7 @@ class RouterConfig(Schema):
     default_method: str | None = None
     lossy: bool = Field(default=False, description="admit methods that are not lossless")
     exploration: float = Field(
-        default=0.03,
+        default=0.01,
         ge=0.0,
         le=0.5,
         description="share of latency that trying methods out may cost; 0 tries nothing out",

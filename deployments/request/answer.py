@@ -25,7 +25,7 @@ from deployments.request.refusals import Refusals
 from deployments.request.routing_state import RoutingState
 from router.cluster import assign, packed
 from router.explore import Purse
-from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from router.policy import Constraints, Features, NoMethodAvailableError, choose, settle
 from schemas import (
     Decision,
     DecodeChunk,
@@ -264,6 +264,7 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
+        settle(self._state.table, decision, stats, self._purse)
         self._state.observe(
             Observation(
                 stats=stats,

@@ -13,7 +13,7 @@ from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observation_o
 
 from router.explore import Purse
 from router.learner import Learner
-from router.policy import Constraints, Features, choose
+from router.policy import Constraints, Features, choose, settle
 from schemas import Decision, DecodeStats, RouterConfig, RoutingTable
 
 TOKENS = 61
@@ -119,7 +119,9 @@ class SimulatedService:
             context_length=FEATURES.prompt_tokens + TOKENS,
             target_steps=steps + 1,
             decode_seconds=seconds,
+            total_seconds=PREFILL + seconds,
             finish_reason="stop",
         )
+        settle(self.learner.table, decision, stats, self.purse)
         observation = observation_of(decision, stats)
         self.learner.observe([observation])

@@ -5,10 +5,11 @@ import pytest
 from routing_world import METHODS, answer_seconds
 
 from router.assign import acceptance_evidence
+from router.belief import ANSWER_TOKENS, acceptance, log_error
 from router.explore import Purse
 from router.learner import REMEMBERED_IDS, Learner
-from router.policy import Constraints, Features, choose
-from router.predict import ANSWER_TOKENS, acceptance, expected_output, favourite, log_error
+from router.policy import Constraints, Features, choose, settle
+from router.predict import expected_output, favourite
 from router.table import RoutingTableError, restrict
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
@@ -34,6 +35,7 @@ def observe(
         "context_length": 81,
         "target_steps": steps,
         "decode_seconds": seconds * slower,
+        "total_seconds": 0.02 + seconds * slower,
         "finish_reason": "stop",
         **changes,
     }
@@ -68,6 +70,7 @@ def simulate(
         answer = observe(
             table, f"{start + i}", decision.method, cluster, slower.get(decision.method, 1.0)
         )
+        settle(table, decision, answer.stats, purse)
         learner.observe([answer])
     return chosen
 
@@ -175,9 +178,18 @@ def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
     learner = Learner(table, RouterConfig(half_life=10.0))
     learner.observe([observe(table, "first", "ngram", 1)])
     before = learner.table.live_tokens[1, 2, 0]
-    learner.observe([observe(table, str(i), "ngram", 1, output_tokens=2) for i in range(10)])
-    fresh = sum(0.5 ** (i / 10) for i in range(10))
+    learner.observe([observe(table, str(i), "ngram", 1) for i in range(10)])
+    fresh = before * sum(0.5 ** (i / 10) for i in range(10))
     assert learner.table.live_tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
+
+
+def test_a_short_answer_ages_a_cell_by_what_it_adds(table: RoutingTable) -> None:
+    learner = Learner(table, RouterConfig(half_life=10.0))
+    learner.observe([observe(table, "first", "draft", 1)])
+    before = learner.table.live_tokens[1, 1, 0]
+    learner.observe([observe(table, str(i), "ngram", 1, output_tokens=3) for i in range(16)])
+    # sixteen answers of two decoded tokens are one answer's worth
+    assert learner.table.live_tokens[1, 1, 0] == pytest.approx(before * 0.5**0.1)
 
 
 def test_what_is_not_seen_is_forgotten_too(table: RoutingTable) -> None:

@@ -89,7 +89,7 @@ def test_a_cluster_whose_acceptance_changes_changes_alone(offline: RoutingTable,
 
 def test_favourites_of_near_equals_do_not_flap() -> None:
     """Two methods within a tenth of each other on one cluster, under noise: the favourite changes
-    at most twice in 800 requests, and what is lost is less than the share."""
+    at most twice in 800 requests, and less than 2% is lost."""
     world = World(acceptance={("draft", 0): 1.9, ("ngram", 0): 1.25})
     profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
     table = build_table(*profile, CENTROIDS, ENCODER)
@@ -99,7 +99,7 @@ def test_favourites_of_near_equals_do_not_flap() -> None:
         run = service.run(600, world)
         assert run.changes() <= 2
         best = min(run.of({0: m, 1: "ngram"}) for m in ("draft", "ngram"))
-        assert run.taken() <= (1.0 + CONFIG.exploration) * best
+        assert run.taken() <= 1.02 * best
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,7 +8,7 @@ from prompt_kinds import DIMENSION
 from refit_world import ENCODER, NEW, WINDOW, World, recent, refitted, stream
 from routing_world import ACCEPTANCE, METHODS, make_profile
 
-from router import cluster, predict
+from router import belief, cluster
 from router import refit as refit_module
 from router.adaptation import Adaptation
 from router.assign import build_table
@@ -135,7 +135,7 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     assert after.version > before.version
     assert after.live_steps.sum() == pytest.approx(before.live_steps.sum())
     assert after.live_steps[2, ngram, 0] > 80 * 32 / ACCEPTANCE["ngram"][1]
-    assert predict.acceptance(after)[2, ngram, 0] > 4.0
+    assert belief.acceptance(after)[2, ngram, 0] > 4.0
     assert after.live_steps[:, METHODS.index("draft"), 0][2] == 0.0
     np.testing.assert_allclose(after.live_step_ratio, before.live_step_ratio, rtol=0.05)
 

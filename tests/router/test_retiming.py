@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from routing_world import CENTROIDS, ENCODER, STEP, make_profile
 
-from router import predict
+from router import belief, predict
 from router.assign import build_table
 from router.retiming import retimed
 from schemas import RoutingTable
@@ -34,7 +34,7 @@ def changed(table: RoutingTable) -> RoutingTable:
 def test_seconds_per_token_are_those_measured(table: RoutingTable) -> None:
     made = changed(table)
     draft = made.methods.index("draft")
-    accepted = predict.acceptance(made)[0, draft, 0]
+    accepted = belief.acceptance(made)[0, draft, 0]
     for batch, seconds in SECONDS.items():
         predicted = predict.step_seconds(made, draft, batch, 64) / accepted
         assert predicted == pytest.approx(seconds / (accepted * TOKENS[batch]))

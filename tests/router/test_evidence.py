@@ -1,0 +1,138 @@
+"""What evidence says of cells that have little of their own: other bands, other methods, the
+machine."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from test_learner import observe
+
+from router import belief
+from router.assign import build_table
+from router.learner import Learner
+from router.policy import Constraints, Features, choose
+from schemas import LoadReport, RouterConfig, RoutingTable
+
+GREEDY, LOW, HIGH = range(3)
+NAIVE, DRAFT, NGRAM = range(3)
+MADE = build_table(*make_profile(), CENTROIDS, ENCODER)
+LIMITS = Constraints(healthy=frozenset(METHODS))
+
+
+def with_live(table: RoutingTable, cells: dict[tuple[int, int, int], tuple[float, float]]):
+    """The table with live answers in cells (cluster, method, band): how many, and tokens a step."""
+    tokens, steps = table.live_tokens.copy(), table.live_steps.copy()
+    for cell, (answers, acceptance) in cells.items():
+        tokens[cell] = belief.ANSWER_TOKENS * answers
+        steps[cell] = tokens[cell] / acceptance
+    return table.model_copy(update={"live_tokens": tokens, "live_steps": steps})
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_above_temperature_0_a_cluster_still_has_its_own_favourite(temperature: float) -> None:
+    """All evidence is greedy: it says more of the cluster than other clusters' do."""
+    prompt = Features(20, 128, temperature)
+    chosen = [
+        choose(MADE, k, prompt, (), LIMITS, np.random.default_rng(0), RouterConfig())
+        for k in (0, 1)
+    ]
+    assert [d.method for d in chosen] == ["draft", "ngram"]
+    assert [d.reason for d in chosen] == ["favourite", "favourite"]
+    accepted = belief.acceptance(MADE)
+    np.testing.assert_allclose(accepted[:, :, HIGH], accepted[:, :, GREEDY], rtol=0.3)
+
+
+def test_what_temperature_costs_a_method_is_learned_from_other_clusters() -> None:
+    """n-gram accepts half as much above temperature 0, as the second cluster shows."""
+    before = belief.acceptance(MADE)[0, NGRAM, HIGH]
+    shown = with_live(MADE, {(1, NGRAM, HIGH): (200.0, 2.5)})
+    after = belief.acceptance(shown)
+    assert after[1, NGRAM, HIGH] == pytest.approx(2.5, rel=0.1)
+    assert after[0, NGRAM, HIGH] < before
+    assert after[0, DRAFT, HIGH] == pytest.approx(belief.acceptance(MADE)[0, DRAFT, HIGH])
+
+
+def test_a_bands_own_answers_count_for_more_than_those_of_others() -> None:
+    shown = with_live(MADE, {(0, DRAFT, HIGH): (100.0, 1.4)})
+    assert belief.acceptance(shown)[0, DRAFT, HIGH] == pytest.approx(1.4, rel=0.1)
+    assert belief.acceptance(shown)[0, DRAFT, GREEDY] == pytest.approx(2.5, rel=0.1)
+
+
+def test_one_short_answer_overrules_nothing_and_many_do() -> None:
+    offline = MADE.model_copy(
+        update={
+            "acceptance_tokens": np.full_like(MADE.acceptance_tokens, 16 * 32.0),
+            "acceptance_steps": np.full_like(MADE.acceptance_steps, 16 * 32.0 / 1.15),
+        }
+    )
+    believed = [
+        belief.acceptance(with_live(offline, {(0, NGRAM, GREEDY): (n, 3.34)}))[0, NGRAM, GREEDY]
+        for n in (0.1, 1.0, 16.0)
+    ]
+    assert believed[0] < 1.2
+    assert believed[1] < 1.4
+    assert believed[2] > 2.5
+
+
+def test_plain_decoding_has_no_uncertainty_of_acceptance() -> None:
+    assert belief.plain(MADE).tolist() == [True, False, False]
+    errors = belief.log_error(MADE)
+    assert (errors[:, NAIVE] < errors[:, DRAFT]).all()
+    step = belief.STEP_SPREAD**2 / belief.STEP_PRIOR
+    assert errors[0, NAIVE, 0] == pytest.approx(np.sqrt(step + belief.LEAST_ERROR**2))
+
+
+def test_a_slow_machine_slows_methods_that_were_not_tried_yet() -> None:
+    """Two methods take three times as long as measured: so will the third."""
+    learner = Learner(MADE, RouterConfig())
+    for i in range(10):
+        for m in ("draft", "ngram"):
+            learner.observe([observe(MADE, f"{m}{i}", m, i % 2, slower=3.0)])
+    ratio = learner.table.live_step_ratio
+    assert ratio[DRAFT] == pytest.approx(3.0, rel=0.1)
+    assert ratio[NAIVE] > 1.8
+    assert learner.table.assignment == MADE.assignment
+
+
+def test_one_method_that_is_slow_may_be_alone_in_it() -> None:
+    learner = Learner(MADE, RouterConfig())
+    for i in range(20):
+        learner.observe([observe(MADE, str(i), "draft", 0, slower=4.0)])
+    ratio, errors = learner.table.live_step_ratio, belief.log_error(learner.table)
+    assert ratio[DRAFT] == pytest.approx(4.0, rel=0.1)
+    assert ratio[NGRAM] == pytest.approx(2.0, rel=0.1)
+    assert errors[0, NGRAM, 0] > 0.5, "twice as slow, or four times, or not at all"
+    assert errors[0, DRAFT, 0] < 0.2
+
+
+@given(
+    accepted=st.lists(st.floats(1.0, 5.0), min_size=2, max_size=2),
+    answers=st.floats(0.0, 40.0),
+    temperature=st.sampled_from([0.0, 0.5, 1.0]),
+    cluster=st.integers(0, 1),
+    reported=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_on_an_idle_service_load_decides_nothing(
+    accepted: list[float], answers: float, temperature: float, cluster: int, reported: bool
+) -> None:
+    """Whatever is known, and however thinly."""
+    cells = {(cluster, m, GREEDY): (answers, accepted[m - 1]) for m in (DRAFT, NGRAM)}
+    table = with_live(MADE, cells)
+    idle = tuple(
+        LoadReport(
+            replica=m,
+            methods=(m,),
+            running=0,
+            waiting=0,
+            outstanding_tokens=0,
+            free_slots=10_000,
+            time=0.0,
+        )
+        for m in METHODS
+    )
+    prompt = Features(20, 128, temperature)
+    rng = np.random.default_rng(0)
+    decision = choose(table, cluster, prompt, idle if reported else (), LIMITS, rng, RouterConfig())
+    assert decision.reason == "favourite"
