@@ -7,7 +7,8 @@ acceptance    per cluster x method x temperature band. An observation weakens wh
               them, so that a method not tried for long becomes uncertain (`belief.log_error`)
               and is tried.
               Offline counts are the prior: they stay, as at most OFFLINE_ANSWERS answers.
-output        per cluster: how long answers are, with the same half-life.
+output        per cluster: how long answers are, from their tokens and how many of them ended by
+              themselves, with the same half-life.
 step ratio    per method: how much slower its steps are than the measured grid, a factor of the
               machine that all methods share times one of the method. Observations weigh
               half after STEP_HALF_LIFE more of the same method, and half after UNTRIED_HALF_LIVES
@@ -104,7 +105,8 @@ class Learner:
         lossless = self._table.lossless.get(stats.method, False)
         if observation.cluster >= 0 and learns_acceptance(stats.looping, lossless):
             k, band = observation.cluster, temperature_band(stats.temperature)
-            added = acceptance_evidence(stats.output_tokens, stats.target_steps)
+            evidence = acceptance_evidence(stats.output_tokens, stats.target_steps)
+            added = [part / observation.choices for part in evidence]
             forget = 0.5 ** (added[0] / belief.ANSWER_TOKENS / self._config.half_life)
             self._tokens[k, :, band] *= forget
             self._steps[k, :, band] *= forget
@@ -115,12 +117,11 @@ class Learner:
             self._learn_ratio(observation, m, stats.decode_seconds / steps)
 
     def _learn_output(self, observation: Observation) -> None:
-        stats, k = observation.stats, observation.cluster
-        tokens = float(stats.output_tokens)
-        if stats.finish_reason == "length":  # cut off: it would have been at least as long
-            tokens = max(tokens, predict.expected_output(self._table, k))
-        self._output[k] *= 0.5 ** (1.0 / self._config.half_life)
-        self._output[k] += (tokens, 1.0)
+        """An answer that was cut off shows its tokens and no end: with an end as likely after every
+        token, the mean length is that of all tokens over that of ends."""
+        stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
+        self._output[k] *= 0.5 ** (share / self._config.half_life)
+        self._output[k] += share * np.asarray([stats.output_tokens, stats.finish_reason == "stop"])
 
     def _learn_ratio(self, observation: Observation, m: int, seconds: float) -> None:
         stats = observation.stats

@@ -62,6 +62,9 @@ class Observation(Schema):
     policy: str
     reason: str
     propensity: float = Field(gt=0.0, le=1.0)
+    choices: int = Field(
+        default=1, ge=1, description="answers to this prompt: together they count as one"
+    )
     time: float = Field(description="seconds since the epoch, at the ingress")
     vector: bytes | None = Field(
         default=None,

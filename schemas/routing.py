@@ -58,8 +58,9 @@ class RoutingTable(Schema):
     live steps differ from the measured grid, and live_step_weight [m], the answers behind it
     (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
     token; output_tokens and output_count [k], means and the answers behind them; live_output
-    [k, 2], the sum of the tokens and the number of live answers; speedup and speedup_count [k, m]:
-    harmonic mean of paired speedups over the profile's baseline, for reports.
+    [k, 2], the sum of the tokens of live answers and how many of them ended by themselves;
+    speedup and speedup_count [k, m]: harmonic mean of paired speedups over the profile's
+    baseline, for reports.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)

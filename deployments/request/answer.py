@@ -232,7 +232,7 @@ class Answerer:
                     text.append(chunk.text)
                     if chunk.finish_reason is not None:
                         outcome = chunk.finish_reason
-                        self._learn(answer, chunk.stats)
+                        self._learn(answer, chunk.stats, prompt.choices)
                     yield chunk
                     chunk = await anext(rest, None)
             if prompt.messages:
@@ -258,7 +258,7 @@ class Answerer:
         }
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
-    def _learn(self, answer: Answer, stats: DecodeStats | None) -> None:
+    def _learn(self, answer: Answer, stats: DecodeStats | None, choices: int) -> None:
         answer.stats = stats
         if stats is None or stats.finish_reason not in ("stop", "length"):
             return
@@ -274,6 +274,7 @@ class Answerer:
                 policy=decision.policy,
                 reason=answer.reason,
                 propensity=decision.propensity,
+                choices=choices,
                 time=time.time(),
                 vector=answer.vector,
             )

@@ -153,6 +153,36 @@ def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None
     assert expected_output(restored.table, 1) == pytest.approx(expected_output(learner.table, 1))
 
 
+def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:
+    one, several = Learner(table, CONFIG), Learner(table, CONFIG)
+    one.observe([observe(table, "a", "ngram", 1)])
+    choices = [observe(table, str(i), "ngram", 1) for i in range(4)]
+    several.observe([o.model_copy(update={"choices": 4}) for o in choices])
+    for array in ("live_tokens", "live_steps", "live_output"):
+        expected = getattr(one.table, array)
+        np.testing.assert_allclose(getattr(several.table, array), expected, rtol=0.02)
+
+
+def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(
+    table: RoutingTable,
+) -> None:
+    """Lengths of 100 tokens in the mean, exponentially distributed, cut off at 50."""
+    learner = Learner(table, RouterConfig(half_life=1e6))
+    lengths = np.random.default_rng(0).exponential(100.0, 3000)
+    learner.observe(
+        observe(
+            table,
+            str(i),
+            "ngram",
+            1,
+            output_tokens=int(max(1.0, min(length, 50.0))),
+            finish_reason="stop" if length < 50.0 else "length",
+        )
+        for i, length in enumerate(lengths)
+    )
+    assert expected_output(learner.table, 1) == pytest.approx(100.0, rel=0.1)
+
+
 def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) -> None:
     learner = Learner(table, CONFIG)
     cut = (
@@ -160,7 +190,8 @@ def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) 
         for i in range(100)
     )
     learner.observe(cut)
-    assert expected_output(learner.table, 1) == pytest.approx(expected_output(table, 1), rel=0.02)
+    before = expected_output(table, 1)
+    assert before <= expected_output(learner.table, 1) < 1.5 * before
 
 
 def test_steps_shared_with_other_methods_say_nothing_of_a_methods_own(table: RoutingTable) -> None:
