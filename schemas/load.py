@@ -14,6 +14,10 @@ class LoadReport(Schema):
     waiting: int = Field(ge=0)
     running_by_method: dict[str, int] = Field(default_factory=dict)
     outstanding_tokens: int = Field(ge=0)
+    requests: dict[str, int] = Field(
+        default_factory=dict,
+        description="by id, the tokens that each may still emit; the running before the waiting",
+    )
     mean_batch: float = Field(default=0.0, ge=0.0)
     recent_step_seconds: dict[str, float] = Field(
         default_factory=dict, description="by method, moving average; absent until measured"

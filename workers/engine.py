@@ -54,6 +54,10 @@ class Figures(Protocol):
         """Running sequences of each method that has any."""
         ...
 
+    def requests(self) -> dict[str, int]:
+        """Tokens that each request may still emit, by id, the running ones first."""
+        ...
+
 
 def load_report(
     replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
@@ -67,6 +71,7 @@ def load_report(
         waiting=waiting,
         running_by_method=scheduler.running_by_method(),
         outstanding_tokens=outstanding,
+        requests=scheduler.requests(),
         mean_batch=scheduler.mean_batch,
         recent_step_seconds=scheduler.step_seconds,
         free_slots=free,

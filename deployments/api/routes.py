@@ -110,7 +110,7 @@ class HttpApi:
             "observations_waiting": self._state.waiting,
             "observations_dropped": self._state.dropped,
         }
-        loads = [load.model_dump() for load in self._state.loads]
+        loads = [load.model_dump(exclude={"requests"}) for load in self._state.loads]
         circuits = self._answerer.circuits.states()
         drift = self._state.drift and self._state.drift.model_dump()
         live = {"feedback": feedback, "drift": drift, "circuits": circuits, "loads": loads}

@@ -64,6 +64,7 @@ class Calls:
                             raise MethodLostError(chunk.error or chunk.finish_reason)
                         if chunk.finish_reason is not None:
                             failed = False
+                            self._in_flight.ended(request.request_id)
                         yield chunk
                         async with within(deadline):
                             chunk = await anext(chunks, None)

@@ -1,8 +1,7 @@
 """What this ingress has under way, and what every replica has before it in consequence."""
 
 import threading
-import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,49 +9,64 @@ from dataclasses import dataclass
 from router.queueing import ranked
 from schemas import DecodeRequest, LoadReport
 
+REMEMBERED = 4096
+"""Ended requests that are remembered until no report lists them any more."""
+
 
 @dataclass
 class _Sent:
-    """A request under way. `replica` is None while nothing says where it goes; a replica that has
-    not accepted it by `since` (seconds since the epoch) cannot have reported it."""
+    """A request under way. `replica` is None while nothing says where it goes. Once its replica has
+    `reported` it, a report without it says that it has ended there."""
 
     request: DecodeRequest
-    since: float
     replica: str | None = None
+    reported: bool = False
 
 
 class InFlight:
-    """Requests under way, added to reports that are too old to know of them.
+    """Requests under way, added to reports that do not know of them, and those that have ended
+    taken off reports that still do.
 
-    Reports are up to half a second old; without this a burst of prompts would all go to the
-    replica that was idle before it. The policy predicts from `loads`, and by the same figures the
-    request router chooses among a method's replicas. It runs in a thread of Ray Serve's, so all of
-    this may be called from any thread.
+    Reports are up to half a second old. Without this a burst of prompts would all go to the replica
+    that was idle before it, and a replica whose only answer has just ended would count as busy.
+    Reports list what they count, so no clock is asked. The policy predicts from `loads`, and by the
+    same figures the request router chooses among a method's replicas. It runs in a thread of Ray
+    Serve's, so all of this may be called from any thread.
     """
 
     def __init__(self, reports: Callable[[], Sequence[LoadReport]]) -> None:
         self._reports = reports
         self._sent: dict[str, _Sent] = {}
+        self._ended: OrderedDict[str, str] = OrderedDict()
+        """The method of each ended request, by its id."""
         self._lock = threading.Lock()
 
     @contextmanager
     def sent(self, request: DecodeRequest) -> Iterator[None]:
-        """`request` is under way until the block ends."""
+        """`request` is under way until it has ended, at the end of the block at the latest."""
         with self._lock:
-            self._sent[request.request_id] = _Sent(request, time.time())
+            self._sent[request.request_id] = _Sent(request)
+            self._ended.pop(request.request_id, None)
         try:
             yield
         finally:
-            with self._lock:
-                self._sent.pop(request.request_id, None)
+            self.ended(request.request_id)
 
-    def placed(self, request_id: str, replica: str, *, accepted: bool) -> None:
-        """The request goes to `replica`, which has `accepted` it or is about to be asked."""
+    def ended(self, request_id: str) -> None:
+        """The request's last chunk is there, whether or not its client has read it."""
+        with self._lock:
+            sent = self._sent.pop(request_id, None)
+            if sent is not None:
+                self._ended[request_id] = sent.request.method
+            while len(self._ended) > REMEMBERED:
+                self._ended.popitem(last=False)
+
+    def placed(self, request_id: str, replica: str) -> None:
+        """The request goes to `replica`, which has accepted it or is about to be asked."""
         with self._lock:
             sent = self._sent.get(request_id)
-            if sent is not None:
-                sent.replica = replica
-                sent.since = time.time() if accepted else float("inf")
+            if sent is not None and sent.replica != replica:
+                sent.replica, sent.reported = replica, False
 
     def loads(self) -> list[LoadReport]:
         """The last reports, each with what its replica could not know of yet. A request that has
@@ -69,10 +83,13 @@ class InFlight:
     def placed_loads(self, without: str | None = None) -> list[LoadReport]:
         """The same of what has a replica: what the next request finds. The one called `without`,
         which is about to be placed, does not count."""
-        reports = {report.replica: report for report in self._reports()}
+        reports = {report.replica: self._without_ended(report) for report in self._reports()}
         for sent in self._under_way(without):
             if sent.replica is not None and sent.replica in reports:
-                reports[sent.replica] = _with(reports[sent.replica], sent)
+                report = reports[sent.replica]
+                sent.reported |= sent.request.request_id in report.requests
+                if not sent.reported:
+                    reports[sent.replica] = _with(report, sent)
         return list(reports.values())
 
     def sent_tokens(self, replicas: Collection[str], without: str | None = None) -> Counter[str]:
@@ -83,6 +100,25 @@ class InFlight:
             if sent.replica is not None and sent.replica in replicas:
                 tokens[sent.replica] += sent.request.sampling.max_tokens
         return tokens
+
+    def _without_ended(self, report: LoadReport) -> LoadReport:
+        """The report without what has ended since it was made."""
+        with self._lock:
+            gone = {name: self._ended[name] for name in report.requests if name in self._ended}
+        if not gone:
+            return report
+        ran = [name for name in list(report.requests)[: report.running] if name in gone]
+        running = Counter(report.running_by_method)
+        running.subtract(gone[name] for name in ran)
+        tokens = sum(report.requests[name] for name in gone)
+        return report.model_copy(
+            update={
+                "running": report.running - len(ran),
+                "waiting": max(0, report.waiting - (len(gone) - len(ran))),
+                "running_by_method": dict(+running),
+                "outstanding_tokens": max(0, report.outstanding_tokens - tokens),
+            }
+        )
 
     def _under_way(self, without: str | None = None) -> list[_Sent]:
         with self._lock:
@@ -104,9 +140,7 @@ def published(application: str) -> InFlight | None:
 
 
 def _with(report: LoadReport, sent: _Sent) -> LoadReport:
-    """The report with `sent`, at the end of the line where there is one; unless it knows of it."""
-    if report.time >= sent.since:
-        return report
+    """The report with `sent`, at the end of the line where there is one."""
     tokens = sent.request.sampling.max_tokens
     slots = len(sent.request.prompt_token_ids) + tokens
     place = "waiting" if report.waiting else "running"

@@ -70,6 +70,12 @@ class Scheduler:
         with self._lock:
             return dict(Counter(s.request.method for s in self._running))
 
+    def requests(self) -> dict[str, int]:
+        """Tokens that each request may still emit, by id, the running ones first."""
+        with self._lock:
+            everyone = [*self._running, *self._waiting]
+            return {s.request.request_id: max(0, s.remaining) for s in everyone}
+
     def rounds(self) -> Iterator[float]:
         """Seconds of one piece of work after the other until nobody is left; a piece's tokens
         come out when the next one is asked for."""

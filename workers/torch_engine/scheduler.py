@@ -104,6 +104,12 @@ class Scheduler:
         with self._work:
             return dict(Counter(s.method for s in self._running))
 
+    def requests(self) -> dict[str, int]:
+        """Tokens that each request may still emit, by id, the running ones first."""
+        with self._work:
+            everyone = [*self._running, *self._waiting]
+            return {s.request.request_id: max(0, s.remaining) for s in everyone}
+
     def run(self) -> None:
         """The stepper thread's life: rounds, until `stop`."""
         try:

@@ -77,6 +77,12 @@ class EngineLoad:
         free = int(self.slots * (1.0 - self._usage))
         return running, len(everyone) - running, outstanding, free
 
+    def requests(self) -> dict[str, int]:
+        """Tokens that each answer may still have, by the request's id, those that run first."""
+        with self._lock:
+            everyone = sorted(self._answers.values(), key=lambda a: a.output_tokens == 0)
+        return {a.request.request_id: max(0, a.remaining) for a in everyone}
+
     def running_by_method(self) -> dict[str, int]:
         """Answers of each method that has any."""
         methods = self.decoding()

@@ -1,7 +1,5 @@
 """What an ingress remembers between requests: conversations and what it has sent."""
 
-import time
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,15 +42,20 @@ def test_memory_is_bounded_and_keeps_the_latest(texts, capacity):
         assert known.method(latest).strip() == f"method {texts[-1]}".strip()
 
 
-def report(replica, methods, age=1.0, outstanding=0):
+def report(replica, methods, outstanding=0, requests=None, waiting=0):
+    """`requests`: tokens that each may still emit, the last `waiting` of them in the line."""
+    requests = requests or {}
+    running = len(requests) - waiting
     return LoadReport(
         replica=replica,
         methods=methods,
-        running=0,
-        waiting=0,
-        outstanding_tokens=outstanding,
+        running=running,
+        waiting=waiting,
+        running_by_method={methods[0]: running} if running else {},
+        outstanding_tokens=outstanding + sum(requests.values()),
+        requests=requests,
         free_slots=1000,
-        time=time.time() - age,
+        time=0.0,
     )
 
 
@@ -76,29 +79,67 @@ def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
     assert flying.loads() == reports
 
 
-def test_a_report_made_after_sending_knows_already():
-    fresh = [report("1", ("a",), age=-3600.0)]
-    flying = InFlight(lambda: fresh)
+def test_a_report_that_lists_a_request_counts_it():
+    reports = [report("1", ("a",), requests={"x": 40})]
+    flying = InFlight(lambda: reports)
     with flying.sent(request("x")):
-        assert flying.loads() == fresh
+        flying.placed("x", "1")
+        assert flying.loads() == reports
+
+
+def test_an_ended_request_is_taken_off_a_report_that_still_lists_it():
+    busy = report("1", ("a",), requests={"x": 40, "y": 30, "z": 50}, waiting=1)
+    reports = [busy]
+    flying = InFlight(lambda: reports)
+    for name in ("x", "z"):
+        with flying.sent(request(name)):
+            flying.placed(name, "1")
+    [load] = flying.loads()
+    assert (load.running, load.waiting, load.outstanding_tokens) == (1, 0, 30)
+    assert load.running_by_method == {"a": 1}
+    reports[0] = report("1", ("a",), requests={"y": 10})
+    assert flying.loads() == reports
+
+
+def test_a_replica_whose_only_answer_has_just_ended_is_idle():
+    reports = [report("1", ("a",), requests={"x": 40})]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1")
+        flying.ended("x")  # its client may take its time to read it
+        [load] = flying.loads()
+        assert (load.running, load.outstanding_tokens) == (0, 0)
+        assert load.running_by_method == {}
+
+
+def test_what_has_ended_on_its_replica_is_not_added_while_a_client_reads():
+    reports = [report("1", ("a",), requests={"x": 40})]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1")
+        flying.loads()
+        reports[0] = report("1", ("a",))
+        assert flying.loads() == reports
 
 
 def test_what_has_a_replica_counts_there_even_if_another_is_idler():
     reports = [report("1", ("a",), outstanding=500), report("2", ("a",))]
     flying = InFlight(lambda: reports)
     with flying.sent(request("x")):
-        flying.placed("x", "1", accepted=True)
+        flying.placed("x", "1")
         assert [r.outstanding_tokens for r in flying.loads()] == [550, 0]
         assert flying.sent_tokens({"1", "2"}) == {"1": 50}
 
 
 def test_what_no_replica_has_accepted_is_in_no_report():
-    reports = [report("1", ("a",), age=-3600.0)]
+    reports = [report("1", ("a",)), report("2", ("a",))]
     flying = InFlight(lambda: reports)
     with flying.sent(request("x")):
-        flying.placed("x", "1", accepted=False)
-        assert flying.loads()[0].outstanding_tokens == 50
-        flying.placed("x", "1", accepted=True)
+        flying.placed("x", "1")
+        assert [load.outstanding_tokens for load in flying.loads()] == [50, 0]
+        flying.placed("x", "2")  # the first one was full
+        assert [load.outstanding_tokens for load in flying.loads()] == [0, 50]
+        reports[1] = report("2", ("a",), requests={"x": 50})
         assert flying.loads() == reports
 
 
