@@ -69,10 +69,11 @@ def _once(compute: Callable[[RoutingTable], Floats]) -> Callable[[RoutingTable],
 
     def remembered(table: RoutingTable) -> Floats:
         nonlocal last
-        if last is None or last[0] is not table:
-            last = (table, compute(table))
-            last[1].flags.writeable = False
-        return last[1]
+        known = last  # looked at once: another thread may ask about another table
+        if known is None or known[0] is not table:
+            known = last = (table, compute(table))
+            known[1].flags.writeable = False
+        return known[1]
 
     return functools.wraps(compute)(remembered)
 
