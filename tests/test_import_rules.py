@@ -1,163 +1,11 @@
-"""Who may import whom: between rooms, between the sub-rooms of one, and never in a circle."""
+"""The rules of import_rules.py hold here, and what breaks one is found."""
 
-import ast
-from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from import_rules import ASSEMBLERS, SUB_ROOMS, circle, unnamed, violations
 
 ROOT = Path(__file__).parent.parent
-ROOMS = {
-    "schemas": set(),
-    "workers": {"schemas"},
-    "router": {"schemas"},
-    "deployments": {"schemas", "workers", "router"},
-    "training": {"schemas", "workers"},
-}
-ALL_ROOMS = {*ROOMS, "ops"}
-MODEL_LIBRARIES = {"torch", "transformers", "sentence_transformers"}
-FORBIDDEN_LIBRARIES = {
-    "schemas": {"ray", *MODEL_LIBRARIES},
-    "workers": {"ray"},
-    "router": {"ray", *MODEL_LIBRARIES},
-    "training": {"ray"},
-}
-# Only the export of the encoder needs torch; everything that serves runs the exported one.
-MAY_IMPORT_MODELS = {"router/encoder_export.py"}
-
-ENGINES_SHARE = {
-    *("batch_schedule", "bundle", "chat_template", "end_tokens", "engine", "grammar", "looping"),
-    *("methods", "refusal", "stream", "text", "token_text"),
-}
-"""What an engine may import of `workers`: neither another engine nor the loader."""
-PARTS_SHARE = {
-    *("distribution", "growth", "materials", "models", "parts", "registry", "sequence"),
-    *("target_output", "tree"),
-}
-"""What a drafter, tree, stop, verifier or selector may import of the engine: not the loop."""
-BENCHMARK = {"cli", "measure", "service"}
-
-# A sub-room is a folder or file right under its room. One that is named here imports, of its room,
-# itself and what stands behind it; the others put the room together and may import all of it.
-SUB_ROOMS: dict[str, dict[str, set[str]]] = {
-    "workers": {
-        "torch_engine": ENGINES_SHARE,
-        "vllm_engine": ENGINES_SHARE,
-        "replay_engine": ENGINES_SHARE,
-        **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),
-    },
-    "workers/torch_engine": {
-        "models": set(),
-        **dict.fromkeys(("drafters", "trees", "stops", "verifiers", "selectors"), PARTS_SHARE),
-    },
-    "deployments": {
-        "errors": set(),
-        "metrics": set(),
-        "artifacts": set(),
-        "learning": {"errors", "metrics", "artifacts"},
-        "request": {"errors", "metrics", "artifacts"},
-        "api": {"errors", "metrics", "artifacts", "request"},
-        "replica": {"errors", "metrics", "artifacts", "request", "learning"},
-    },
-    "training": {"demo_corpus": set()},
-    "ops": {
-        "cli": set(),
-        "measure": {"cli"},
-        "service": {"cli", "measure"},
-        **dict.fromkeys(
-            ("decode", "geometry", "http", "load", "routing", "step", "train"), BENCHMARK
-        ),
-        "balance": BENCHMARK | {"http", "load"},
-        "learning": BENCHMARK | {"load"},
-        "tune": BENCHMARK | {"routing"},
-        "commands": BENCHMARK | {"routing", "load", "learning"},
-    },
-}
-
-
-def imported(tree: ast.AST, file: Path) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything that a file (relative to the root) imports, however it is
-    written; `from a import b` is `a.b`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            above = file.parts[: -node.level] if node.level else ()
-            package = ".".join([*above, *filter(None, [node.module])])
-            for alias in node.names:
-                yield node.lineno, f"{package}.{alias.name}"
-        elif isinstance(node, ast.Call) and node.args:
-            name = ast.unparse(node.func).rpartition(".")[2]
-            first = node.args[0]
-            if name in {"import_module", "__import__"} and isinstance(first, ast.Constant):
-                yield node.lineno, str(first.value)
-
-
-def files(root: Path) -> list[Path]:
-    """Every Python file of the rooms, relative to the root."""
-    return [
-        file.relative_to(root)
-        for room in sorted(ALL_ROOMS)
-        for file in sorted((root / room).rglob("*.py"))
-    ]
-
-
-def violations(root: Path) -> list[str]:
-    """`file:line imports name` for every import that breaks a rule between rooms or sub-rooms."""
-    found = []
-    for file in files(root):
-        for line, name in imported(ast.parse((root / file).read_text()), file):
-            if _breaks_a_room(file, name) or _breaks_a_sub_room(file, name):
-                found.append(f"{file.as_posix()}:{line} imports {name}")
-    return found
-
-
-def _breaks_a_room(file: Path, name: str) -> bool:
-    room, package = file.parts[0], name.partition(".")[0]
-    if room == "ops":
-        return False
-    forbidden = (ALL_ROOMS - ROOMS[room] - {room}) | FORBIDDEN_LIBRARIES.get(room, set())
-    if file.as_posix() in MAY_IMPORT_MODELS:
-        forbidden -= MODEL_LIBRARIES
-    return package in forbidden
-
-
-def _breaks_a_sub_room(file: Path, name: str) -> bool:
-    path = name.replace(".", "/") + "/"
-    for room, rules in SUB_ROOMS.items():
-        if not (file.as_posix().startswith(f"{room}/") and path.startswith(f"{room}/")):
-            continue
-        depth = room.count("/") + 1
-        own, other = Path(file.parts[depth]).stem, path.split("/")[depth]
-        if own in rules and other and other not in rules[own] | {own}:
-            return True
-    return False
-
-
-def circle(root: Path) -> list[str]:
-    """The files of one circle of imports, each importing the one after it; empty without any."""
-    known = {_dotted(file): file.as_posix() for file in files(root)}
-    graph = {
-        name: _among(known, imported(ast.parse((root / file).read_text()), Path(file))) - {name}
-        for name, file in known.items()
-    }
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return [known[name] for name in reversed(error.args[1])]
-    return []
-
-
-def _dotted(file: Path) -> str:
-    return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-
-
-def _among(known: dict[str, str], names: Iterator[tuple[int, str]]) -> set[str]:
-    """The modules behind imported names, each the name itself or the module that holds it."""
-    candidates = (name if name in known else name.rpartition(".")[0] for _, name in names)
-    return {name for name in candidates if name in known}
 
 
 def test_the_rooms_keep_to_the_rules():
@@ -168,9 +16,13 @@ def test_no_imports_in_a_circle():
     assert circle(ROOT) == []
 
 
+def test_every_place_has_a_rule_or_puts_its_room_together():
+    assert unnamed(ROOT) == []
+
+
 def test_every_rule_is_about_something_that_is_there():
     for room, rules in SUB_ROOMS.items():
-        for name in rules.keys() | set().union(*rules.values()):
+        for name in rules.keys() | set().union(*rules.values(), ASSEMBLERS.get(room, set())):
             place = ROOT / room / name
             assert place.is_dir() or place.with_suffix(".py").is_file(), place
 
@@ -196,6 +48,18 @@ def write(root: Path, sources: dict[str, str]) -> None:
             "import importlib\nimportlib.import_module('router.embed')",
             "router.embed",
         ),
+        ("workers/a.py", "from importlib import import_module as f\nf(name='ray')", "ray"),
+        (
+            "workers/torch_engine/models/a.py",
+            "import importlib\nimportlib.import_module('..step', __package__)",
+            "workers.torch_engine.step",
+        ),
+        (
+            "workers/vllm_engine/a.py",
+            "from importlib import import_module\nimport_module('.tree', 'workers.torch_engine')",
+            "workers.torch_engine.tree",
+        ),
+        ("ops/a.py", "from tests.served import service_config", "tests.served.service_config"),
         ("workers/a.py", "from training.trainer import Trainer", "training.trainer.Trainer"),
         ("training/a.py", "import deployments", "deployments"),
         (
@@ -269,6 +133,14 @@ def test_what_is_allowed_passes(tmp_path):
             {"ops/x/__init__.py": "from ops.x.y import f", "ops/x/y.py": "from ops.x import g"},
             {"ops/x/__init__.py", "ops/x/y.py"},
         ),
+        (
+            {
+                "workers/a.py": "from workers.deep.b import f",
+                "workers/deep/__init__.py": "from workers.a import g",
+                "workers/deep/b.py": "f = 1",
+            },
+            {"workers/a.py", "workers/deep/__init__.py"},
+        ),
     ],
 )
 def test_a_circle_is_caught(tmp_path, sources, expected):
@@ -278,10 +150,20 @@ def test_a_circle_is_caught(tmp_path, sources, expected):
     assert found[0] == found[-1]
 
 
+def test_a_place_without_a_rule_is_found(tmp_path):
+    new = {"workers/new.py", "ops/new/a.py", "workers/torch_engine/models/new.py"}
+    named = {"workers/__init__.py", "workers/loader.py", "ops/cli/a.py", "deployments/web/a.js"}
+    write(tmp_path, dict.fromkeys(new | named, ""))
+    assert set(unnamed(tmp_path)) == {"workers/new.py", "ops/new"}
+
+
 def test_a_chain_is_no_circle(tmp_path):
     write(
         tmp_path,
         {
+            "workers/deep/__init__.py": "from workers.deep.d import h",
+            "workers/deep/d.py": "from workers.deep import e",
+            "workers/deep/e.py": "from workers.a import f",
             "workers/a.py": "from workers.b import f\nfrom workers import c",
             "workers/b.py": "from workers.c import g",
             "workers/c.py": "import torch",

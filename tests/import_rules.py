@@ -1,0 +1,204 @@
+"""Who may import whom: between rooms, between the sub-rooms of one, and never in a circle."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
+from itertools import accumulate
+from pathlib import Path
+
+ROOMS = {
+    "schemas": set(),
+    "workers": {"schemas"},
+    "router": {"schemas"},
+    "deployments": {"schemas", "workers", "router"},
+    "training": {"schemas", "workers"},
+    "ops": {"schemas", "workers", "router", "deployments", "training"},
+}
+MODEL_LIBRARIES = {"torch", "transformers", "sentence_transformers"}
+FORBIDDEN_LIBRARIES = {
+    "schemas": {"ray", *MODEL_LIBRARIES},
+    "workers": {"ray"},
+    "router": {"ray", *MODEL_LIBRARIES},
+    "training": {"ray"},
+}
+# Only the export of the encoder needs torch; everything that serves runs the exported one.
+MAY_IMPORT_MODELS = {"router/encoder_export.py"}
+
+ENGINES_SHARE = {
+    *("batch_schedule", "bundle", "chat_template", "end_tokens", "engine", "grammar", "looping"),
+    *("methods", "refusal", "stream", "text", "token_text"),
+}
+"""What an engine may import of `workers`: neither another engine nor the loader."""
+PARTS_SHARE = {
+    *("distribution", "growth", "materials", "models", "parts", "registry", "sequence"),
+    *("target_output", "tree"),
+}
+"""What a drafter, tree, stop, verifier or selector may import of the engine: not the loop."""
+BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
+"""These and what they rest on: none of it knows the loop."""
+BENCHMARK = {"cli", "measure", "service"}
+
+# A sub-room is a folder or file right under its room. One that is named here imports, of its room,
+# itself and what stands behind it.
+SUB_ROOMS: dict[str, dict[str, set[str]]] = {
+    "workers": {
+        "torch_engine": ENGINES_SHARE,
+        "vllm_engine": ENGINES_SHARE,
+        "replay_engine": ENGINES_SHARE,
+        **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),
+    },
+    "workers/torch_engine": {
+        **dict.fromkeys(BENEATH_PARTS, BENEATH_PARTS),
+        "models": set(),
+        **dict.fromkeys(("drafters", "trees", "stops", "verifiers", "selectors"), PARTS_SHARE),
+    },
+    "deployments": {
+        "errors": set(),
+        "metrics": set(),
+        "artifacts": set(),
+        "learning": {"errors", "metrics", "artifacts"},
+        "request": {"errors", "metrics", "artifacts"},
+        "api": {"errors", "metrics", "artifacts", "request"},
+        "replica": {"errors", "metrics", "artifacts", "request", "learning"},
+    },
+    "training": {"demo_corpus": set()},
+    "ops": {
+        "cli": set(),
+        "measure": {"cli"},
+        "service": {"cli", "measure"},
+        **dict.fromkeys(
+            ("decode", "geometry", "http", "load", "routing", "step", "train"), BENCHMARK
+        ),
+        "balance": BENCHMARK | {"http", "load"},
+        "learning": BENCHMARK | {"load"},
+        "tune": BENCHMARK | {"routing"},
+        "commands": BENCHMARK | {"routing", "load", "learning"},
+    },
+}
+ASSEMBLERS = {
+    "workers": {"loader"},
+    "workers/torch_engine": {
+        *("engine", "logprobs", "method", "processed_logits", "scheduler", "slowed_target"),
+        *("step", "stopwatch", "target"),
+    },
+    "deployments": {"app", "ingress", "run"},
+    "ops": {"main", "__main__"},
+}
+"""The sub-rooms that put their room together and may import all of it."""
+
+
+def imported(tree: ast.AST, file: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that a file (relative to the root) imports, however it is
+    written; `from a import b` is `a.b`."""
+    functions = {"import_module", "__import__"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            above = file.parts[: -node.level] if node.level else ()
+            package = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                yield node.lineno, f"{package}.{alias.name}"
+                if package == "importlib" and alias.name in functions:
+                    functions.add(alias.asname or alias.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            if called in functions and (name := _constant_name(node, file)):
+                yield node.lineno, name
+
+
+def _constant_name(call: ast.Call, file: Path) -> str | None:
+    """What import_module is called for; None where only running it would tell."""
+    given = dict(zip(("name", "package"), call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords}
+    name, package = given.get("name"), given.get("package")
+    if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+        return None
+    # A package that is no constant is the file's own: __package__.
+    own = package.value if isinstance(package, ast.Constant) else ".".join(file.parts[:-1])
+    return resolve_name(name.value, own)
+
+
+def files(root: Path) -> list[Path]:
+    """Every Python file of the rooms, relative to the root."""
+    return [
+        file.relative_to(root)
+        for room in sorted(ROOMS)
+        for file in sorted((root / room).rglob("*.py"))
+    ]
+
+
+def violations(root: Path) -> list[str]:
+    """`file:line imports name` for every import that breaks a rule between rooms or sub-rooms."""
+    found = []
+    for file in files(root):
+        for line, name in imported(ast.parse((root / file).read_text()), file):
+            if _breaks_a_room(file, name) or _breaks_a_sub_room(file, name):
+                found.append(f"{file.as_posix()}:{line} imports {name}")
+    return found
+
+
+def _breaks_a_room(file: Path, name: str) -> bool:
+    room, package = file.parts[0], name.partition(".")[0]
+    rooms = {*ROOMS, "tests"} - ROOMS[room] - {room}
+    forbidden = rooms | FORBIDDEN_LIBRARIES.get(room, set())
+    if file.as_posix() in MAY_IMPORT_MODELS:
+        forbidden -= MODEL_LIBRARIES
+    return package in forbidden
+
+
+def _breaks_a_sub_room(file: Path, name: str) -> bool:
+    path = name.replace(".", "/") + "/"
+    for room, rules in SUB_ROOMS.items():
+        if not (file.as_posix().startswith(f"{room}/") and path.startswith(f"{room}/")):
+            continue
+        depth = room.count("/") + 1
+        own, other = Path(file.parts[depth]).stem, path.split("/")[depth]
+        if own in rules and other and other not in rules[own] | {own}:
+            return True
+    return False
+
+
+def unnamed(root: Path) -> list[str]:
+    """Sub-rooms that neither have a rule nor are known to put their room together."""
+    rooms = {room: SUB_ROOMS[room].keys() | names for room, names in ASSEMBLERS.items()}
+    return [
+        place.relative_to(root).as_posix()
+        for room, names in rooms.items()
+        for place in sorted((root / room).glob("*"))
+        if place.stem not in {*names, "__init__"}
+        and (any(place.rglob("*.py")) if place.is_dir() else place.suffix == ".py")
+    ]
+
+
+def circle(root: Path) -> list[str]:
+    """The files of one circle of imports, each importing the one after it; empty without any."""
+    known = {_dotted(file): file.as_posix() for file in files(root)}
+    graph = {
+        name: _executed(known, name, imported(ast.parse((root / file).read_text()), Path(file)))
+        for name, file in known.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [known[name] for name in reversed(error.args[1])]
+    return []
+
+
+def _dotted(file: Path) -> str:
+    return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _executed(known: dict[str, str], importer: str, names: Iterator[tuple[int, str]]) -> set[str]:
+    """The modules that imports execute: each name itself or the module that holds it, and before
+    it the packages it is in, save those that the importer is in as well."""
+    held = {name if name in known else name.rpartition(".")[0] for _, name in names}
+    packages = set().union(*map(_prefixes, held)) - _prefixes(importer)
+    return (held | packages) & known.keys() - {importer}
+
+
+def _prefixes(name: str) -> set[str]:
+    return set(accumulate(name.split("."), "{}.{}".format))
