@@ -40,10 +40,11 @@ def card(
     from ops.train.model_card_text import render
     from ops.train.setup import COMMANDS, default_threads, read_split, tokens_seen
 
+    tokens = tokens_seen(target_log)  # before what takes minutes
     figures = measure_family(
         bundle, corpus, read_split(corpus, "held"), per_domain, threads or default_threads(), say
     )
-    figures["tokens_seen"] = tokens_seen(target_log)
+    figures["tokens_seen"] = tokens
     figures["before_distillation"] = json_module.loads(before.read_text()) if before else None
     if readme is not None:
         readme.write_text(render(figures, COMMANDS), encoding="utf-8")

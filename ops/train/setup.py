@@ -115,11 +115,13 @@ def _vocabulary(bundle: Path) -> int:
 
 
 def tokens_seen(log: Path) -> int:
-    """Tokens of a training run by its log; raises InputError where there is none."""
+    """Tokens of a training run by its log; raises InputError where there is none, or no line."""
     if not log.is_file():
         raise InputError(f"{log}: no training log; name it with --target-log")
-    *_, (_, last) = json_lines(log)
-    return int(json.loads(last)["tokens"])
+    lines = [line for _, line in json_lines(log)]
+    if not lines:
+        raise InputError(f"{log}: no line in this training log; name another with --target-log")
+    return int(json.loads(lines[-1])["tokens"])
 
 
 def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":

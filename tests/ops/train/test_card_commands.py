@@ -50,6 +50,16 @@ def test_a_drafts_mat_is_that_of_draft_verify(specadapt, family) -> None:
     assert figures["mat_by_domain"].keys() == {"edit", "math"}
 
 
+@pytest.mark.parametrize("log", ["", "\n"])
+def test_a_training_log_without_a_line_is_named(specadapt, family, tmp_path, log) -> None:
+    _, flags = family
+    file = tmp_path / "log.jsonl"
+    file.write_text(log)
+    line = specadapt.refusal("train", "card", "--target-log", file, *flags)
+    assert f"{file}: no line" in line
+    assert "--target-log" in line
+
+
 def test_without_a_card_there_is_nothing_to_write_into(specadapt, family) -> None:
     _, flags = family
     assert "card.json" in specadapt.refusal("train", "measure-heads", *flags)
