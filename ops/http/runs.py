@@ -13,7 +13,7 @@ import typer
 
 from ops.http.report import Block, Pair, overhead_ms
 from ops.measure.prompts import Prompt
-from ops.service.client import Reply, RequestFailedError, stream_chat, whole_chat
+from ops.service.client import Reply, RequestFailedError, event_lines, stream_chat, whole_chat
 from ops.service.running import BARE_HOP
 from schemas import DecodeRequest, SamplingParams
 
@@ -117,7 +117,7 @@ async def bare_overhead_ms(client: httpx.AsyncClient, request: DecodeRequest) ->
     started, first, last = time.perf_counter(), None, ""
     body = request.model_dump_json(exclude_defaults=True)
     async with client.stream("POST", f"/{BARE_HOP}", content=body) as response:
-        async for line in response.aiter_lines():
+        async for line in event_lines(response):
             first = first or time.perf_counter() - started
             last = line or last
     if first is None or response.status_code != httpx.codes.OK:

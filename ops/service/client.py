@@ -70,7 +70,7 @@ async def stream_chat(
         if response.status_code != httpx.codes.OK:
             raise RequestFailedError(_error_message(response.status_code, await response.aread()))
         reply.headers = dict(response.headers)
-        async for line in _lines(response):
+        async for line in event_lines(response):
             elapsed = time.perf_counter() - started
             if reply.first_byte_seconds is None:
                 reply.first_byte_seconds = elapsed
@@ -104,8 +104,9 @@ async def whole_chat(
     return reply.text
 
 
-async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    """httpx's own lines end at U+2028 and others too, which the events' JSON may hold."""
+async def event_lines(response: httpx.Response) -> AsyncIterator[str]:
+    """The lines of server-sent events. httpx's own end at U+2028 and others too, which the events'
+    JSON may hold."""
     rest = ""
     async for text in response.aiter_text():
         *lines, rest = (rest + text).split("\n")
