@@ -49,6 +49,13 @@ def specadapt(house: Path, *arguments: object):
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("check", [("check",), ("format", "--check")])
+def test_it_is_written_as_the_rest(house: Path, check: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "ruff", *check, "--config", ROOT / "pyproject.toml", "workers"]
+    done = subprocess.run(command, cwd=house, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_it_is_listed(house: Path) -> None:
     [bigram] = [m for m in specadapt(house, "methods") if m["name"] == "bigram"]
     parts = ("constant", "bigram", "chain", "fixed", "one_hot")
