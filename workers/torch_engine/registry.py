@@ -22,7 +22,7 @@ _PARTS: dict[tuple[Role, str], type] = {}
 
 
 def register(role: Role, name: str) -> Callable[[PartClass], PartClass]:
-    """Class decorator: makes a part known under the name METHODS.md gives it.
+    """Class decorator: makes a part known under the name that a MethodSpec gives it.
 
     The class is built as `cls(materials, **settings)`; its keyword arguments are its settings.
     """
