@@ -46,6 +46,7 @@ class TorchEngine:
         self._thread.start()
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
+        self._slowed = SlowedTarget(models.target)
         self._methods, self._scheduler = models.methods, models.scheduler
         self._grammars = GrammarCompiler(self._tokenizer, self._target.model.vocab, self._eos)
 
@@ -87,11 +88,8 @@ class TorchEngine:
             raise ValueError(f"unknown method {method!r}: choose from {', '.join(self._methods)}")
         if forwards < 0:
             raise ValueError(f"extra_target_forwards must be 0 or more, not {forwards}")
-        target = self._scheduler.target
-        if not isinstance(target, SlowedTarget):
-            target = SlowedTarget(target)
-        target.extra_forwards[method] = forwards
-        self._scheduler.target = target
+        self._slowed.extra_forwards[method] = forwards
+        self._scheduler.target = self._slowed
 
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
@@ -185,7 +183,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         capacity = min(capacity, model.max_positions)
     rows = min(config.max_batch, config.kv_slots // capacity)
     pool_rows = config.kv_slots // capacity if config.prefix_cache else rows
-    target = Target(model, pool_rows, capacity)
+    target = Target(model, model.make_pool(pool_rows, capacity))
     materials = Materials(
         bundle, device, dtype, rows, capacity, model.vocab, target.model, config.prefill_chunk
     )

@@ -14,8 +14,8 @@ class SlowedTarget(Target):
     """
 
     def __init__(self, target: Target) -> None:
+        super().__init__(target.model, target.pool)
         self._target = target
-        self.model, self.pool, self.stopwatch = target.model, target.pool, target.stopwatch
         self.extra_forwards: dict[str, int] = {}
         """By method, so many more per step; may be changed at any time, by any thread."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.parts import Proposal
@@ -13,9 +14,8 @@ from workers.torch_engine.tree import Path
 class Target:
     """Verifies proposals: pending committed tokens and tree nodes of all sequences in one go."""
 
-    def __init__(self, model: Model, rows: int, capacity: int) -> None:
-        self.model = model
-        self.pool = model.make_pool(rows, capacity)
+    def __init__(self, model: Model, pool: KvPool) -> None:
+        self.model, self.pool = model, pool
         self.stopwatch = Stopwatch(model.device)
 
     def forward(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from decoding import decode, reference, request
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.torch_engine.engine import TorchEngine
+from workers.torch_engine.slowed_target import SlowedTarget
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -220,6 +222,20 @@ def test_extra_forwards_are_checked(load_engine, byte_bundle: Bundle) -> None:
         engine.set_extra_target_forwards("ngram", 1)
     with pytest.raises(ValueError, match="0 or more"):
         engine.set_extra_target_forwards("naive", -1)
+
+
+def test_two_threads_slow_two_methods(load_engine, byte_bundle: Bundle, monkeypatch) -> None:
+    init, forwards = SlowedTarget.__init__, {"naive": 1, "ngram": 2}
+
+    def lasting(self, target):
+        time.sleep(0.2)
+        init(self, target)
+
+    monkeypatch.setattr(SlowedTarget, "__init__", lasting)
+    engine = load_engine(list(forwards), byte_bundle)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(engine.set_extra_target_forwards, forwards, forwards.values()))
+    assert engine._scheduler.target.extra_forwards == forwards
 
 
 def test_cuda_where_there_is_none_is_refused(load_engine, byte_bundle: Bundle) -> None:
