@@ -76,3 +76,9 @@ def shared_config(
 def service(deploy: Deploy, shared_config: AppConfig) -> Service:
     """One for all modules that want no other settings."""
     return deploy(shared_config)
+
+
+@pytest.fixture(scope="module")
+def base(service: Service) -> str:
+    """Where a client's package finds OpenAI's endpoints."""
+    return f"{service.url}/v1"

@@ -1,13 +1,9 @@
-"""The packages people use, against the running service with nothing changed but its address."""
+"""The openai package, against the running service with nothing changed but its address."""
 
 import httpx
 import numpy as np
 import openai
 import pytest
-from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
-from llama_index.core.llms import ChatMessage
-from llama_index.embeddings.openai_like import OpenAILikeEmbedding
-from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
@@ -18,11 +14,6 @@ TEXTS = ["Write a Python function.", "Tell me about the sea."]
 
 class Verdict(BaseModel):
     ok: bool
-
-
-@pytest.fixture(scope="module")
-def base(service):
-    return f"{service.url}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +28,13 @@ def vectors(client):
     return np.asarray([entry.embedding for entry in answer.data])
 
 
-def test_openai_models(client):
+def test_models(client):
     names = [model.id for model in client.models.list()]
     assert names == ["tiny", "tiny:naive", "tiny:draft_verify", "tiny:ngram", ENCODER]
     assert [client.models.retrieve(name).id for name in names] == names
 
 
-def test_openai_chat_streams_what_it_answers(client):
+def test_chat_streams_what_it_answers(client):
     answer = client.chat.completions.create(**GREEDY)
     stream = client.chat.completions.create(
         **GREEDY, stream=True, stream_options={"include_usage": True}
@@ -57,14 +48,14 @@ def test_openai_chat_streams_what_it_answers(client):
     assert chunks[-1].choices[0].finish_reason == answer.choices[0].finish_reason
 
 
-def test_openai_conversation_goes_on_with_its_own_messages(client):
+def test_conversation_goes_on_with_its_own_messages(client):
     first = client.chat.completions.create(**GREEDY).choices[0].message
     messages = [*HELLO, first, {"role": "user", "content": [{"type": "text", "text": "And now?"}]}]
     answer = client.chat.completions.create(**GREEDY | {"messages": messages})
     assert answer.usage.prompt_tokens > 0
 
 
-def test_openai_conversation_stays_on_its_method(client, service):
+def test_conversation_stays_on_its_method(client, service):
     favourite = httpx.post(
         f"{service.url}/v1/routing/explain", json={"messages": HELLO, "temperature": 0}
     ).json()["method"]
@@ -76,7 +67,7 @@ def test_openai_conversation_stays_on_its_method(client, service):
     assert raw.headers["x-specadapt-method"] == other
 
 
-def test_openai_choices_repeat_under_a_seed(client):
+def test_choices_repeat_under_a_seed(client):
     asked = GREEDY | {"model": "tiny:naive", "temperature": 1, "n": 3, "seed": 7}
 
     def texts():
@@ -87,7 +78,7 @@ def test_openai_choices_repeat_under_a_seed(client):
     assert first == texts()
 
 
-def test_openai_stop(client):
+def test_stop(client):
     whole = client.chat.completions.create(**GREEDY).choices[0].message.content
     stop = whole[len(whole) // 2 :][:3]
     cut = client.chat.completions.create(**GREEDY, stop=stop).choices[0]
@@ -95,14 +86,14 @@ def test_openai_stop(client):
     assert cut.finish_reason == "stop"
 
 
-def test_openai_logprobs(client):
+def test_logprobs(client):
     answer = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
     for token in answer.choices[0].logprobs.content:
         assert len(token.top_logprobs) == 3
         assert token.logprob == token.top_logprobs[0].logprob
 
 
-def test_openai_structured_output(client):
+def test_structured_output(client):
     asked = GREEDY | {"max_tokens": 60}
     parsed = client.chat.completions.parse(**asked, response_format=Verdict)
     assert isinstance(parsed.choices[0].message.parsed, Verdict)
@@ -112,7 +103,7 @@ def test_openai_structured_output(client):
     assert answer.choices[0].message.content.startswith("{")
 
 
-def test_openai_completions(client):
+def test_completions(client):
     asked = {"model": "tiny", "prompt": "a b c", "max_tokens": 6, "temperature": 0}
     whole = client.completions.create(**asked, logprobs=1)
     assert len(whole.choices[0].logprobs.tokens) == whole.usage.completion_tokens
@@ -120,7 +111,7 @@ def test_openai_completions(client):
     assert "".join(pieces) == whole.choices[0].text
 
 
-def test_openai_completions_of_several_prompts(client):
+def test_completions_of_several_prompts(client):
     asked = {"model": "tiny", "max_tokens": 6, "temperature": 0}
     prompts = ["a b c", "def f(x):"]
     alone = [client.completions.create(**asked, prompt=one).choices[0].text for one in prompts]
@@ -135,7 +126,7 @@ def test_openai_completions_of_several_prompts(client):
     assert len(ids.choices) == 2
 
 
-def test_openai_stream_helper(client):
+def test_stream_helper(client):
     whole = client.chat.completions.create(**GREEDY).choices[0].message.content
     with client.chat.completions.stream(**GREEDY) as stream:
         events = list(stream)
@@ -143,7 +134,7 @@ def test_openai_stream_helper(client):
     assert events[-1].content == whole
 
 
-def test_openai_harmless_fields_and_the_request_id(client):
+def test_harmless_fields_and_the_request_id(client):
     answer = client.chat.completions.create(
         model="tiny",
         messages=[{"role": "developer", "content": "Be brief."}, *HELLO],
@@ -162,13 +153,13 @@ def test_openai_harmless_fields_and_the_request_id(client):
     assert answer._request_id == "mine-8"
 
 
-def test_openai_a_pin_is_a_model_of_its_own(client):
+def test_a_pin_is_a_model_of_its_own(client):
     raw = client.chat.completions.with_raw_response.create(**GREEDY | {"model": "tiny:ngram"})
     assert raw.headers["x-specadapt-method"] == "ngram"
     assert raw.parse().model == "tiny:ngram"
 
 
-def test_openai_does_not_repeat_a_missed_deadline(base):
+def test_does_not_repeat_a_missed_deadline(base):
     asked = GREEDY | {"max_tokens": 400}
     with openai.OpenAI(base_url=base, api_key="none", max_retries=5) as patient:
         raw = patient.with_options(default_headers={"x-specadapt-deadline-ms": "1"})
@@ -179,18 +170,18 @@ def test_openai_does_not_repeat_a_missed_deadline(base):
     assert caught.value.request.headers["x-stainless-retry-count"] == "0"
 
 
-def test_openai_an_endpoint_that_is_not_there_says_which_are(client):
+def test_an_endpoint_that_is_not_there_says_which_are(client):
     with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
         client.responses.create(model="tiny", input="Hello")
 
 
-def test_openai_embeddings_in_both_encodings(client, vectors):
+def test_embeddings_in_both_encodings(client, vectors):
     answer = client.embeddings.create(model=ENCODER, input=TEXTS)
     np.testing.assert_allclose([entry.embedding for entry in answer.data], vectors)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-4)
 
 
-async def test_openai_asynchronously(base):
+async def test_asynchronously(base):
     async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as client:
         stream = await client.chat.completions.create(**GREEDY, stream=True)
         assert [chunk async for chunk in stream][-1].choices[0].finish_reason
@@ -206,111 +197,8 @@ async def test_openai_asynchronously(base):
         {"extra_body": {"not_a_parameter": 1}},
     ],
 )
-def test_openai_refusals_name_the_field(client, fields):
+def test_refusals_name_the_field(client, fields):
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**GREEDY | fields)
     name = next(iter(fields.get("extra_body", fields)))
     assert caught.value.param.startswith(name)
-
-
-@pytest.fixture(scope="module")
-def langchain(base):
-    return ChatOpenAI(
-        model="tiny", base_url=base, api_key="none", max_tokens=10, temperature=0, max_retries=0
-    )
-
-
-def test_langchain_chat(langchain):
-    answer = langchain.invoke([("system", "Be brief."), ("human", "Write a Python function")])
-    assert answer.usage_metadata["output_tokens"] <= 10
-    pieces = list(langchain.stream("Write a Python function", stream_usage=True))
-    assert "".join(p.content for p in pieces) == langchain.invoke("Write a Python function").content
-    assert sum(p.usage_metadata["output_tokens"] for p in pieces if p.usage_metadata) > 0
-    assert len(langchain.batch(["a", "b", "c"])) == 3
-
-
-def test_langchain_conversation_and_options(langchain):
-    answer = langchain.invoke("Write a Python function", logprobs=True, top_logprobs=2, stop=["zz"])
-    assert answer.response_metadata["logprobs"]["content"]
-    parts = {"role": "user", "content": [{"type": "text", "text": "And now?"}]}
-    assert langchain.invoke([HELLO[0], answer, parts]).usage_metadata["input_tokens"] > 0
-
-
-def test_langchain_structured_output(langchain):
-    longer = langchain.model_copy(update={"max_tokens": 60})
-    structured = longer.with_structured_output(Verdict)
-    assert isinstance(structured.invoke("Is it so?"), Verdict)
-
-
-def test_langchain_tools_are_refused(langchain):
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        langchain.bind_tools([Verdict]).invoke("Is it so?")
-
-
-def test_langchain_completions(base):
-    model = OpenAI(model="tiny", base_url=base, api_key="none", max_tokens=6, temperature=0)
-    texts = model.batch(["a b c", "def f(x):"])
-    assert texts == [model.invoke("a b c"), "".join(model.stream("def f(x):"))]
-
-
-def test_langchain_embeddings(base, vectors):
-    embeddings = OpenAIEmbeddings(
-        model=ENCODER, base_url=base, api_key="none", check_embedding_ctx_length=False
-    )
-    np.testing.assert_allclose(embeddings.embed_documents(TEXTS), vectors)
-    np.testing.assert_allclose(embeddings.embed_query(TEXTS[1]), vectors[1])
-
-
-@pytest.fixture(scope="module")
-def llama_index(base):
-    return OpenAILike(
-        model="tiny",
-        api_base=base,
-        api_key="none",
-        is_chat_model=True,
-        context_window=512,
-        max_tokens=10,
-        temperature=0,
-        max_retries=0,
-    )
-
-
-def test_llama_index_chat(llama_index):
-    messages = [ChatMessage(role="system", content="Be brief."), ChatMessage(content="Hello")]
-    whole = llama_index.chat(messages)
-    assert whole.raw.usage.completion_tokens <= 10
-    pieces = list(llama_index.stream_chat(messages))
-    assert "".join(piece.delta for piece in pieces) == whole.message.content
-    assert pieces[-1].message.content == whole.message.content
-    more = [*messages, whole.message, ChatMessage(content="And now?")]
-    assert llama_index.chat(more).raw.usage.prompt_tokens > whole.raw.usage.prompt_tokens
-
-
-def test_llama_index_completions(base):
-    model = OpenAILike(
-        model="tiny", api_base=base, api_key="none", max_tokens=6, temperature=0, max_retries=0
-    )
-    text = model.complete("a b c").text
-    assert text == "".join(piece.delta for piece in model.stream_complete("a b c"))
-
-
-async def test_llama_index_asynchronously(llama_index):
-    whole = await llama_index.acomplete("Write a Python function")
-    assert whole.text == llama_index.complete("Write a Python function").text
-    stream = await llama_index.astream_chat([ChatMessage(content="Write a Python function")])
-    assert "".join([piece.delta async for piece in stream]) == whole.text
-
-
-def test_llama_index_structured_output(llama_index):
-    longer = llama_index.model_copy(
-        update={"max_tokens": 60, "should_use_structured_outputs": True}
-    )
-    assert isinstance(longer.as_structured_llm(Verdict).complete("Is it so?").raw, Verdict)
-
-
-def test_llama_index_embeddings(base, vectors):
-    embeddings = OpenAILikeEmbedding(
-        model_name=ENCODER, api_base=base, api_key="none", embed_batch_size=10
-    )
-    np.testing.assert_allclose(embeddings.get_text_embedding_batch(TEXTS), vectors, atol=1e-6)
-    np.testing.assert_allclose(embeddings.get_query_embedding(TEXTS[1]), vectors[1], atol=1e-6)

@@ -1,0 +1,132 @@
+"""LangChain and LlamaIndex, against the running service with nothing changed but its address."""
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+from llama_index.core.llms import ChatMessage
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding
+from llama_index.llms.openai_like import OpenAILike
+from pydantic import BaseModel
+
+ENCODER = "all-MiniLM-L6-v2"
+TEXTS = ["Write a Python function.", "Tell me about the sea."]
+
+
+class Verdict(BaseModel):
+    ok: bool
+
+
+@pytest.fixture(scope="module")
+def vectors(base):
+    answer = httpx.post(f"{base}/embeddings", json={"model": ENCODER, "input": TEXTS}).json()
+    return np.asarray([entry["embedding"] for entry in answer["data"]])
+
+
+@pytest.fixture(scope="module")
+def langchain(base):
+    return ChatOpenAI(
+        model="tiny", base_url=base, api_key="none", max_tokens=10, temperature=0, max_retries=0
+    )
+
+
+def test_langchain_chat(langchain):
+    answer = langchain.invoke([("system", "Be brief."), ("human", "Write a Python function")])
+    assert answer.usage_metadata["output_tokens"] <= 10
+    pieces = list(langchain.stream("Write a Python function", stream_usage=True))
+    assert "".join(p.content for p in pieces) == langchain.invoke("Write a Python function").content
+    assert sum(p.usage_metadata["output_tokens"] for p in pieces if p.usage_metadata) > 0
+    assert len(langchain.batch(["a", "b", "c"])) == 3
+
+
+def test_langchain_conversation_and_options(langchain):
+    answer = langchain.invoke("Write a Python function", logprobs=True, top_logprobs=2, stop=["zz"])
+    assert answer.response_metadata["logprobs"]["content"]
+    parts = {"role": "user", "content": [{"type": "text", "text": "And now?"}]}
+    assert (
+        langchain.invoke([("human", "Write a Python function"), answer, parts]).usage_metadata[
+            "input_tokens"
+        ]
+        > 0
+    )
+
+
+def test_langchain_structured_output(langchain):
+    longer = langchain.model_copy(update={"max_tokens": 60})
+    structured = longer.with_structured_output(Verdict)
+    assert isinstance(structured.invoke("Is it so?"), Verdict)
+
+
+def test_langchain_tools_are_refused(langchain):
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        langchain.bind_tools([Verdict]).invoke("Is it so?")
+
+
+def test_langchain_completions(base):
+    model = OpenAI(model="tiny", base_url=base, api_key="none", max_tokens=6, temperature=0)
+    texts = model.batch(["a b c", "def f(x):"])
+    assert texts == [model.invoke("a b c"), "".join(model.stream("def f(x):"))]
+
+
+def test_langchain_embeddings(base, vectors):
+    embeddings = OpenAIEmbeddings(
+        model=ENCODER, base_url=base, api_key="none", check_embedding_ctx_length=False
+    )
+    np.testing.assert_allclose(embeddings.embed_documents(TEXTS), vectors)
+    np.testing.assert_allclose(embeddings.embed_query(TEXTS[1]), vectors[1])
+
+
+@pytest.fixture(scope="module")
+def llama_index(base):
+    return OpenAILike(
+        model="tiny",
+        api_base=base,
+        api_key="none",
+        is_chat_model=True,
+        context_window=512,
+        max_tokens=10,
+        temperature=0,
+        max_retries=0,
+    )
+
+
+def test_llama_index_chat(llama_index):
+    messages = [ChatMessage(role="system", content="Be brief."), ChatMessage(content="Hello")]
+    whole = llama_index.chat(messages)
+    assert whole.raw.usage.completion_tokens <= 10
+    pieces = list(llama_index.stream_chat(messages))
+    assert "".join(piece.delta for piece in pieces) == whole.message.content
+    assert pieces[-1].message.content == whole.message.content
+    more = [*messages, whole.message, ChatMessage(content="And now?")]
+    assert llama_index.chat(more).raw.usage.prompt_tokens > whole.raw.usage.prompt_tokens
+
+
+def test_llama_index_completions(base):
+    model = OpenAILike(
+        model="tiny", api_base=base, api_key="none", max_tokens=6, temperature=0, max_retries=0
+    )
+    text = model.complete("a b c").text
+    assert text == "".join(piece.delta for piece in model.stream_complete("a b c"))
+
+
+async def test_llama_index_asynchronously(llama_index):
+    whole = await llama_index.acomplete("Write a Python function")
+    assert whole.text == llama_index.complete("Write a Python function").text
+    stream = await llama_index.astream_chat([ChatMessage(content="Write a Python function")])
+    assert "".join([piece.delta async for piece in stream]) == whole.text
+
+
+def test_llama_index_structured_output(llama_index):
+    longer = llama_index.model_copy(
+        update={"max_tokens": 60, "should_use_structured_outputs": True}
+    )
+    assert isinstance(longer.as_structured_llm(Verdict).complete("Is it so?").raw, Verdict)
+
+
+def test_llama_index_embeddings(base, vectors):
+    embeddings = OpenAILikeEmbedding(
+        model_name=ENCODER, api_base=base, api_key="none", embed_batch_size=10
+    )
+    np.testing.assert_allclose(embeddings.get_text_embedding_batch(TEXTS), vectors, atol=1e-6)
+    np.testing.assert_allclose(embeddings.get_query_embedding(TEXTS[1]), vectors[1], atol=1e-6)
