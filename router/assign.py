@@ -149,6 +149,7 @@ def build_table(
         output_tokens=output,
         output_count=output_count,
         live_output=np.zeros((k, 2)),
+        live_answers=np.zeros(k),
         speedup=speedup,
         speedup_count=speedup_count,
         provenance={

@@ -46,6 +46,9 @@ own, and half as much of one with so many."""
 BAND_PRIOR = 16.0
 """Answers' worth of belief that temperature changes nothing, in a method's factor for a band."""
 
+PLAIN_ANSWERS = 16.0
+"""Answers without an accepted token after which a method is taken for one that drafts nothing."""
+
 UNKNOWN_SPREAD = 0.7
 """Standard deviation of the log acceptance of a method of which no answer is known at all: methods
 that speculate emit one to four tokens a step."""
@@ -124,11 +127,11 @@ def answers(table: RoutingTable) -> Floats:
 
 
 def plain(table: RoutingTable) -> NDArray[np.bool_]:
-    """Which methods [m] emit a token a step, by all evidence there is: plain decoding's acceptance
-    is 1 and has no uncertainty."""
+    """Which methods [m] emit a token a step, by PLAIN_ANSWERS and all other evidence there is:
+    plain decoding's acceptance is 1 and has no uncertainty."""
     tokens = (table.acceptance_tokens + table.live_tokens).sum(axis=(0, 2))
     steps = (table.acceptance_steps + table.live_steps).sum(axis=(0, 2))
-    return np.asarray((steps > 0.0) & np.isclose(tokens, steps))
+    return np.asarray((steps >= PLAIN_ANSWERS * ANSWER_TOKENS) & np.isclose(tokens, steps))
 
 
 @_once

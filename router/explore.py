@@ -4,11 +4,7 @@ Thompson sampling without the samples: what is known of a method's seconds is a 
 distribution (`belief.log_error`), and a method is chosen with the very probability that it is the
 soonest of all. That probability is computed, not drawn, so a decision's propensity is exact.
 
-What it may cost is kept in a purse: every request that may be used to learn puts a share of its
-predicted seconds in, and a choice that is predicted to take longer takes the difference out. When
-the answer has come the books are put right: what was tried out has cost what it took more than the
-first choice would have taken, and methods that are tried because they look sooner than they are
-(the winner's curse) are paid for like any other.
+What that may cost is kept in a purse (`router.purse`).
 """
 
 from collections.abc import Sequence
@@ -18,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-Floats = NDArray[np.float64]
+from router.purse import START_REQUESTS, Purse
 
-PURSE_REQUESTS = 100.0
-"""A purse holds at most what so many requests like the present one put in: at a share of 3% that
-pays for one answer of a method that is four times slower. More would be spent all at once when
-the traffic changes."""
+Floats = NDArray[np.float64]
 
 GUESS = 0.4
 """A standard error of the log above which a prediction is worth little: of a method without any
@@ -32,41 +25,6 @@ answers, or beside one whose steps suddenly take several times longer."""
 _CELLS = 256
 _DEVIATIONS = 6.0
 _LEAST_SECONDS = 1e-9
-
-
-class Purse:
-    """What one ingress may spend on learning, in seconds; empty at first. Below zero, after trials
-    that cost more than was predicted, nothing is tried until requests have filled it again."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._limit = 0.0
-        self._took = self._predicted = 0.0
-
-    def earn(self, seconds: float) -> None:
-        """One request's contribution. It never takes away what dearer requests have put in."""
-        self._limit = PURSE_REQUESTS * seconds
-        self._add(seconds)
-
-    def first_choice_took(self, seconds: float, predicted: float) -> None:
-        """An answer that nothing was tried with took so long and, of its length, was predicted to
-        take so long: predictions that are off for all alike are corrected by it."""
-        forget = 0.5 ** (1.0 / PURSE_REQUESTS)
-        self._took = forget * self._took + seconds
-        self._predicted = forget * self._predicted + predicted
-
-    def settle(self, paid: float, seconds: float, first: float) -> None:
-        """A trial that `paid` was taken out for took `seconds`; the first choice was predicted,
-        for an answer of this length, to take `first`."""
-        right = self._took / self._predicted if self._predicted > 0.0 else 1.0
-        self._add(paid - (seconds - right * first))
-
-    def _add(self, seconds: float) -> None:
-        self.seconds = min(max(self.seconds, self._limit), self.seconds + seconds)
-
-    def pay(self, seconds: float) -> None:
-        """A trial is predicted to take so much longer than the first choice."""
-        self.seconds -= seconds
 
 
 @dataclass(frozen=True)
@@ -92,15 +50,21 @@ def choice(
 
     Another is sooner where it is by more than `margin`: to tell near equals apart is worth nothing.
     `share` of the first one's seconds goes into the purse. A method that the purse cannot pay for,
-    were it slower than predicted by a standard error, gives its probability to the first; but where
-    a prediction is a GUESS it is tried at any price, since it cannot be priced before.
+    were it slower than predicted by a standard error, gives its probability to the first. Where a
+    prediction is a GUESS there is no price: while the purse owes nothing the method is tried, and
+    as much as the first choice takes is paid until its answer says what it cost.
     """
     predicted = np.maximum(np.asarray(seconds, dtype=np.float64), _LEAST_SECONDS)
     purse.earn(share * float(predicted[0]))
+    guess = np.asarray(errors) > GUESS
+    guess[0] = False
+    if guess.any():
+        purse.start(START_REQUESTS * float(predicted[0]))
     extra = np.maximum(0.0, predicted - predicted[0])
+    extra[guess] = np.maximum(extra[guess], predicted[0])
     handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
     at_risk = np.maximum(0.0, predicted * np.exp(errors) - predicted[0])
-    affordable = (at_risk <= purse.seconds) | (np.asarray(errors) > GUESS)
+    affordable = np.where(guess, purse.seconds >= 0.0, at_risk <= purse.seconds)
     chances = np.where(affordable, soonest(predicted * handicap, errors), 0.0)
     chances[0] += 1.0 - chances.sum()
     index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))

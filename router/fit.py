@@ -61,6 +61,7 @@ class Fit:
                 "output_tokens": self._mean(disk.output_tokens, disk.output_count, 1),
                 "output_count": count,
                 "live_output": np.zeros((len(count), 2)),
+                "live_answers": np.zeros(len(count)),
                 "speedup": speedup,
                 "speedup_count": self.share @ disk.speedup_count,
                 "provenance": self._provenance(disk),

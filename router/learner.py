@@ -55,6 +55,7 @@ class Learner:
         self._tokens = table.live_tokens.copy()
         self._steps = table.live_steps.copy()
         self._output = table.live_output.copy()
+        self._answers = table.live_answers.copy()
         self._log_ratio = np.zeros(len(table.methods))
         self._ratio_weight = np.zeros(len(table.methods))
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -120,20 +121,23 @@ class Learner:
         """An answer that was cut off shows its tokens and no end: with an end as likely after every
         token, the mean length is that of all tokens over that of ends."""
         stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
-        self._output[k] *= 0.5 ** (share / self._config.half_life)
-        self._output[k] += share * np.asarray([stats.output_tokens, stats.finish_reason == "stop"])
+        forget = 0.5 ** (share / self._config.half_life)
+        shown = np.asarray([stats.output_tokens, stats.finish_reason == "stop"])
+        self._output[k] = forget * self._output[k] + share * shown
+        self._answers[k] = forget * self._answers[k] + share
 
     def _learn_ratio(self, observation: Observation, m: int, seconds: float) -> None:
         stats = observation.stats
         context = stats.context_length - stats.output_tokens / 2.0
         grid = predict.step_seconds(self._table, m, max(1.0, stats.mean_batch), context)
         measured = grid / self._table.live_step_ratio[m]
-        forget = 0.5 ** (1.0 / (UNTRIED_HALF_LIVES * self._config.half_life))
+        share = 1.0 / observation.choices
+        forget = 0.5 ** (share / (UNTRIED_HALF_LIVES * self._config.half_life))
         self._log_ratio *= forget
         self._ratio_weight *= forget
-        own = 0.5 ** (1.0 / STEP_HALF_LIFE)
-        self._log_ratio[m] = own * self._log_ratio[m] + np.log(seconds / measured)
-        self._ratio_weight[m] = own * self._ratio_weight[m] + 1.0
+        own = 0.5 ** (share / STEP_HALF_LIFE)
+        self._log_ratio[m] = own * self._log_ratio[m] + share * np.log(seconds / measured)
+        self._ratio_weight[m] = own * self._ratio_weight[m] + share
 
     def _publish(self) -> None:
         ratio = _ratios(self._log_ratio, self._ratio_weight)
@@ -142,6 +146,7 @@ class Learner:
                 "live_tokens": self._tokens.copy(),
                 "live_steps": self._steps.copy(),
                 "live_output": self._output.copy(),
+                "live_answers": self._answers.copy(),
                 "live_step_ratio": ratio,
                 "live_step_weight": self._ratio_weight.copy(),
                 "version": self._table.version + 1,
@@ -177,6 +182,7 @@ class Learner:
             "live_tokens": self._tokens.tolist(),
             "live_steps": self._steps.tolist(),
             "live_output": self._output.tolist(),
+            "live_answers": self._answers.tolist(),
             "log_ratio": self._log_ratio.tolist(),
             "ratio_weight": self._ratio_weight.tolist(),
             "seen": list(self._seen),
@@ -197,6 +203,7 @@ class Learner:
             learner = cls(table, config)
             version = int(state["version"])
             learner._output[:] = np.asarray(state["live_output"])
+            learner._answers[:] = np.asarray(state.get("live_answers", learner._output[:, 1]))
             for m, name in enumerate(table.methods):
                 if name in state["methods"]:
                     old = state["methods"].index(name)

@@ -13,10 +13,10 @@ import numpy as np
 
 from router import belief, explore, predict
 from router.admission import in_time
-from router.queueing import seconds_by_method
+from router.purse import Purse
+from router.queueing import seconds_by_method, waiting_seconds
 from schemas import (
     Decision,
-    DecodeStats,
     LoadReport,
     Reason,
     RouterConfig,
@@ -69,7 +69,7 @@ def choose(
     constraints: Constraints,
     rng: np.random.Generator,
     config: RouterConfig,
-    purse: explore.Purse | None = None,
+    purse: Purse | None = None,
 ) -> Decision:
     """Route one prompt; `cluster` -1 means that it could not be embedded. Nothing is tried out
     without a `purse` to pay for it.
@@ -97,10 +97,11 @@ def choose(
         table, cluster, features, constraints, config, timely, obstacles, alone, loaded
     )
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
-    propensity, extra = 1.0, 0.0
+    propensity, extra, waiting = 1.0, 0.0, 0.0
     explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
     explorable &= method != constraints.conversation_method
+    slots = features.prompt_tokens + features.max_tokens
     if explorable and purse is not None and config.exploration > 0.0:
         errors = _errors(table, cluster, band, alone, loaded)
         made = explore.choice(
@@ -112,7 +113,9 @@ def choose(
             rng,
         )
         method, propensity, extra = ranked[made.index], made.propensity, made.seconds
-        reason = reason if made.index == 0 else "exploration"
+        if made.index > 0:
+            reason = "exploration"
+            waiting = waiting_seconds(table, ranked[0], band, slots, loads)
     return Decision(
         method=method,
         ranked=tuple(ranked),
@@ -124,36 +127,8 @@ def choose(
         table_version=table.version,
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
         exploration_seconds=extra,
+        first_waiting_seconds=waiting,
     )
-
-
-def settle(
-    table: RoutingTable, decision: Decision, stats: DecodeStats, purse: explore.Purse
-) -> None:
-    """Put the purse right about a decision whose answer has come, whatever it was made by.
-
-    Seconds are those from admission on, and predictions those of an answer of this length, in its
-    batch, from the table as it is now.
-    """
-    own, first = stats.method, decision.ranked[0]
-    if decision.cluster < 0 or not {own, first} <= set(table.methods):
-        return
-    if decision.fit_id != table.fit_id:
-        return
-    took = stats.total_seconds - stats.queue_seconds
-    accepted = belief.acceptance(table)[decision.cluster, :, temperature_band(stats.temperature)]
-    predicted = predict.predicted_seconds(
-        table,
-        accepted,
-        table.methods.index(first),
-        stats.prompt_tokens,
-        stats.output_tokens,
-        max(1.0, stats.mean_batch),
-    )
-    if decision.reason == "exploration" and own == decision.method:
-        purse.settle(decision.exploration_seconds, took, predicted)
-    elif own == first:
-        purse.first_choice_took(took, predicted)
 
 
 def _obstacles(
@@ -217,7 +192,8 @@ def _greedy(
     unloaded = favourite
     if obstacles[favourite] is not None:
         unloaded = min(admissible, key=lambda n: alone[n])
-    method = _under_load(unloaded, admissible, alone, loaded)
+    doubts = _doubts(table, cluster, features, alone, loaded)
+    method = _under_load(unloaded, admissible, alone, loaded, doubts)
     reason: Reason = obstacles[favourite] or ("favourite" if method == favourite else "load")
     last = constraints.conversation_method
     if last is not None and last in admissible and last != method:
@@ -232,14 +208,37 @@ def _under_load(
     admissible: Sequence[str],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
+    doubts: Mapping[str, float],
 ) -> str:
     """Who is the soonest once queues and batches count, `unloaded` being the choice without them.
 
     That choice has been made on evidence: predicted to be sooner does not suffice. So no other
-    counts as sooner than it is alone, and only what the load adds can move a prompt.
+    counts as sooner than it is alone, and only what the load adds can move a prompt; to a method of
+    which little is known only if it were still the sooner one a standard error later than that.
     """
-    seconds = {n: loaded[n] + max(0.0, alone[unloaded] - alone[n]) for n in admissible}
+    seconds = {
+        n: loaded[n] * (1.0 if n == unloaded else doubts[n]) + max(0.0, alone[unloaded] - alone[n])
+        for n in admissible
+    }
     return min(admissible, key=lambda n: (seconds[n], n != unloaded))
+
+
+def _doubts(
+    table: RoutingTable,
+    cluster: int,
+    features: Features,
+    alone: Mapping[str, float],
+    loaded: Mapping[str, float],
+) -> dict[str, float]:
+    """By method, how many times slower it is a standard error from what is predicted under load,
+    where there is too little evidence to compare it by; else 1."""
+    band = temperature_band(features.temperature)
+    known = belief.answers(table)[cluster, :, band] >= predict.MIN_EVIDENCE_ANSWERS
+    errors = _errors(table, cluster, band, alone, loaded)
+    return {
+        n: 1.0 if enough else float(np.exp(errors[n]))
+        for n, enough in zip(table.methods, known, strict=True)
+    }
 
 
 def _errors(

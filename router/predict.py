@@ -15,7 +15,9 @@ from router.belief import OFFLINE_ANSWERS, Floats, acceptance
 from schemas import RoutingTable
 
 MIN_EVIDENCE_ANSWERS = 8.0
-"""Two methods are compared for a cluster's favourite only with so many answers behind each."""
+"""Two methods are compared for a cluster's favourite only with so many answers behind each, those
+that the cell's other temperature bands lend included: a profile at temperature 0 chooses for the
+other bands until they have answers of their own."""
 
 OUTPUT_PRIOR = 5.0
 """Answers' worth of all clusters' mean length in each cluster's."""
@@ -24,12 +26,21 @@ TYPICAL_PROMPT_TOKENS = 64.0
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:
-    """Output tokens expected of a prompt of this cluster (-1: of any); the profile's answers count
-    as at most OFFLINE_ANSWERS beside live ones."""
+    """Output tokens of a prompt of this cluster (-1: of any), were its answer not cut off; the
+    profile's answers count as at most OFFLINE_ANSWERS beside live ones."""
+    return _output(table, cluster, table.live_output[:, 1])
+
+
+def emitted_output(table: RoutingTable, cluster: int) -> float:
+    """Output tokens of such a prompt under the limits that requests have set so far."""
+    return _output(table, cluster, table.live_answers)
+
+
+def _output(table: RoutingTable, cluster: int, live_count: Floats) -> float:
     weight = np.minimum(1.0, OFFLINE_ANSWERS / np.maximum(table.output_count, 1.0))
     offline = weight * table.output_count
     tokens = offline * table.output_tokens + table.live_output[:, 0]
-    count = offline + table.live_output[:, 1]
+    count = offline + live_count
     # Over clusters as often as the profile saw them: the live mix passes.
     often = table.output_count / max(1.0, float(table.output_count.sum()))
     if not often.any():
@@ -81,7 +92,7 @@ def typical_seconds(table: RoutingTable) -> Floats:
     seconds = np.empty((len(table.assignment), len(table.methods)))
     for k in range(len(table.assignment)):
         prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
-        output = expected_output(table, k)
+        output = emitted_output(table, k)
         for m in range(len(table.methods)):
             seconds[k, m] = predicted_seconds(table, accepted[k, :, 0], m, prompt, output)
     return seconds

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from router import belief, predict
-from router.belief import Floats
 from schemas import LoadReport, RoutingTable
 
 MIXING = 3.0
@@ -50,28 +49,43 @@ def seconds_by_method(
     output = min(float(max_tokens), predict.expected_output(table, cluster))
     seconds = {}
     for m, name in enumerate(table.methods):
-        hosts = [r for r in loads if name in r.methods and r.healthy]
-        roomy = [r for r in hosts if not r.waiting and r.free_slots >= prompt_tokens + max_tokens]
-        wait, batch = 0.0, 1.0
-        if roomy:
-            # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
-            batch = 1.0 + fmean(r.running for r in roomy)
-        elif hosts:
-            report = ranked(hosts, name)[0]
-            batch = max(1.0, float(report.running))
-            wait = (report.waiting + 1) * _turn(table, m, cells, batch)
+        wait, batch = _wait_and_batch(table, name, band, prompt_tokens + max_tokens, loads)
         seconds[name] = wait + predict.predicted_seconds(
             table, accepted, m, prompt_tokens, output, batch
         )
     return seconds
 
 
-def _turn(table: RoutingTable, method: int, cells: Floats, batch: float) -> float:
+def waiting_seconds(
+    table: RoutingTable, method: str, band: int, slots: int, loads: Sequence[LoadReport]
+) -> float:
+    """What of a method's predicted seconds a request of so many KV slots waits for a place."""
+    return _wait_and_batch(table, method, band, slots, loads)[0]
+
+
+def _wait_and_batch(
+    table: RoutingTable, method: str, band: int, slots: int, loads: Sequence[LoadReport]
+) -> tuple[float, float]:
+    """Seconds before the request is admitted, and the batch that it joins then."""
+    hosts = [r for r in loads if method in r.methods and r.healthy]
+    roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
+    if roomy:
+        # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
+        return 0.0, 1.0 + fmean(r.running for r in roomy)
+    if not hosts:
+        return 0.0, 1.0
+    report = ranked(hosts, method)[0]
+    batch = max(1.0, float(report.running))
+    return (report.waiting + 1) * _turn(table, method, band, batch), batch
+
+
+def _turn(table: RoutingTable, method: str, band: int, batch: float) -> float:
     """Seconds from one answer's end to the next on a full replica: an average answer's share of
     the replica's time."""
-    output = predict.expected_output(table, -1)
+    m = table.methods.index(method)
+    output = predict.emitted_output(table, -1)
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
     prompt = sum(prompts) / len(prompts)
-    steps = output / float(cells[:, method].mean())
-    step = predict.step_seconds(table, method, batch, prompt + output / 2.0)
-    return predict.prefill_seconds(table, method, prompt) + steps * step / batch
+    steps = output / float(belief.acceptance(table)[:, m, band].mean())
+    step = predict.step_seconds(table, m, batch, prompt + output / 2.0)
+    return predict.prefill_seconds(table, m, prompt) + steps * step / batch

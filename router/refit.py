@@ -187,6 +187,7 @@ def successor(
         "live_tokens": tokens.tolist(),
         "live_steps": steps.tolist(),
         "live_output": (made.share @ old.live_output).tolist(),
+        "live_answers": (made.share @ old.live_answers).tolist(),
     }
     return Learner.restore(new, config, state)
 

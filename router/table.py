@@ -181,6 +181,7 @@ def merge_counts(tables: Sequence[RoutingTable]) -> RoutingTable:
             "live_tokens": np.sum([t.live_tokens for t in tables], axis=0),
             "live_steps": np.sum([t.live_steps for t in tables], axis=0),
             "live_output": np.sum([t.live_output for t in tables], axis=0),
+            "live_answers": np.sum([t.live_answers for t in tables], axis=0),
             "version": max(t.version for t in tables) + 1,
         }
     )

@@ -64,6 +64,7 @@ def unfitted_table(
         output_tokens=np.full(1, OUTPUT_TOKENS),
         output_count=np.ones(1),
         live_output=np.zeros((1, 2)),
+        live_answers=np.zeros(1),
         speedup=np.full((1, m), np.nan),
         speedup_count=np.zeros((1, m)),
     )

@@ -33,3 +33,6 @@ class Decision(Schema):
     exploration_seconds: float = Field(
         default=0.0, ge=0.0, description="predicted, over the choice made without exploring"
     )
+    first_waiting_seconds: float = Field(
+        default=0.0, ge=0.0, description="that choice's predicted wait for a place, on exploring"
+    )

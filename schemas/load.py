@@ -23,5 +23,8 @@ class LoadReport(Schema):
         default_factory=dict, description="by method, moving average; absent until measured"
     )
     free_slots: int = Field(ge=0, description="free token slots in the KV pool")
+    slots_each: int = Field(
+        default=0, ge=0, description="that every request takes; 0: as many as it may have tokens"
+    )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

@@ -58,7 +58,8 @@ class RoutingTable(Schema):
     live steps differ from the measured grid, and live_step_weight [m], the answers behind it
     (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
     token; output_tokens and output_count [k], means and the answers behind them; live_output
-    [k, 2], the sum of the tokens of live answers and how many of them ended by themselves;
+    [k, 2], the sum of the tokens of live answers and how many of them ended by themselves, and
+    live_answers [k], how many they are;
     speedup and speedup_count [k, m]: harmonic mean of paired speedups over the profile's
     baseline, for reports.
     """
@@ -89,6 +90,7 @@ class RoutingTable(Schema):
     output_tokens: Array
     output_count: Array
     live_output: Array
+    live_answers: Array
     speedup: Array
     speedup_count: Array
     provenance: dict[str, Any] = Field(default_factory=dict)
@@ -101,6 +103,7 @@ class RoutingTable(Schema):
         nothing = {
             "live_step_weight": np.zeros(len(values.get("methods", ()))),
             "live_output": np.zeros((len(values.get("assignment", ())), 2)),
+            "live_answers": np.zeros(len(values.get("assignment", ()))),
         }
         return nothing | values
 
@@ -122,6 +125,7 @@ class RoutingTable(Schema):
             "output_tokens": (k,),
             "output_count": (k,),
             "live_output": (k, 2),
+            "live_answers": (k,),
             "speedup": (k, m),
             "speedup_count": (k, m),
         }

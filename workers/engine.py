@@ -45,6 +45,7 @@ class Figures(Protocol):
 
     mean_batch: float
     step_seconds: dict[str, float]
+    slots_each: int
 
     def counts(self) -> tuple[int, int, int, int]:
         """Running and waiting sequences, tokens they may still emit, free token slots."""
@@ -75,6 +76,7 @@ def load_report(
         mean_batch=scheduler.mean_batch,
         recent_step_seconds=scheduler.step_seconds,
         free_slots=free,
+        slots_each=scheduler.slots_each,
         healthy=healthy,
         time=time.time(),
     )

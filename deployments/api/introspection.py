@@ -68,7 +68,7 @@ def explanation(
 
 def _speeds(table: RoutingTable) -> NDArray[np.float64]:
     """Tokens/s [k, m] predicted of each cluster's typical prompt."""
-    output = [predict.expected_output(table, k) for k in range(len(table.assignment))]
+    output = [predict.emitted_output(table, k) for k in range(len(table.assignment))]
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(output)[:, None] / predict.typical_seconds(table)
 

@@ -88,7 +88,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         """A replica has accepted the request: not always the one it was meant for."""
         in_flight, request = published(self.app_name), _decode_request(pending_request)
         if in_flight is not None and request is not None:
-            in_flight.placed(request.request_id, replica_id.unique_id)
+            in_flight.accepted(request.request_id, replica_id.unique_id)
 
 
 def _decode_request(pending: PendingRequest | None) -> DecodeRequest | None:

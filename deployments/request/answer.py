@@ -24,8 +24,8 @@ from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
 from deployments.request.routing_state import RoutingState
 from router.cluster import assign, packed
-from router.explore import Purse
-from router.policy import Constraints, Features, NoMethodAvailableError, choose, settle
+from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from router.purse import Purse, settle
 from schemas import (
     Decision,
     DecodeChunk,
@@ -264,7 +264,7 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        settle(self._state.table, decision, stats, self._purse)
+        settle(self._state.table, decision, stats, self._purse, choices)
         self._state.observe(
             Observation(
                 stats=stats,

@@ -12,15 +12,28 @@ from schemas import DecodeRequest, LoadReport
 REMEMBERED = 4096
 """Ended requests that are remembered until no report lists them any more."""
 
+REPORTS_WITHOUT = 3
+"""So many reports without a request that their replica has accepted say that it has ended there:
+the first may be from before that, the second may have been on its way."""
+
 
 @dataclass
 class _Sent:
     """A request under way. `replica` is None while nothing says where it goes. Once its replica has
-    `reported` it, a report without it says that it has ended there."""
+    `reported` it, a report without it says that it has ended there; so do REPORTS_WITHOUT of them
+    `since` it was accepted, by the times that they bear."""
 
     request: DecodeRequest
     replica: str | None = None
     reported: bool = False
+    since: set[float] | None = None
+
+    def is_new_to(self, report: LoadReport) -> bool:
+        """Whether the report could not know of it yet."""
+        self.reported |= self.request.request_id in report.requests
+        if self.since is not None and len(self.since) < REPORTS_WITHOUT:
+            self.since.add(report.time)
+        return not self.reported and (self.since is None or len(self.since) < REPORTS_WITHOUT)
 
 
 class InFlight:
@@ -37,36 +50,48 @@ class InFlight:
     def __init__(self, reports: Callable[[], Sequence[LoadReport]]) -> None:
         self._reports = reports
         self._sent: dict[str, _Sent] = {}
-        self._ended: OrderedDict[str, str] = OrderedDict()
-        """The method of each ended request, by its id."""
+        self._ended: OrderedDict[tuple[str, str], DecodeRequest] = OrderedDict()
+        """By id and replica: another replica may have had the request before."""
         self._lock = threading.Lock()
 
     @contextmanager
     def sent(self, request: DecodeRequest) -> Iterator[None]:
-        """`request` is under way until it has ended, at the end of the block at the latest."""
+        """`request` is under way until it has ended, at the end of the block at the latest: given
+        up, it is left to its replica's reports to say how long it goes on there."""
         with self._lock:
             self._sent[request.request_id] = _Sent(request)
-            self._ended.pop(request.request_id, None)
         try:
             yield
         finally:
-            self.ended(request.request_id)
+            with self._lock:
+                self._sent.pop(request.request_id, None)
 
     def ended(self, request_id: str) -> None:
         """The request's last chunk is there, whether or not its client has read it."""
         with self._lock:
             sent = self._sent.pop(request_id, None)
-            if sent is not None:
-                self._ended[request_id] = sent.request.method
+            if sent is not None and sent.replica is not None:
+                self._ended[request_id, sent.replica] = sent.request
             while len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
 
     def placed(self, request_id: str, replica: str) -> None:
-        """The request goes to `replica`, which has accepted it or is about to be asked."""
+        """The request goes to `replica`, which is about to be asked."""
         with self._lock:
-            sent = self._sent.get(request_id)
-            if sent is not None and sent.replica != replica:
-                sent.replica, sent.reported = replica, False
+            self._place(request_id, replica)
+
+    def accepted(self, request_id: str, replica: str) -> None:
+        """`replica` has the request, whichever was asked first."""
+        with self._lock:
+            sent = self._place(request_id, replica)
+            if sent is not None:
+                sent.since = set()
+
+    def _place(self, request_id: str, replica: str) -> _Sent | None:
+        sent = self._sent.get(request_id)
+        if sent is not None and sent.replica != replica:
+            sent.replica, sent.reported, sent.since = replica, False, None
+        return sent
 
     def loads(self) -> list[LoadReport]:
         """The last reports, each with what its replica could not know of yet. A request that has
@@ -83,13 +108,13 @@ class InFlight:
     def placed_loads(self, without: str | None = None) -> list[LoadReport]:
         """The same of what has a replica: what the next request finds. The one called `without`,
         which is about to be placed, does not count."""
-        reports = {report.replica: self._without_ended(report) for report in self._reports()}
-        for sent in self._under_way(without):
-            if sent.replica is not None and sent.replica in reports:
-                report = reports[sent.replica]
-                sent.reported |= sent.request.request_id in report.requests
-                if not sent.reported:
-                    reports[sent.replica] = _with(report, sent)
+        known = self._reports()
+        with self._lock:
+            reports = {report.replica: self._without_ended(report) for report in known}
+            for name, sent in self._sent.items():
+                report = None if sent.replica is None else reports.get(sent.replica)
+                if report is not None and sent.is_new_to(report) and name != without:
+                    reports[report.replica] = _with(report, sent)
         return list(reports.values())
 
     def sent_tokens(self, replicas: Collection[str], without: str | None = None) -> Counter[str]:
@@ -103,13 +128,16 @@ class InFlight:
 
     def _without_ended(self, report: LoadReport) -> LoadReport:
         """The report without what has ended since it was made."""
-        with self._lock:
-            gone = {name: self._ended[name] for name in report.requests if name in self._ended}
+        gone = {
+            name: self._ended[name, report.replica]
+            for name in report.requests
+            if (name, report.replica) in self._ended
+        }
         if not gone:
             return report
-        ran = [name for name in list(report.requests)[: report.running] if name in gone]
+        ran = [gone[name] for name in list(report.requests)[: report.running] if name in gone]
         running = Counter(report.running_by_method)
-        running.subtract(gone[name] for name in ran)
+        running.subtract(request.method for request in ran)
         tokens = sum(report.requests[name] for name in gone)
         return report.model_copy(
             update={
@@ -117,6 +145,7 @@ class InFlight:
                 "waiting": max(0, report.waiting - (len(gone) - len(ran))),
                 "running_by_method": dict(+running),
                 "outstanding_tokens": max(0, report.outstanding_tokens - tokens),
+                "free_slots": report.free_slots + sum(_slots(report, request) for request in ran),
             }
         )
 
@@ -139,10 +168,13 @@ def published(application: str) -> InFlight | None:
     return _of_applications.get(application)
 
 
+def _slots(report: LoadReport, request: DecodeRequest) -> int:
+    """The KV slots that the replica keeps for the request while it runs."""
+    return report.slots_each or len(request.prompt_token_ids) + request.sampling.max_tokens
+
+
 def _with(report: LoadReport, sent: _Sent) -> LoadReport:
     """The report with `sent`, at the end of the line where there is one."""
-    tokens = sent.request.sampling.max_tokens
-    slots = len(sent.request.prompt_token_ids) + tokens
     place = "waiting" if report.waiting else "running"
     running = Counter(report.running_by_method)
     running[sent.request.method] += place == "running"
@@ -150,7 +182,7 @@ def _with(report: LoadReport, sent: _Sent) -> LoadReport:
         update={
             place: getattr(report, place) + 1,
             "running_by_method": dict(running),
-            "outstanding_tokens": report.outstanding_tokens + tokens,
-            "free_slots": max(0, report.free_slots - slots),
+            "outstanding_tokens": report.outstanding_tokens + sent.request.sampling.max_tokens,
+            "free_slots": max(0, report.free_slots - _slots(report, sent.request)),
         }
     )

@@ -10,8 +10,8 @@ from router import cluster
 from router.adaptation import Adaptation
 from router.assign import build_table
 from router.drift import Reference
-from router.explore import Purse
 from router.policy import Constraints, Features, choose
+from router.purse import Purse
 from schemas import DecodeStats, EncoderInfo, RouterConfig
 
 KNOWN, NEW = [0, 1], 2

@@ -75,6 +75,14 @@ def test_one_short_answer_overrules_nothing_and_many_do() -> None:
     assert believed[2] > 2.5
 
 
+def test_a_few_answers_without_an_accepted_token_make_no_method_plain() -> None:
+    nothing = np.zeros_like(MADE.acceptance_tokens)
+    unknown = MADE.model_copy(update={"acceptance_tokens": nothing, "acceptance_steps": nothing})
+    known = [belief.plain(with_live(unknown, {(0, NGRAM, GREEDY): (n, 1.0)})) for n in (1.0, 20.0)]
+    assert [plain.tolist() for plain in known] == [[False] * 3, [False, False, True]]
+    assert belief.log_error(with_live(unknown, {(0, NGRAM, GREEDY): (1.0, 1.0)}))[0, NGRAM, 0] > 0.2
+
+
 def test_plain_decoding_has_no_uncertainty_of_acceptance() -> None:
     assert belief.plain(MADE).tolist() == [True, False, False]
     errors = belief.log_error(MADE)

@@ -6,8 +6,9 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService
 
 from router.assign import build_table
-from router.explore import PURSE_REQUESTS, Purse, choice, soonest
+from router.explore import choice, soonest
 from router.policy import Constraints, Features, choose
+from router.purse import PURSE_REQUESTS, START_REQUESTS, Purse
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -141,11 +142,52 @@ def test_a_trial_is_booked_at_what_it_cost() -> None:
     assert {c.index for c in made} == {0}, "debts are paid first"
 
 
-def test_a_guess_is_tried_at_any_price() -> None:
-    """Of a method without any answers nothing can be known before it is tried."""
-    rng = np.random.default_rng(0)
-    made = [choice([1.0, 1.0], [0.1, 0.7], 0.0, 0.0, Purse(), rng) for _ in range(20)]
-    assert {c.index for c in made} == {0, 1}
+def test_what_a_prompts_choices_cost_is_booked_once() -> None:
+    one, four = purse_of(1.0), purse_of(1.0)
+    for purse in (one, four):
+        purse.pay(0.3)
+    one.settle(paid=0.3, seconds=1.5, first=1.0)
+    for _ in range(4):
+        four.settle(paid=0.3, seconds=1.5, first=1.0, choices=4)
+    assert four.seconds == pytest.approx(one.seconds)
+    assert one.seconds == pytest.approx(0.5)
+
+
+def test_what_a_trial_waits_is_paid_for() -> None:
+    """Both would have waited: what counts is by how much longer."""
+    purse = purse_of(3.0)
+    purse.pay(0.5)
+    purse.settle(paid=0.5, seconds=2.0 + 1.0, first=1.0, waiting=1.5)
+    assert purse.seconds == pytest.approx(2.5)
+
+
+def test_one_answer_that_stalled_does_not_end_learning() -> None:
+    purse = purse_of(0.01)
+    purse.settle(paid=0.0, seconds=1000.0, first=1.0)
+    for _ in range(int(PURSE_REQUESTS) + 1):
+        purse.earn(0.01)
+    assert purse.seconds > 0.0
+
+
+def test_a_guess_is_tried_on_credit_and_so_often() -> None:
+    """Of a method without any answers nothing can be known before it is tried; while none of the
+    answers has come, or all of them teach nothing, the credit is used up."""
+    rng, purse = np.random.default_rng(0), Purse()
+    made = [choice([1.0, 1.0], [0.1, 0.7], 0.0, 0.01, purse, rng).index for _ in range(200)]
+    assert START_REQUESTS < sum(made) <= START_REQUESTS + 3
+    assert not any(made[50:100])
+    assert purse.seconds < 0.0
+
+
+def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
+    rng, purse = np.random.default_rng(0), Purse()
+    tried = 0
+    for _ in range(200):
+        made = choice([1.0, 1.0], [0.1, 0.7], 0.0, 0.0, purse, rng)
+        if made.index:
+            tried += 1
+            purse.settle(made.seconds, seconds=1.0, first=1.0)
+    assert tried > 3 * START_REQUESTS
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from hypothesis import strategies as st
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 from router.assign import build_table
-from router.explore import Purse
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from router.purse import Purse
 from router.queueing import burden, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
 MADE = build_table(*make_profile(), CENTROIDS, ENCODER)
+NGRAM = METHODS.index("ngram")
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
 
 
@@ -62,6 +63,23 @@ def test_predicted_seconds_agree_with_the_made_up_world(table: RoutingTable) -> 
 def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
     decision = route(table, 0, (report("draft", running=8, waiting=8),))
     assert (decision.method, decision.reason) == ("ngram", "load")
+
+
+def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTable) -> None:
+    """Of n-gram there is no answer in this cluster, and it looks nearly as fast as the favourite:
+    a second prompt in the favourite's batch does not suffice, a long line does."""
+    tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
+    tokens[0, NGRAM], steps[0, NGRAM] = 0.0, 0.0
+    tokens[1, NGRAM] = tokens[1, NGRAM].clip(max=100.0)
+    steps[1, NGRAM] = tokens[1, NGRAM] / 2.0
+    unknown = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
+    idle = route(unknown, 0)
+    assert (idle.method, idle.reason) == ("draft", "favourite")
+    little = (report("draft", running=1),)
+    busy = route(unknown, 0, little)
+    assert busy.predicted_seconds["ngram"] < busy.predicted_seconds["draft"]
+    assert (busy.method, busy.reason) == ("draft", "favourite")
+    assert route(unknown, 0, (report("draft", running=8, waiting=8),)).reason == "load"
 
 
 def test_it_is_the_waiting_that_counts_not_the_running(table: RoutingTable) -> None:

@@ -34,7 +34,7 @@ class Scheduler:
     ) -> None:
         self._step_times = step_times
         self._now = now
-        self._rows, self._context = rows, context
+        self._rows, self.slots_each = rows, context
         self._max_waiting, self._chunk = max_waiting, chunk
         self._lock = threading.Lock()
         self._waiting: deque[ReplaySequence] = deque()
@@ -61,7 +61,7 @@ class Scheduler:
         """Running and waiting sequences, tokens they may still emit, free token slots."""
         with self._lock:
             everyone = [*self._running, *self._waiting]
-            free = (self._rows - len(self._running)) * self._context
+            free = (self._rows - len(self._running)) * self.slots_each
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 

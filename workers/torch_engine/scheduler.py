@@ -53,7 +53,7 @@ class Scheduler:
         self._methods = methods
         self._drafters = drafters
         self._rows = rows
-        self._capacity = capacity
+        self.slots_each = capacity
         self._prefixes = PrefixCache(target.pool)
         self._prefix_cache = prefix_cache
         self._max_waiting = max_waiting
@@ -95,7 +95,7 @@ class Scheduler:
         """Running and waiting sequences, tokens they may still emit, free KV slots."""
         with self._work:
             everyone = [*self._running, *self._waiting]
-            free = (self._rows - len(self._running)) * self._capacity
+            free = (self._rows - len(self._running)) * self.slots_each
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any, Protocol
 
 from vllm.config import VllmConfig
@@ -36,9 +37,11 @@ class EngineLoad:
         self.mean_batch = 0.0
         self.step_seconds: dict[str, float] = {}
         self.slots = 0
+        self.slots_each = 0
         self._lock = threading.Lock()
         self._answers: dict[str, Underway] = {}
         self._usage = 0.0
+        self._waiting = 0
 
     def logger(self, config: VllmConfig, engine_index: int = 0) -> StatLoggerBase:
         """The stat logger that vLLM tells every iteration."""
@@ -57,9 +60,10 @@ class EngineLoad:
         known = self.step_seconds
         self.step_seconds = known | {method: _blend(known.get(method, seconds), seconds)}
 
-    def iterated(self, running: int, usage: float) -> None:
-        """The engine ran a step of so many sequences; usage: share of the KV cache that is taken"""
-        self._usage = usage
+    def iterated(self, running: int, waiting: int, usage: float) -> None:
+        """The engine ran a step of so many sequences, and so many had no place in it; usage: share
+        of the KV cache that is taken."""
+        self._usage, self._waiting = usage, waiting
         if running:
             self.mean_batch = _blend(self.mean_batch or running, running)
 
@@ -69,24 +73,30 @@ class EngineLoad:
             return [a.request.method for a in self._answers.values() if a.output_tokens]
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Answers begun and waiting, tokens they may still emit, free KV slots."""
-        with self._lock:
-            everyone = list(self._answers.values())
-        running = sum(answer.output_tokens > 0 for answer in everyone)
-        outstanding = sum(max(0, answer.remaining) for answer in everyone)
+        """Answers running and waiting, tokens they may still emit, free KV slots."""
+        running, waiting = self._running_and_waiting()
+        outstanding = sum(max(0, answer.remaining) for answer in [*running, *waiting])
         free = int(self.slots * (1.0 - self._usage))
-        return running, len(everyone) - running, outstanding, free
+        return len(running), len(waiting), outstanding, free
 
     def requests(self) -> dict[str, int]:
         """Tokens that each answer may still have, by the request's id, those that run first."""
-        with self._lock:
-            everyone = sorted(self._answers.values(), key=lambda a: a.output_tokens == 0)
-        return {a.request.request_id: max(0, a.remaining) for a in everyone}
+        running, waiting = self._running_and_waiting()
+        return {a.request.request_id: max(0, a.remaining) for a in [*running, *waiting]}
 
     def running_by_method(self) -> dict[str, int]:
         """Answers of each method that has any."""
-        methods = self.decoding()
-        return {method: methods.count(method) for method in sorted(set(methods))}
+        running, _ = self._running_and_waiting()
+        return dict(Counter(answer.request.method for answer in running))
+
+    def _running_and_waiting(self) -> tuple[list[Underway], list[Underway]]:
+        """An answer whose prompt is being read has a place like one that has begun: at most as many
+        wait as the scheduler said after its last step, those that came last."""
+        with self._lock:
+            everyone = sorted(self._answers.values(), key=lambda a: a.output_tokens == 0)
+            begun = sum(answer.output_tokens > 0 for answer in everyone)
+            running = max(begun, len(everyone) - self._waiting)
+        return everyone[:running], everyone[running:]
 
 
 class _Recorder(StatLoggerBase):
@@ -101,7 +111,10 @@ class _Recorder(StatLoggerBase):
         engine_idx: int = 0,  # noqa: ARG002
     ) -> None:
         if scheduler_stats is not None:
-            self._load.iterated(scheduler_stats.num_running_reqs, scheduler_stats.kv_cache_usage)
+            stats = scheduler_stats
+            self._load.iterated(
+                stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage
+            )
 
     def log_engine_initialized(self) -> None:
         cache = self._config.cache_config

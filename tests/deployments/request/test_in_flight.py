@@ -1,48 +1,10 @@
-"""What an ingress remembers between requests: conversations and what it has sent."""
+"""What an ingress has under way, beside what its replicas report."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from deployments.request.conversation import Conversations
 from deployments.request.in_flight import InFlight
 from schemas import DecodeRequest, LoadReport, SamplingParams
 
-USER, OTHER = {"role": "user", "content": "hi"}, {"role": "user", "content": "and now?"}
 
-
-def assistant(text):
-    return {"role": "assistant", "content": text}
-
-
-def test_the_next_turn_finds_who_answered_the_last():
-    known = Conversations()
-    assert known.method([USER]) is None
-    known.remember([USER], "hello", "ngram")
-    assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
-    assert known.method([USER, assistant("something else"), OTHER]) is None
-    known.remember([USER, assistant("hello"), OTHER], "fine", "naive")
-    assert known.method([USER, assistant("hello"), OTHER, assistant("fine"), USER]) == "naive"
-
-
-def test_a_client_may_trim_the_answer():
-    known = Conversations()
-    known.remember([USER], " hello\n", "ngram")
-    assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(max_size=3), max_size=30), st.integers(1, 5))
-def test_memory_is_bounded_and_keeps_the_latest(texts, capacity):
-    known = Conversations(capacity)
-    for text in texts:
-        known.remember([USER], text, f"method {text}")
-    assert len(known) <= capacity
-    if texts:
-        latest = [USER, assistant(texts[-1]), OTHER]
-        assert known.method(latest).strip() == f"method {texts[-1]}".strip()
-
-
-def report(replica, methods, outstanding=0, requests=None, waiting=0):
+def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
     """`requests`: tokens that each may still emit, the last `waiting` of them in the line."""
     requests = requests or {}
     running = len(requests) - waiting
@@ -54,8 +16,7 @@ def report(replica, methods, outstanding=0, requests=None, waiting=0):
         running_by_method={methods[0]: running} if running else {},
         outstanding_tokens=outstanding + sum(requests.values()),
         requests=requests,
-        free_slots=1000,
-        time=0.0,
+        **{"free_slots": 1000, "time": 0.0, **more},
     )
 
 
@@ -66,6 +27,13 @@ def request(identity, method="a"):
         prompt_token_ids=(1,) * 10,
         sampling=SamplingParams(max_tokens=50),
     )
+
+
+def answered(flying, name, replica):
+    """A request's way, to its last chunk."""
+    with flying.sent(request(name)):
+        flying.accepted(name, replica)
+        flying.ended(name)
 
 
 def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
@@ -92,8 +60,7 @@ def test_an_ended_request_is_taken_off_a_report_that_still_lists_it():
     reports = [busy]
     flying = InFlight(lambda: reports)
     for name in ("x", "z"):
-        with flying.sent(request(name)):
-            flying.placed(name, "1")
+        answered(flying, name, "1")
     [load] = flying.loads()
     assert (load.running, load.waiting, load.outstanding_tokens) == (1, 0, 30)
     assert load.running_by_method == {"a": 1}
@@ -149,3 +116,58 @@ def test_where_some_wait_the_next_one_waits_too():
     with flying.sent(request("x")):
         [load] = flying.loads()
         assert (load.running, load.waiting) == (8, 3)
+
+
+def test_an_ended_request_gives_its_place_back():
+    full = report("1", ("a",), requests={"x": 40}, free_slots=0, slots_each=200)
+    paged = report("2", ("a",), requests={"y": 40}, free_slots=5)
+    flying = InFlight(lambda: [full, paged])
+    answered(flying, "x", "1")
+    answered(flying, "y", "2")
+    assert [load.free_slots for load in flying.loads()] == [200, 65]
+
+
+def test_a_request_takes_the_place_that_its_replica_keeps_for_each():
+    rows, paged = report("1", ("a",), slots_each=400), report("2", ("b",))
+    flying = InFlight(lambda: [rows, paged])
+    with flying.sent(request("x")), flying.sent(request("y", "b")):
+        assert [load.free_slots for load in flying.loads()] == [600, 940]
+
+
+def test_what_was_given_up_runs_on_until_its_replica_says_otherwise():
+    """Cancelled, late or lost: the replica may not know of it yet."""
+    reports = [report("1", ("a",), requests={"x": 40})]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.accepted("x", "1")
+    assert flying.loads() == reports
+
+
+def test_a_request_that_failed_over_has_ended_where_it_ended_only():
+    reports = [report("1", ("a",), requests={"x": 40}), report("2", ("b",), requests={"x": 40})]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.accepted("x", "1")  # it dies, and is still listed
+    with flying.sent(request("x", "b")):
+        flying.accepted("x", "2")
+        flying.ended("x")
+        assert [load.running for load in flying.loads()] == [1, 0]
+
+
+def test_an_answer_that_no_report_ever_listed_ends_while_its_client_reads():
+    """It began and ended between two reports: those after the third know that it is not there."""
+    reports = [report("1", ("a",))]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.placed("x", "1")
+        seen = []
+        for time in (0.0, 0.0, 1.0, 2.0):
+            reports[0] = report("1", ("a",), time=time)
+            seen.append(flying.loads()[0].running)
+        assert seen == [1, 1, 1, 1], "nobody has accepted it yet"
+        flying.accepted("x", "1")
+        seen = []
+        for time in (2.0, 2.0, 3.0, 3.0, 4.0):
+            reports[0] = report("1", ("a",), time=time)
+            seen.append(flying.loads()[0].running)
+        assert seen == [1, 1, 1, 1, 0]

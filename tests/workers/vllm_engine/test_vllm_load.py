@@ -1,0 +1,48 @@
+"""What a vLLM engine says of its load between two of its scheduler's steps."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from schemas import DecodeRequest, SamplingParams
+
+pytestmark = pytest.mark.vllm
+
+
+@dataclass
+class Answer:
+    request: DecodeRequest
+    output_tokens: int = 0
+    remaining: int = 50
+
+
+def answer(identity, output_tokens=0):
+    request = DecodeRequest(
+        request_id=identity,
+        method="naive" if output_tokens else "eagle",
+        prompt_token_ids=(1,),
+        sampling=SamplingParams(max_tokens=50),
+    )
+    return Answer(request, output_tokens, 50 - output_tokens)
+
+
+def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
+    from workers.vllm_engine.load import EngineLoad
+
+    load = EngineLoad()
+    reading, begun = answer("reading"), answer("begun", output_tokens=5)
+    for one in (reading, begun):
+        load.begin(one)
+    assert load.counts()[:3] == (2, 0, 95)
+    load.iterated(running=2, waiting=0, usage=0.1)
+    assert load.counts()[:3] == (2, 0, 95)
+
+    late = answer("late")
+    load.begin(late)
+    load.iterated(running=2, waiting=1, usage=0.1)
+    assert load.counts()[:3] == (2, 1, 145)
+    assert list(load.requests()) == ["begun", "reading", "late"]
+    assert load.running_by_method() == {"naive": 1, "eagle": 1}
+    load.end(reading)
+    load.end(begun)
+    assert load.counts()[:2] == (0, 1)
