@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from router.explore import Purse
 from router.policy import Constraints, Features, choose
+from router.purse import Purse
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 ROUTED = "routed"
