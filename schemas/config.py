@@ -16,7 +16,9 @@ class EngineConfig(Schema):
     """One engine's resources; the same values are used to profile and to serve."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Literal["auto", "bfloat16", "float32"] = Field(
+        default="auto", description="auto: measured on a CPU, bfloat16 elsewhere and in vLLM"
+    )
     threads: int = Field(default=1, ge=1, description="torch threads of one replica")
     pin_cores: bool = Field(
         default=False, description="a replica on CPUs keeps so many cores to itself"

@@ -8,8 +8,9 @@ import typer
 
 
 class Dtype(StrEnum):
-    """The precisions an engine runs in."""
+    """The precisions an engine runs in; auto is the one that decodes soonest here."""
 
+    auto = "auto"
     bfloat16 = "bfloat16"
     float32 = "float32"
 
@@ -47,7 +48,7 @@ Temperature = Annotated[
     float, typer.Option("--temperature", min=0.0, max=2.0, help="0 decodes greedily")
 ]
 DtypeFlag = Annotated[
-    Dtype | None, typer.Option("--dtype", help="[default: the configuration's, bfloat16]")
+    Dtype | None, typer.Option("--dtype", help="[default: the configuration's, auto]")
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="requests in flight")]
 Threads = Annotated[

@@ -74,6 +74,23 @@ def with_baseline(setup: Setup) -> Setup:
     return replace(setup, methods=(get_method(plain), *setup.methods))
 
 
+def with_dtype(setup: Setup) -> Setup:
+    """The same set-up with the precision that its engines compute in, where that is to be measured:
+    one of them all, so that what is compared is alike."""
+    if setup.engine.dtype != "auto":
+        return setup
+    dtype = "bfloat16"
+    if any(spec.engine == "torch" for spec in setup.methods):
+        import torch
+
+        from workers.bundle import load_bundle
+        from workers.torch_engine.precision import chosen
+
+        device = torch.device(device_of(setup.engine))
+        dtype = chosen("auto", load_bundle(setup.bundle), device, setup.engine.threads)
+    return replace(setup, engine=setup.engine.model_copy(update={"dtype": dtype}))
+
+
 def with_places(setup: Setup, concurrency: int) -> Setup:
     """The same set-up with batches that hold as many sequences as are in flight."""
     places = max(setup.engine.max_batch, concurrency)

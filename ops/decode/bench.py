@@ -32,12 +32,12 @@ def bench_decode(
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
-    from ops.cli.settings import load_config, resolve, with_baseline, with_places
+    from ops.cli.settings import load_config, resolve, with_baseline, with_dtype, with_places
     from ops.decode.report import figures_of, tables_of
     from ops.decode.runs import Plan, measure
     from ops.measure.prompts import select
 
-    asked = resolve(load_config(config), bundle, methods, dtype, threads)
+    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_places(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed)

@@ -59,7 +59,8 @@ def shape_of(width: int, depth: int, vocab: int) -> LlamaShape:
 
 
 def random_weights(shape: LlamaShape) -> dict[str, Tensor]:
-    """Small random weights under Hugging Face's names, the LM head tied to the embedding."""
+    """Small random weights of 16 bits under Hugging Face's names, the LM head tied to the
+    embedding."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     sizes = {"model.embed_tokens.weight": (shape.vocab, shape.hidden)}
     for index in range(shape.layers):
@@ -73,7 +74,7 @@ def random_weights(shape: LlamaShape) -> dict[str, Tensor]:
             f"{prefix}mlp.up_proj.weight": (shape.ffn, shape.hidden),
             f"{prefix}mlp.down_proj.weight": (shape.hidden, shape.ffn),
         }
-    weights = {name: torch.randn(size) * 0.02 for name, size in sizes.items()}
+    weights = {name: (torch.randn(size) * 0.02).bfloat16() for name, size in sizes.items()}
     norms = [f"model.layers.{i}.{n}layernorm.weight" for i in range(shape.layers) for n in _NORMS]
     return weights | {name: torch.ones(shape.hidden) for name in [*norms, "model.norm.weight"]}
 

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ops.cli.settings import Setup, device_of
+from ops.cli.settings import Setup, device_of, with_dtype
 from schemas import MeasuredUnder
 from workers.bundle import Bundle
 from workers.vllm_engine.versions import installed
@@ -60,6 +60,7 @@ def describe_machine() -> dict[str, Any]:
 
 def measured_under(setup: Setup, bundle: Bundle) -> MeasuredUnder:
     """The conditions that a profile carries and that a later one has to share."""
+    setup = with_dtype(setup)
     return MeasuredUnder(
         machine=machine_name(),
         device=device_of(setup.engine),

@@ -33,12 +33,12 @@ def profile(
 
     Example: `specadapt profile --out runs/profile --limit 600`
     """
-    from ops.cli.settings import load_config, resolve, with_baseline, with_places
+    from ops.cli.settings import load_config, resolve, with_baseline, with_dtype, with_places
     from ops.measure.prompts import select
     from ops.routing.profile_runs import ProfilePlan, run_profile
     from router.speedup import harmonic_mean
 
-    asked = resolve(load_config(config), bundle, methods, dtype, threads)
+    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_places(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     plan = ProfilePlan(setup, chosen, max_tokens, temperature, concurrency, seed)

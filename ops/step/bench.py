@@ -41,12 +41,12 @@ def bench_step(
     """
     # read when torch is loaded: its profiler announces itself on standard error
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from ops.cli.settings import load_config, resolve
+    from ops.cli.settings import load_config, resolve, with_dtype
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
     from ops.step.profile import profile_steps
 
-    setup = resolve(load_config(config), bundle, methods, dtype, threads)
+    setup = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     chosen = select(prompts, ids, limit, seed)
     measured = profile_steps(setup, chosen, max_tokens)
     settings = {

@@ -23,6 +23,7 @@ from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.operators import widens_float16
 
 OPERATORS = 12
 """Operators listed for each method."""
@@ -177,9 +178,9 @@ class _Bench:
         }
 
     def _bytes(self, part: str) -> int:
-        """Bytes of a part's weights in the engine's precision; a tied LM head is read once."""
-        width = 2 if self._config.dtype == "bfloat16" else 4
-        return width * sum(map(_parameters, sorted(self._bundle.part(part).glob("*.safetensors"))))
+        """Bytes of a part's weights as the engine holds them; a tied LM head is read once."""
+        files = sorted(self._bundle.part(part).glob("*.safetensors"))
+        return sum(_held_bytes(file, self._config.dtype) for file in files)
 
     def _operators(
         self, method: Method, item: EncodedPrompt, max_tokens: int, drafter: TimedModel | None
@@ -207,7 +208,12 @@ def _part(method: Method) -> str:
     return str(method.spec.settings.get("drafter", {}).get("part", "draft"))
 
 
-def _parameters(file: Path) -> int:
+def _held_bytes(file: Path, dtype: str) -> int:
+    """float32 arithmetic reads 16-bit weights as such where it can widen them."""
+    total = 0
     with safe_open(file, framework="pt") as weights:
-        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
-    return sum(int(torch.Size(shape).numel()) for shape in shapes)
+        for name in weights.keys():  # noqa: SIM118
+            stored = weights.get_slice(name)
+            narrow = dtype == "bfloat16" or (widens_float16() and stored.get_dtype() != "F32")
+            total += (2 if narrow else 4) * torch.Size(stored.get_shape()).numel()
+    return total

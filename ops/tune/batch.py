@@ -55,7 +55,7 @@ def tune_batch(
 
     Example: `specadapt tune-batch --methods draft_verify --batches 1,4,8 --json batch.json`
     """
-    from ops.cli.settings import load_config, resolve, with_places
+    from ops.cli.settings import load_config, resolve, with_dtype, with_places
     from ops.measure.decoding import encode
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
@@ -67,7 +67,8 @@ def tune_batch(
         raise InputError("--routing: the table with the new step times is written to --out DIR")
     sizes = _numbers("--batches", batches, 1)
     asked = None if gammas is None else _numbers("--gammas", gammas, 0)
-    setup = with_places(resolve(load_config(config), bundle, methods, dtype, threads), sizes[-1])
+    setup = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
+    setup = with_places(setup, sizes[-1])
     family = load_bundle(setup.bundle)
     chosen = select(prompts, ids, limit, seed)
     encoded, _ = encode(family, chosen, setup.engine.max_context - max_tokens)

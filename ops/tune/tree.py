@@ -34,7 +34,7 @@ def tune_tree(
 
     Example: `specadapt tune-tree --method medusa --prompts mine.jsonl --json tree.json`
     """
-    from ops.cli.settings import load_config, resolve
+    from ops.cli.settings import load_config, resolve, with_dtype
     from ops.measure.decoding import encode
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
@@ -42,7 +42,7 @@ def tune_tree(
     from ops.tune.tree_runs import TreeTask
     from workers.bundle import load_bundle
 
-    setup = resolve(load_config(config), bundle, method, dtype, threads)
+    setup = with_dtype(resolve(load_config(config), bundle, method, dtype, threads))
     if len(setup.methods) != 1:
         raise InputError(f"--method: give one method, not {method!r}")
     family = load_bundle(setup.bundle)

@@ -16,6 +16,7 @@ from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
 from workers.grammar import GrammarError
 from workers.stream import Stream
+from workers.torch_engine import precision
 from workers.torch_engine.constraint import Constraint, GrammarCompiler
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
@@ -176,7 +177,8 @@ class Models:
 def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
     """Everything that decodes, to be owned by the calling thread; raises what loading raises."""
     device = _device(config.device)
-    dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    named = precision.chosen(config.dtype, bundle, device, config.threads)
+    dtype = torch.bfloat16 if named == "bfloat16" else torch.float32
     model = load_model(bundle.part("target"), dtype, device)
     capacity = min(config.max_context, config.kv_slots)
     if model.max_positions is not None:

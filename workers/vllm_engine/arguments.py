@@ -27,7 +27,7 @@ def engine_arguments(
     arguments = {
         "model": str(bundle.part("target")),
         "tokenizer": str(tokenizer_folder(bundle)),
-        "dtype": config.dtype,
+        "dtype": "bfloat16" if config.dtype == "auto" else config.dtype,
         "max_model_len": config.max_context,
         "max_num_seqs": config.max_batch,
         "max_num_batched_tokens": vllm.max_num_batched_tokens,

@@ -7,6 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FLOAT16_ERROR = 2.0**-25
+"""Half of float16's smallest number: what it loses of a bfloat16 weight at most."""
+
 Operator = Callable[[Tensor], Tensor]
 """[N, features in] -> [N, features out], weights included."""
 
@@ -17,17 +20,23 @@ PACKED_FOR = 1
 def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
     """x [N, in] -> x @ weight.T + bias, weight [out, in] and bias [out] in the dtype of x.
 
-    For a few tokens the weights are read once and hardly computed with, so reading them in the
-    order in which the kernel wants them is most of the speed. On CPUs with bfloat16 arithmetic
+    For a few tokens the weights are read once and hardly computed with, so reading few bytes in
+    the order in which the kernel wants them is most of the speed. On CPUs with bfloat16 arithmetic
     they are laid out so by oneDNN, through the two operators that torch.compile freezes weights
-    with; elsewhere they stay as they are.
+    with. In float32, weights that float16 holds (those of a 16-bit checkpoint) are kept in it by
+    FBGEMM, which widens them as it reads: float32 arithmetic on half the bytes, and a row's result
+    does not depend on the other rows. Elsewhere weights stay as they are.
     """
     weight = weight.contiguous()
-    if not _packs(weight):
-        return lambda x: F.linear(x, weight, bias)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
-    multiply = torch.ops.mkldnn._linear_pointwise.default
-    return lambda x: multiply(x, packed, bias, "none", [], "")
+    if _packs(weight):
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
+        multiply = torch.ops.mkldnn._linear_pointwise.default
+        return lambda x: multiply(x, packed, bias, "none", [], "")
+    if _fits_float16(weight):
+        halved = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+        widen = torch.ops.quantized.linear_dynamic_fp16.default
+        return lambda x: widen(x, halved)
+    return lambda x: F.linear(x, weight, bias)
 
 
 def rms_norm(weight: Tensor, eps: float) -> Operator:
@@ -41,12 +50,30 @@ def rms_norm(weight: Tensor, eps: float) -> Operator:
     return partial(_norm, weight=weight, eps=eps)
 
 
+def computes_bfloat16() -> bool:
+    """Whether this CPU does, by oneDNN; torch may be built without it."""
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return supported is not None and bool(supported())
+
+
+def widens_float16() -> bool:
+    """Whether products in float32 can read weights kept in float16 here."""
+    return "fbgemm" in torch.backends.quantized.supported_engines
+
+
 def _packs(weight: Tensor) -> bool:
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return False
-    # absent where torch was built without oneDNN, which refuses to pack a single row
-    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return len(weight) > 1 and supported is not None and bool(supported())
+    # oneDNN refuses to pack a single row
+    return len(weight) > 1 and computes_bfloat16()
+
+
+def _fits_float16(weight: Tensor) -> bool:
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+        return False
+    if not widens_float16():
+        return False
+    return bool(((weight - weight.half().float()).abs() <= FLOAT16_ERROR).all())
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

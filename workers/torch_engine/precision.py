@@ -1,0 +1,163 @@
+"""`dtype: auto`: the arithmetic that the target decodes soonest with on this machine, by
+measurement.
+
+bfloat16 takes half the memory of float32 and is the sooner one where the CPU computes with it.
+Elsewhere its products of several rows take many times longer than float32's, and to verify drafts
+is a product of several rows.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from workers.bundle import Bundle
+from workers.torch_engine.models.families import NotCoveredError, read_shape
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.llama import Llama
+from workers.torch_engine.models.operators import computes_bfloat16
+from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.weights import load_weights
+
+logger = logging.getLogger(__name__)
+
+ROWS = (1, 2, 4, 8, 16)
+"""Tokens of the forwards that are timed behind a prompt of PROMPT: those of a plain step, of drafts
+being verified, of a batch."""
+PROMPT = 64
+ROUNDS = 5
+LEAD = 1.1
+"""So many times sooner float32 has to be, which takes twice the memory."""
+
+MEASURED_BYTES = 1 << 28
+"""Of a large target so many bytes of its first layers in float32 are timed: more than a cache
+holds."""
+
+
+def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> str:
+    """`dtype`, or for "auto" the one to compute in: "bfloat16" or "float32".
+
+    A CPU's is measured once and kept in the user's cache, under what it depends on: the CPU and
+    its flags, threads, torch's version, the model. Where several processes begin side by side one
+    measures and the others wait for it.
+    """
+    if dtype != "auto":
+        return dtype
+    if device.type != "cpu":
+        return "bfloat16"
+    folder = bundle.part("target")
+    file = _cache() / f"{_fingerprint(folder, threads)}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(file.with_suffix(".lock")):
+        try:
+            return str(json.loads(file.read_text())["dtype"])
+        except (OSError, ValueError, KeyError):
+            # in a thread that ends, and its OpenMP threads with it: beside a second set of them
+            # those of the thread that decodes would sleep between operators
+            with ThreadPoolExecutor(1) as aside:
+                measured = aside.submit(measure, folder, threads).result()
+            scratch = file.with_suffix(".tmp")
+            scratch.write_text(json.dumps(measured) + "\n")
+            scratch.replace(file)
+    logger.info("%s is decoded in %s on this CPU (%s)", folder, measured["dtype"], measured)
+    return str(measured["dtype"])
+
+
+def measure(folder: Path, threads: int) -> dict[str, object]:
+    """The `dtype` to decode a part in, and the milliseconds of forwards over ROWS tokens and over a
+    prompt in each. A model that transformers computes is not timed: the CPU's flags decide."""
+    try:
+        shape = _first_layers(read_shape(folder))
+    except NotCoveredError:
+        return {"dtype": "bfloat16" if computes_bfloat16() else "float32"}
+    weights, cpu = load_weights(folder), torch.device("cpu")
+    with _thread_count(threads), torch.inference_mode():
+        models = {
+            name: Llama(shape, weights, dtype, cpu)
+            for name, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32))
+        }
+        rounds = {name: [_milliseconds(model)] for name, model in models.items()}  # warms up
+        for _ in range(ROUNDS):
+            for name, model in models.items():
+                rounds[name].append(_milliseconds(model))
+    medians = {
+        name: [statistics.median(column) for column in zip(*taken[1:], strict=True)]
+        for name, taken in rounds.items()
+    }
+    lead = math.prod(map(float.__truediv__, medians["bfloat16"], medians["float32"]))
+    in_float32 = lead ** (1.0 / (len(ROWS) + 1)) > LEAD
+    figures = {name: [round(value, 3) for value in taken] for name, taken in medians.items()}
+    return {"dtype": "float32" if in_float32 else "bfloat16", "milliseconds": figures}
+
+
+def _first_layers(shape: LlamaShape) -> LlamaShape:
+    attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
+    layer_bytes = 4 * (attention + 3 * shape.hidden * shape.ffn)
+    layers = max(1, min(shape.layers, MEASURED_BYTES // layer_bytes))
+    return replace(shape, layers=layers, attentions=shape.attentions[:layers])
+
+
+def _milliseconds(model: Llama) -> list[float]:
+    """Of a forward over ROWS tokens each behind a prompt, then over the prompt itself."""
+    pool = model.make_pool(1, PROMPT + max(ROWS))
+    lease = pool.acquire()
+    taken = []
+    for length, tokens in [*((PROMPT, rows) for rows in ROWS), (0, PROMPT)]:
+        lease.length = length
+        span = Span(lease, [0] * tokens, logits_from=0 if length else tokens - 1)
+        started = time.perf_counter()
+        model.forward(model.lay_out([span], pool), pool)
+        taken.append(1e3 * (time.perf_counter() - started))
+    return taken
+
+
+def _fingerprint(folder: Path, threads: int) -> str:
+    parts = [
+        *(platform.machine(), _cpu(), torch.backends.cpu.get_cpu_capability(), torch.__version__),
+        *(os.cpu_count(), threads, os.environ.get("ONEDNN_MAX_CPU_ISA")),
+        (folder / "config.json").read_text(),
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _cpu() -> list[str]:
+    """The processor's name and flags, where Linux tells them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return [platform.processor()]
+    return sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+
+
+def _cache() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "specadapt" / "precision"
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _thread_count(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
