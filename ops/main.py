@@ -16,6 +16,7 @@ from ops.geometry.bench import bench_geometry
 from ops.http.bench import bench_http
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
+from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
 from ops.routing.bench import bench_router
 from ops.routing.evaluate import evaluate
@@ -50,6 +51,7 @@ app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("http")(bench_http)
+bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)
 bench.command("learning")(bench_learning)
 bench.command("balance")(bench_balance)

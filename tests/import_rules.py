@@ -71,6 +71,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
             ("decode", "geometry", "http", "load", "routing", "step", "train"), BENCHMARK
         ),
         "balance": BENCHMARK | {"http", "load"},
+        "routed": BENCHMARK | {"http"},
         "learning": BENCHMARK | {"load"},
         "tune": BENCHMARK | {"routing"},
         "commands": BENCHMARK | {"routing", "load", "learning"},

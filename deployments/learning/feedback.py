@@ -14,6 +14,7 @@ import hashlib
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,16 +52,24 @@ class Exchange:
 
 
 class Feedback:
-    """The actor's body; plain Python, so that a test can hold it without Ray."""
+    """The actor's body; plain Python, so that a test can hold it without Ray.
 
-    def __init__(self, config: AppConfig) -> None:
+    owner: who it is in the state's store, the same after a restart.
+    """
+
+    def __init__(self, config: AppConfig, owner: str | None = None) -> None:
         self._config = config
         self._report_seconds = config.feedback.load_report_seconds
         table = served_table(config)
-        self._store = StateStore(f"{config.feedback.state_uri}/{table.fit_id}")
-        self._adaptation = _restored(table, config, self._store.claim())
-        self._metrics = DriftMetrics()
+        self._store = StateStore(f"{config.feedback.state_uri}/{table.fit_id}", owner)
         self._superseded = False
+        try:
+            state = self._store.claim()
+        except SupersededError as error:
+            logger.warning("not learning: %s", error)
+            self._superseded, state = True, self._store.read()
+        self._adaptation = _restored(table, config, state)
+        self._metrics = DriftMetrics()
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
         self._loads: dict[str, tuple[float, LoadReport]] = {}
@@ -142,8 +151,8 @@ class Feedback:
 class FeedbackActor(Feedback):
     """`Feedback` inside Ray: ends itself when nobody has called for `LEASE_SECONDS`."""
 
-    def __init__(self, config: AppConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: AppConfig, owner: str) -> None:
+        super().__init__(config, owner)
         handle = ray.get_runtime_context().current_actor
         threading.Thread(target=self._end_when_idle, args=(handle,), daemon=True).start()
 
@@ -162,7 +171,10 @@ def actor_name(application: str, config: AppConfig) -> str:
 
 
 def feedback_actor(name: str, config: AppConfig) -> Any:
-    """The actor's handle; created where it does not exist. Blocks on Ray's control store."""
+    """The actor's handle; created where it does not exist. Blocks on Ray's control store.
+
+    Ray starts it again with the same arguments, so it stays the owner that it was at first.
+    """
     options = {
         "name": name,
         "namespace": NAMESPACE,
@@ -172,7 +184,7 @@ def feedback_actor(name: str, config: AppConfig) -> Any:
         "num_cpus": 0,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
     }
-    return ray.remote(FeedbackActor).options(**options).remote(config)
+    return ray.remote(FeedbackActor).options(**options).remote(config, uuid.uuid4().hex)
 
 
 def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Adaptation:

@@ -2,7 +2,9 @@
 
 Each owner claims an epoch and writes only its own file, `state-<epoch>.json`; the highest epoch
 is the state in force. So an older owner (a cluster being replaced, a process thought dead)
-cannot overwrite a newer one's state however late it writes, on stores without locks too.
+cannot overwrite a newer one's state however late it writes, on stores without locks too. An owner
+that starts again claims another epoch, but not over one that first came after it: `owner-<name>`
+holds the epoch that it came with.
 """
 
 import json
@@ -10,6 +12,7 @@ import logging
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +22,9 @@ from fsspec.implementations.local import LocalFileSystem
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"state-(\d{10})\.json$")
+_OWNER = re.compile(r"owner-(\w+)$")
 _KEPT = 3
+_OWNERS_KEPT = 16
 
 
 class SupersededError(RuntimeError):
@@ -27,19 +32,27 @@ class SupersededError(RuntimeError):
 
 
 class StateStore:
-    """One owner's view of the state under `uri`; not safe for concurrent calls."""
+    """One owner's view of the state under `uri`; not safe for concurrent calls.
 
-    def __init__(self, uri: str) -> None:
+    owner: its name (letters and digits), the same after it was started again; one that is not
+    named is another each time.
+    """
+
+    def __init__(self, uri: str, owner: str | None = None) -> None:
         self._fs, self._folder = fsspec.core.url_to_fs(uri)
+        self._owner = owner or uuid.uuid4().hex
         self.epoch = 0
 
     def claim(self) -> dict[str, Any] | None:
         """Become the owner and return the last readable state, or None where there is none.
 
         From here on the owner before is superseded. Raises SupersededError where another claims
-        at the same time and comes later.
+        at the same time and comes later, or has come since this one first did.
         """
         self._fs.makedirs(self._folder, exist_ok=True)
+        came = self._owners()
+        if self._owner in came and came[self._owner] < max(came.values()):
+            raise SupersededError("another owner has come since this one was first started")
         while True:
             epochs = self._epochs()
             self.epoch = (epochs[-1] if epochs else 0) + 1
@@ -48,13 +61,19 @@ class StateStore:
                 break
             except FileExistsError:
                 continue
+        if self._owner not in came:
+            self._replace(f"{self._folder}/owner-{self._owner}", _encoded(self.epoch))
         # Read only now: what the owner before saves from here on it is told to be lost.
         state = self._newest_readable(epochs)
         self.save(state)
-        for old in epochs[: -(_KEPT - 1)]:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(self._path(old))
+        self._tidy([self._path(old) for old in epochs[: -(_KEPT - 1)]])
+        oldest_first = sorted(came, key=lambda owner: came[owner])
+        self._tidy([f"{self._folder}/owner-{name}" for name in oldest_first[:-_OWNERS_KEPT]])
         return state
+
+    def read(self) -> dict[str, Any] | None:
+        """The last readable state, whoever owns it, or None where there is none."""
+        return self._newest_readable(self._epochs())
 
     def save(self, state: dict[str, Any] | None) -> None:
         """Replace this owner's state atomically. Raises SupersededError when it owns no longer."""
@@ -67,6 +86,21 @@ class StateStore:
         self._fs.invalidate_cache(self._folder)
         names = self._fs.ls(self._folder, detail=False)
         return sorted(int(m[1]) for m in map(_NAME.search, names) if m)
+
+    def _owners(self) -> dict[str, int]:
+        """The epoch that each owner first came with."""
+        self._fs.invalidate_cache(self._folder)
+        found = {}
+        for path in self._fs.ls(self._folder, detail=False):
+            if named := _OWNER.search(path):
+                with suppress(FileNotFoundError, ValueError):
+                    found[named[1]] = int(json.loads(self._fs.cat_file(path)))
+        return found
+
+    def _tidy(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(path)
 
     def _newest_readable(self, epochs: list[int]) -> dict[str, Any] | None:
         for epoch in reversed(epochs):
@@ -108,5 +142,5 @@ class StateStore:
                 self._fs.rm_file(temporary)
 
 
-def _encoded(state: dict[str, Any] | None) -> bytes:
-    return json.dumps(state).encode()
+def _encoded(value: dict[str, Any] | int | None) -> bytes:
+    return json.dumps(value).encode()

@@ -41,10 +41,19 @@ class Reply:
 
 async def model_name(client: httpx.AsyncClient) -> str:
     """The served model's name; raises InputError where nobody answers at the URL."""
+    return (await model_names(client))[0]
+
+
+async def model_names(client: httpx.AsyncClient) -> list[str]:
+    """The served model's name and then those that pin it to a method each, `<name>:<method>`.
+
+    Raises InputError where nobody answers at the URL.
+    """
     try:
         response = await client.get("/v1/models")
         response.raise_for_status()
-        return str(response.json()["data"][0]["id"])
+        first, *others = response.json()["data"]
+        return [str(model["id"]) for model in (first, *others)]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError) as error:
         raise InputError(
             f"--url: no service answers at {client.base_url} ({error or type(error).__name__}); "

@@ -57,6 +57,16 @@ class TestFeedback:
         assert not (await old.exchange([observation("a")], ("", -1))).acknowledged
         assert (await new.exchange([observation("b")], ("", -1))).acknowledged
 
+    async def test_an_older_actor_that_ray_starts_again_leaves_the_live_one_alone(self, config):
+        Feedback(config, "old")
+        live = Feedback(config, "live")
+        assert (await live.exchange([observation("a")], ("", -1))).acknowledged
+        again = Feedback(config, "old")
+        reply = await again.exchange([observation("b")], ("", -1))
+        assert not reply.acknowledged
+        assert live_steps(reply.table) > 0.0, "it goes on with what the live one has saved"
+        assert (await live.exchange([observation("c")], ("", -1))).acknowledged
+
     async def test_a_store_that_fails_leaves_the_observations_with_the_ingress(self, config):
         actor = Feedback(config)
 

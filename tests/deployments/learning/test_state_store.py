@@ -35,6 +35,24 @@ def test_an_older_owner_cannot_overwrite_a_newer_one(tmp_path):
     assert store(tmp_path).claim() == {"by": "new"}
 
 
+def test_an_older_owner_that_starts_again_does_not_take_over(tmp_path):
+    """Of a deployment that is being replaced, say; the newer one that starts again does."""
+    old, new = StateStore(str(tmp_path), "old"), StateStore(str(tmp_path), "new")
+    old.claim()
+    new.claim()
+    new.save({"by": "new"})
+    again = StateStore(str(tmp_path), "old")
+    with pytest.raises(SupersededError):
+        again.claim()
+    assert again.read() == {"by": "new"}
+    new.save({"by": "new, later"})
+    restarted = StateStore(str(tmp_path), "new")
+    assert restarted.claim() == {"by": "new, later"}
+    assert restarted.epoch == new.epoch + 1
+    with pytest.raises(SupersededError):
+        new.save({"by": "new, before it was started again"})
+
+
 def test_an_older_owner_that_did_not_look_still_harms_nothing(tmp_path):
     old, new = store(tmp_path), store(tmp_path)
     old.claim()
