@@ -1,0 +1,53 @@
+"""What people read of `bench routed`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Group
+
+from ops.cli.output import cell, table
+from ops.routed.figures import ROUTED
+
+RATIOS = {
+    "routed_over_best_single": "routed over best single",
+    "routed_over_oracle": "routed over oracle",
+    "oracle_over_best_single": "oracle over best single",
+}
+
+
+def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
+    """A line per arm, the ratios with their intervals, a line per domain, and what was left out."""
+    arms = {ROUTED: figures[ROUTED], **figures["methods"]}
+    rows = [
+        [name, arm["tokens_per_s"], arm["mat"], figures["chosen"].get(name)]
+        for name, arm in arms.items()
+    ]
+    if figures["oracle"] is not None:
+        rows.append(["oracle", figures["oracle"]["tokens_per_s"], None, None])
+    yield table("At the client", ["arm", "tok/s", "MAT", "chosen"], rows)
+    calm = figures["without_looping"]
+    yield table(
+        f"The best single method is {figures['best_single']['name']}",
+        ["ratio", "value", "95% interval", "without loops"],
+        [
+            [title, figures[key], _interval(figures, key), calm[key]]
+            for key, title in RATIOS.items()
+        ],
+    )
+    yield table(
+        "By domain",
+        ["domain", "prompts", *RATIOS.values()],
+        [[d, some["counted"], *map(some.get, RATIOS)] for d, some in figures["by_domain"].items()],
+    )
+    reasons = ", ".join(f"{reason} {count}" for reason, count in figures["reasons"].items())
+    yield f"routed by reason: {reasons}"
+    yield (
+        f"{figures['counted']} of {figures['prompts']} prompts count for speed, "
+        f"{figures['errors']} requests failed, looping {cell(figures['loop_rate'])}, "
+        f"same text from all {cell(figures['same_text'])}"
+    )
+
+
+def _interval(figures: dict[str, Any], key: str) -> str | None:
+    bounds = figures.get(f"{key}_ci95")
+    return None if bounds is None else f"{bounds[0]:.3f} to {bounds[1]:.3f}"

@@ -1,0 +1,129 @@
+"""The runs of `bench routed`: every prompt routed and pinned to each method, one after another."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from ops.cli.boundary import InputError
+from ops.http.runs import Questions
+from ops.measure.prompts import Prompt
+from ops.routed.figures import ROUTED, Run
+from ops.routed.service import Site
+from ops.service.client import Reply, model_name
+
+READY_SECONDS = 60.0
+WARM_UPS = 3
+WARM_UP_TOKENS = 16
+WARM_UP = Prompt(
+    "warm-up", "warm-up", ({"role": "user", "content": "Count from one to twenty in words."},)
+)
+"""None of the prompts that are measured: what remembers answers has not seen these yet."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked."""
+
+    prompts: Sequence[Prompt]
+    repeats: int
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass
+class Measured:
+    """The answers, how many requests failed, and the routing table at the end of each repeat."""
+
+    runs: list[Run] = field(default_factory=list)
+    errors: int = 0
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+
+def measure(site: Site, plan: Plan, advance: Callable[[], None]) -> Measured:
+    """All repeats; `advance` is called for each request.
+
+    Raises InputError where a method has no replica.
+    """
+    measured = Measured()
+    for repeat in range(plan.repeats):
+        with site.service() as url:
+            asyncio.run(_repeat(url, site, plan, repeat, measured, advance))
+    return measured
+
+
+async def _repeat(
+    url: str, site: Site, plan: Plan, repeat: int, measured: Measured, advance: Callable[[], None]
+) -> None:
+    """Every prompt once by every arm, prompts and arms in an order of chance. One request at a
+    time: what is compared runs within seconds of each other."""
+    limits = httpx.Limits(max_connections=1)
+    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+        await _until_ready(client, site.methods)
+        arms = await _arms(client, site.methods, plan, repeat)
+        order = random.Random(f"{plan.seed} {repeat}")
+        for _ in range(WARM_UPS):
+            for questions in arms.values():
+                await questions.ask(WARM_UP, streamed=True, max_tokens=WARM_UP_TOKENS)
+        for prompt in order.sample(plan.prompts, len(plan.prompts)):
+            for arm in order.sample(list(arms), len(arms)):
+                await asyncio.sleep(site.rest)
+                reply = await arms[arm].ask(prompt, streamed=True)
+                if reply is None:
+                    measured.errors += 1
+                else:
+                    measured.runs.append(_run(arm, prompt, repeat, reply))
+                advance()
+        table = (await client.get("/v1/routing")).raise_for_status().json()
+    measured.tables.append({"fit_id": table["fit_id"], "version": table["version"]})
+
+
+async def _until_ready(client: httpx.AsyncClient, methods: Sequence[str]) -> None:
+    """Wait until each of the methods has a replica: without it another would answer."""
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        health = await client.get("/health")
+        missing = set(methods) - set(health.json()["methods"] if health.is_success else ())
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise InputError(f"--methods: no replica of {', '.join(sorted(missing))} answers")
+        await asyncio.sleep(0.2)
+
+
+async def _arms(
+    client: httpx.AsyncClient, methods: Sequence[str], plan: Plan, repeat: int
+) -> dict[str, Questions]:
+    """By arm what asks its requests. All arms have the same seed, and another in each repeat."""
+    model = await model_name(client)
+    names = {ROUTED: model, **{method: f"{model}:{method}" for method in methods}}
+    sampling = {
+        "max_tokens": plan.max_tokens,
+        "temperature": plan.temperature,
+        "seed": plan.seed + repeat,
+    }
+    return {
+        arm: Questions(client, plan.prompts, {"model": name, **sampling})
+        for arm, name in names.items()
+    }
+
+
+def _run(arm: str, prompt: Prompt, repeat: int, reply: Reply) -> Run:
+    return Run(
+        arm=arm,
+        prompt_id=prompt.id,
+        domain=prompt.domain,
+        repeat=repeat,
+        method=reply.headers["x-specadapt-method"],
+        reason=reply.headers["x-specadapt-reason"],
+        tokens=reply.output_tokens,
+        seconds=reply.seconds,
+        target_steps=reply.speculative["target_steps"],
+        text=reply.text,
+        looping=reply.speculative["looping"],
+    )

@@ -1,0 +1,89 @@
+"""The service that `bench routed` measures: started with the methods it compares, or joined."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from ops.cli.boundary import InputError
+from ops.cli.settings import Setup
+from ops.measure.engines import POLLING_SECONDS
+from ops.service.client import model_names
+from ops.service.running import started_service
+from schemas import AppConfig, MethodDeployment
+from workers.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is measured.
+
+    service: gives the address of a service for one repeat. methods: to be pinned. rest: seconds
+    after an answer until no engine uses the machine any more. settings: what is known of it.
+    """
+
+    service: Callable[[], AbstractContextManager[str]]
+    methods: tuple[str, ...]
+    rest: float
+    settings: dict[str, Any]
+
+
+def started(settings: AppConfig, setup: Setup) -> Site:
+    """A service of the set-up's methods alone, another one for every repeat."""
+    cold = cold_service(settings, setup)
+    known = {
+        "started_by": "this command",
+        "bundle": str(cold.bundle),
+        "layout": cold.layout,
+        "engine": cold.engine.model_dump(mode="json"),
+        "dtype": cold.engine.dtype,
+        "threads": cold.engine.threads,
+        "exploration": cold.router.exploration,
+        "methods": {spec.name: spec.settings_hash() for spec in setup.methods},
+    }
+    rest = _rest_seconds(settings, setup.names)
+    return Site(lambda: started_service(cold), tuple(setup.names), rest, known)
+
+
+async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) -> Site:
+    """The service at the URL, with the methods wanted or else all of its own.
+
+    Raises InputError where nobody answers or a method is not served.
+    """
+    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+        model, *pins = await model_names(client)
+    served = [pin.removeprefix(f"{model}:") for pin in pins]
+    unknown = [name for name in wanted or () if name not in served]
+    if unknown:
+        raise InputError(f"--methods: {', '.join(unknown)} not served, only {', '.join(served)}")
+    if not served:
+        raise InputError(f"--url: the service at {url} has no methods to pin")
+    methods = tuple(wanted or served)
+    rest = _rest_seconds(settings, methods)
+    return Site(lambda: nullcontext(url), methods, rest, {"started_by": "others"})
+
+
+def cold_service(settings: AppConfig, setup: Setup) -> AppConfig:
+    """The configuration with the set-up's methods alone, whose engines keep no prefix: each prompt
+    comes several times, and to a user's service it is new."""
+    known = {method.name: method for method in settings.methods}
+    default = settings.router.default_method
+    router = {"default_method": default if default in setup.names else None}
+    return settings.model_copy(
+        update={
+            "bundle": setup.bundle,
+            "methods": tuple(known.get(n) or MethodDeployment(name=n) for n in setup.names),
+            "engine": setup.engine.model_copy(update={"prefix_cache": False}),
+            "router": settings.router.model_copy(update=router),
+        }
+    )
+
+
+def _rest_seconds(settings: AppConfig, methods: Sequence[str]) -> float:
+    """vLLM's processes poll their queues for a while after an answer."""
+    own = {method.name: method.spec for method in settings.methods}
+    specs = [own.get(name) or METHODS.get(name) for name in methods]
+    polls = any(spec is not None and spec.engine == "vllm" for spec in specs)
+    return POLLING_SECONDS if polls else 0.0
