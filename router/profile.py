@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from router.speedup import MIN_TOKENS, baseline_of, speedup, tokens_per_second
 from schemas.base import Schema
-from schemas.json_lines import json_lines
+from schemas.json_lines import records
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 
@@ -155,9 +155,9 @@ class Profile:
             raise ProfileError(f"{meta}: {_first(error)}") from error
         return cls(
             meta=parsed,
-            prompts=_read(folder / "prompts.jsonl", Prompt),
-            rows=_read(folder / "rows.jsonl", ProfileRow),
-            steps=_read(folder / "steps.jsonl", StepRow),
+            prompts=tuple(records(folder / "prompts.jsonl", Prompt, ProfileError)),
+            rows=tuple(records(folder / "rows.jsonl", ProfileRow, ProfileError)),
+            steps=tuple(records(folder / "steps.jsonl", StepRow, ProfileError)),
         )
 
 
@@ -193,23 +193,8 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
     )
 
 
-Line = TypeVar("Line", bound=Schema)
-
-
 def _write(path: Path, items: Iterable[Schema]) -> None:
     path.write_text("".join(item.model_dump_json() + "\n" for item in items), encoding="utf-8")
-
-
-def _read(path: Path, kind: type[Line]) -> tuple[Line, ...]:
-    if not path.is_file():
-        raise ProfileError(f"{path.parent} is not a profile: {path.name} is missing")
-    items = []
-    for number, line in json_lines(path):
-        try:
-            items.append(kind.model_validate_json(line))
-        except ValidationError as error:
-            raise ProfileError(f"{path}, line {number}: {_first(error)}") from error
-    return tuple(items)
 
 
 def _first(error: ValidationError) -> str:

@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+Record = TypeVar("Record", bound=BaseModel)
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -16,3 +21,17 @@ def json_lines(file: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield number, line.rstrip("\r\n")
+
+
+def records(file: Path, kind: type[Record], error: type[Exception]) -> Iterator[Record]:
+    """Each line of one of a profile's files as a `kind`; raises `error` naming the file, or the
+    line and the field."""
+    if not file.is_file():
+        raise error(f"{file.parent} is not a profile: {file.name} is missing")
+    for number, line in json_lines(file):
+        try:
+            yield kind.model_validate_json(line)
+        except ValidationError as invalid:
+            detail = invalid.errors()[0]
+            where = ".".join(str(part) for part in detail["loc"]) or "line"
+            raise error(f"{file}, line {number}: {where}: {detail['msg']}") from invalid

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import ValidationError
 
 from schemas import DecodeRequest, FinishReason, SamplingParams
-from schemas.base import Schema
-from schemas.json_lines import json_lines
+from schemas.json_lines import records
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow
 from workers.engine import EngineRefusedError
 from workers.replay_engine.step_times import StepTimes
@@ -64,10 +61,10 @@ class Recording:
                 f"{folder / 'profile.json'}: answers were decoded {meta.concurrency} at a time: "
                 "replay needs what each took alone; profile with --concurrency 1"
             )
-        prompts = {p.id: p for p in _lines(folder / "prompts.jsonl", Prompt)}
+        prompts = {p.id: p for p in records(folder / "prompts.jsonl", Prompt, RecordingError)}
         step_times = StepTimes(
             row.model_copy(update={"seconds": row.seconds * slowdown})
-            for row in _lines(folder / "steps.jsonl", StepRow)
+            for row in records(folder / "steps.jsonl", StepRow, RecordingError)
         )
         missing = set(meta.methods) - step_times.methods
         if missing:
@@ -76,7 +73,7 @@ class Recording:
                 "let `specadapt profile` finish"
             )
         answers: dict[Key, RecordedAnswer] = {}
-        for row in _lines(folder / "rows.jsonl", ProfileRow):
+        for row in records(folder / "rows.jsonl", ProfileRow, RecordingError):
             prompt = prompts.get(row.prompt_id)
             if prompt is None or not prompt.token_ids or row.recorded is None:
                 raise RecordingError(
@@ -138,18 +135,3 @@ def _meta(folder: Path) -> ProfileMeta:
         return ProfileMeta.model_validate_json(file.read_text())
     except ValidationError as error:
         raise RecordingError(f"{file}: {error.errors()[0]['msg']}") from error
-
-
-Line = TypeVar("Line", bound=Schema)
-
-
-def _lines(file: Path, kind: type[Line]) -> Iterable[Line]:
-    if not file.is_file():
-        raise RecordingError(f"{file.parent} is not a profile: {file.name} is missing")
-    for number, line in json_lines(file):
-        try:
-            yield kind.model_validate_json(line)
-        except ValidationError as error:
-            detail = error.errors()[0]
-            where = ".".join(str(part) for part in detail["loc"])
-            raise RecordingError(f"{file}, line {number}: {where}: {detail['msg']}") from error
