@@ -51,6 +51,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "workers/torch_engine": {
         **dict.fromkeys(BENEATH_PARTS, BENEATH_PARTS),
         "models": set(),
+        "precision": {"models"},
         **dict.fromkeys(("drafters", "trees", "stops", "verifiers", "selectors"), PARTS_SHARE),
     },
     "deployments": {
