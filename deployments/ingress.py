@@ -18,10 +18,12 @@ from deployments.artifacts import embedding, portfolios, served_encoder, served_
 from deployments.learning.feedback import Exchange, actor_name, feedback_actor
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
+from deployments.replica.placement import resources_of
 from deployments.request.answer import Answerer
 from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
+from deployments.request.starting import Starting
 from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -50,6 +52,7 @@ class Ingress:
             embedding(encoder),
             metrics,
             Refusals(portfolios(config)),
+            Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
         )
         publish(application, answerer.in_flight)
         reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)
@@ -76,6 +79,16 @@ class RayActor:
     ) -> Exchange:
         reply: Exchange = await self._handle.exchange.remote(observations, known)
         return reply
+
+
+async def _ask(handle: DeploymentHandle[Any]) -> None:
+    await handle.placement.remote()
+
+
+def _without_replicas(config: AppConfig) -> list[str]:
+    """The methods that may have no replica."""
+    names = [method.name for method in config.methods]
+    return [name for name in names if resources_of(name, config).min_replicas == 0]
 
 
 def method_stream(handle: DeploymentHandle[Any]) -> MethodStream:

@@ -26,6 +26,10 @@ from schemas import (
 
 POLICY = "predicted_seconds"
 
+START_SECONDS = 30.0
+"""From the first request for a method without a replica until it has one: a process starts and
+loads a model."""
+
 
 class NoMethodAvailableError(RuntimeError):
     """No method may answer this request; the message says what stands against each."""
@@ -48,10 +52,12 @@ class Constraints:
     parameter of the request. `resting`: methods whose circuit is open. `conversation_method`: who
     answered the turn before; while it goes on nothing is tried out. `deadline_seconds`: from now;
     the method is chosen among those predicted to meet it, and nothing is tried out either.
-    `explore`: whether this request may be used to learn.
+    `explore`: whether this request may be used to learn. `startable`: methods without a replica
+    that get one when they are asked.
     """
 
     healthy: frozenset[str]
+    startable: frozenset[str] = field(default_factory=frozenset)
     pinned: str | None = None
     lossless_only: bool = False
     excluded: frozenset[str] = field(default_factory=frozenset)
@@ -76,8 +82,8 @@ def choose(
 
     Reasons: favourite; load (another, because of queues and batches); exploration; constraint
     (the favourite may not serve this request or would miss its deadline); failover (the favourite
-    is not healthy or rests); pinned; conversation (stays with the last turn's method against the
-    favourite); degraded (no cluster).
+    is not healthy or rests); starting (the favourite has no replica yet); pinned; conversation
+    (stays with the last turn's method against the favourite); degraded (no cluster).
     Raises NoMethodAvailableError.
     """
     obstacles = _obstacles(table, loads, constraints, config)
@@ -90,15 +96,17 @@ def choose(
     band = temperature_band(features.temperature)
     prompt = (cluster, band, features.prompt_tokens, features.max_tokens)
     alone = seconds_by_method(table, *prompt, ())
-    loaded = seconds_by_method(table, *prompt, loads) if loads else alone
+    loaded = seconds_by_method(table, *prompt, loads) if loads else dict(alone)
+    loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
-    method, reason = _greedy(
+    method, reason, favourite = _greedy(
         table, cluster, features, constraints, config, timely, obstacles, alone, loaded
     )
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
     propensity, extra, waiting = 1.0, 0.0, 0.0
-    explorable = reason in ("favourite", "load", "constraint", "failover") and len(ranked) > 1
+    to_learn_from = ("favourite", "load", "constraint", "failover", "starting")
+    explorable = reason in to_learn_from and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
     explorable &= method != constraints.conversation_method
     slots = features.prompt_tokens + features.max_tokens
@@ -128,6 +136,7 @@ def choose(
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
+        starts=favourite if favourite in constraints.startable and favourite != method else None,
     )
 
 
@@ -147,7 +156,9 @@ def _obstacles(
         lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
         if name in constraints.excluded or lossy:
             obstacles[name] = "constraint"
-        elif name not in constraints.healthy or name in constraints.resting or sick:
+        elif name in constraints.resting or (
+            (name not in constraints.healthy or sick) and name not in constraints.startable
+        ):
             obstacles[name] = "failover"
         else:
             obstacles[name] = None
@@ -179,28 +190,31 @@ def _greedy(
     obstacles: Mapping[str, Reason | None],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
-) -> tuple[str, Reason]:
-    """The choice before exploration, and its reason."""
+) -> tuple[str, Reason, str]:
+    """The choice before exploration, its reason, and the favourite."""
     if constraints.pinned is not None:
-        return constraints.pinned, "pinned"
+        return constraints.pinned, "pinned", constraints.pinned
     if cluster < 0:
         default = config.default_method or table.default_method
         fallback = min(admissible, key=lambda n: loaded[n])
-        return (default if default in admissible else fallback), "degraded"
+        default = default if default in admissible else fallback
+        return default, "degraded", default
 
     favourite = _favourite(table, cluster, features, config, alone)
-    unloaded = favourite
-    if obstacles[favourite] is not None:
-        unloaded = min(admissible, key=lambda n: alone[n])
+    obstacle = obstacles[favourite]
+    running = [n for n in admissible if n not in constraints.startable]
+    if obstacle is None and favourite in constraints.startable and running:
+        obstacle = "starting"
+    unloaded = min(running or admissible, key=lambda n: alone[n]) if obstacle else favourite
     doubts = _doubts(table, cluster, features, alone, loaded)
     method = _under_load(unloaded, admissible, alone, loaded, doubts)
-    reason: Reason = obstacles[favourite] or ("favourite" if method == favourite else "load")
+    reason: Reason = "favourite" if method == favourite else obstacle or "load"
     last = constraints.conversation_method
     if last is not None and last in admissible and last != method:
         clearly = loaded[method] * (1.0 + config.conversation_margin) < loaded[last]
         if not clearly:
-            return last, "conversation"
-    return method, reason
+            return last, "conversation", favourite
+    return method, reason, favourite
 
 
 def _under_load(

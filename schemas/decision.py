@@ -14,6 +14,7 @@ Reason = Literal[
     "pinned",
     "conversation",
     "failover",
+    "starting",
     "degraded",
 ]
 
@@ -32,6 +33,9 @@ class Decision(Schema):
     predicted_seconds: dict[str, float] = Field(default_factory=dict)
     exploration_seconds: float = Field(
         default=0.0, ge=0.0, description="predicted, over the choice made without exploring"
+    )
+    starts: str | None = Field(
+        default=None, description="the favourite, where it has no replica yet and gets one now"
     )
     first_waiting_seconds: float = Field(
         default=0.0, ge=0.0, description="that choice's predicted wait for a place, on exploring"

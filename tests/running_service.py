@@ -60,14 +60,16 @@ class Service:
 
 
 def deployed(config: AppConfig) -> Service:
-    """The service on `config`'s port, once every method has a replica."""
+    """The service on `config`'s port, once every method that is to have a replica has one."""
     serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
     serve.run(build(config), name=APPLICATION)
     service = Service(config, f"http://127.0.0.1:{config.http.port}")
 
+    expected = {method.name for method in config.methods if method.min_replicas}
+
     def ready() -> bool:
         health = httpx.get(f"{service.url}/health", timeout=CALL_SECONDS)
-        return health.is_success and len(health.json()["methods"]) == len(config.methods)
+        return health.is_success and expected <= set(health.json()["methods"])
 
     until(ready, START_SECONDS)
     return service

@@ -23,6 +23,7 @@ from deployments.request.in_flight import InFlight
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
 from deployments.request.routing_state import RoutingState
+from deployments.request.starting import Starting
 from router.cluster import assign, packed
 from router.policy import Constraints, Features, NoMethodAvailableError, choose
 from router.purse import Purse, settle
@@ -99,6 +100,7 @@ class Answerer:
         embed: Embed | None,
         metrics: Metrics,
         refusals: Refusals,
+        starting: Starting | None = None,
     ) -> None:
         self.circuits = Circuits(streams, config.circuit, metrics)
         self.in_flight = InFlight(lambda: state.loads)
@@ -109,6 +111,7 @@ class Answerer:
         self._embed = embed
         self._metrics = metrics
         self._refusals = refusals
+        self._starting = starting or Starting({})
         self._conversations = Conversations()
         self._rng = np.random.default_rng()
         self._purse = Purse()
@@ -130,10 +133,11 @@ class Answerer:
             max_tokens=prompt.sampling.max_tokens,
             temperature=prompt.sampling.temperature,
         )
-        allowed = prompt.deadline_seconds
+        allowed, ready = prompt.deadline_seconds, self.ready()
         constraints = Constraints(
             pinned=prompt.pinned,
-            healthy=self.ready() or self._methods,
+            healthy=ready or self._methods,
+            startable=self._starting.startable(ready),
             excluded=excluded,
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
@@ -166,6 +170,8 @@ class Answerer:
         sent = None if vector is None else packed(vector)
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
+        if decision.starts is not None:
+            self._starting.start(decision.starts)
         # The vector goes with the first of them: the prompt was asked once.
         rest = replace(routed, vector=None)
         answering = [

@@ -13,6 +13,7 @@ const REASONS = {
   pinned: "your choice",
   conversation: "as before in this chat",
   failover: "another one failed",
+  starting: "a faster one is starting",
   degraded: "the prompt could not be read",
 };
 

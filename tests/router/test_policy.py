@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 from router.assign import build_table
-from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from router.policy import START_SECONDS, Constraints, Features, NoMethodAvailableError, choose
 from router.purse import Purse
 from router.queueing import burden, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
@@ -80,6 +80,33 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     assert busy.predicted_seconds["ngram"] < busy.predicted_seconds["draft"]
     assert (busy.method, busy.reason) == ("draft", "favourite")
     assert route(unknown, 0, (report("draft", running=8, waiting=8),)).reason == "load"
+
+
+def test_a_favourite_without_a_replica_is_started_while_others_answer(table: RoutingTable) -> None:
+    asleep = route(table, 0, startable=frozenset({"draft"}), healthy=frozenset({"naive", "ngram"}))
+    assert (asleep.method, asleep.reason, asleep.starts) == ("ngram", "starting", "draft")
+    assert asleep.ranked[-1] == "draft", "if all others fail it is worth waiting for"
+    assert asleep.predicted_seconds["draft"] > START_SECONDS
+    awake = route(table, 0)
+    assert (awake.reason, awake.starts) == ("favourite", None)
+
+
+def test_who_is_no_favourite_here_is_not_started(table: RoutingTable) -> None:
+    decision = route(table, 0, startable=frozenset({"naive"}), healthy=frozenset({"draft"}))
+    assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", None)
+
+
+def test_a_long_line_is_worth_a_start(table: RoutingTable) -> None:
+    limits = {"startable": frozenset({"ngram"}), "healthy": frozenset({"draft"})}
+    busy = [report("draft", running=8, waiting=n) for n in (8, 2000)]
+    assert [route(table, 0, (load,), **limits).method for load in busy] == ["draft", "ngram"]
+
+
+def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> None:
+    decision = route(table, 0, startable=frozenset(METHODS))
+    assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", None)
+    pinned = route(table, 0, startable=frozenset({"naive"}), healthy=frozenset(), pinned="naive")
+    assert (pinned.method, pinned.starts) == ("naive", None)
 
 
 def test_it_is_the_waiting_that_counts_not_the_running(table: RoutingTable) -> None:

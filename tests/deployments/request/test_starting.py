@@ -1,0 +1,66 @@
+"""A method without a replica is asked for one, once, while others answer."""
+
+import asyncio
+
+from asking import answered, prompt, spoken, until
+
+from deployments.request.starting import Starting
+
+
+class Deployment:
+    """A method's, as far as it is started: `started` is set from outside."""
+
+    def __init__(self):
+        self.asked = 0
+        self.started = asyncio.Event()
+
+    async def __call__(self):
+        self.asked += 1
+        await self.started.wait()
+
+
+async def test_one_start_at_a_time():
+    deployment = Deployment()
+    starting = Starting({"a": deployment})
+    assert starting.startable({"b"}) == {"a"}
+    assert starting.startable({"a"}) == frozenset()
+    for _ in range(5):
+        starting.start("a")
+        await asyncio.sleep(0)
+    assert deployment.asked == 1
+    deployment.started.set()
+    await until(lambda: not starting._under_way)
+    starting.start("a")
+    await until(lambda: deployment.asked == 2)
+
+
+async def test_a_start_that_fails_may_be_tried_again():
+    asked = []
+
+    async def gone():
+        asked.append(1)
+        raise RuntimeError("no room")
+
+    starting = Starting({"a": gone})
+    for tries in (1, 2):
+        starting.start("a")
+        await until(lambda tries=tries: len(asked) == tries and not starting._under_way)
+
+
+async def test_the_favourite_starts_while_another_answers(ingress):
+    """Its replica has not reported, and it may have none."""
+    deployment = Deployment()
+    ingress.answerer._starting = Starting({"draft_verify": deployment})
+    load = ingress.engine.load().model_copy(update={"methods": ("naive", "ngram")})
+    ingress.link.loads = (load,)
+    explained, _ = await ingress.answerer.route(prompt(), explore=False)
+    assert (explained.reason, explained.starts) == ("starting", "draft_verify")
+    assert deployment.asked == 0, "to explain a decision starts nothing"
+    for _ in range(2):
+        answer = await answered(ingress, prompt())
+        assert (answer.method, answer.reason) == ("ngram", "starting")
+        await spoken(answer)
+    assert deployment.asked == 1
+    ingress.link.loads = (ingress.engine.load(),)
+    deployment.started.set()
+    assert (await answered(ingress, prompt())).method == "draft_verify"

@@ -1,0 +1,29 @@
+"""A method that keeps no replica: it gets one when it would be the fastest."""
+
+import httpx
+import pytest
+from running_service import START_SECONDS, until
+from served import service_config
+
+
+@pytest.fixture(scope="module")
+def service(deploy, port, tiny_bundle, tmp_path_factory):
+    """The favourite of all prompts has no replica."""
+    folder, names = tmp_path_factory.mktemp("zero"), ("naive", "draft_verify")
+    config = service_config(folder, tiny_bundle, names, http={"port": port})
+    naive, favourite = config.methods
+    asleep = favourite.model_copy(update={"min_replicas": 0})
+    return deploy(config.model_copy(update={"methods": (naive, asleep)}))
+
+
+def test_the_favourite_is_started_while_another_answers(service):
+    health = httpx.get(f"{service.url}/health").json()
+    assert health["methods"] == ["naive"]
+    first = service.chat()
+    assert first.headers["x-specadapt-method"] == "naive"
+    assert first.headers["x-specadapt-reason"] == "starting"
+    until(
+        lambda: "draft_verify" in httpx.get(f"{service.url}/health").json()["methods"],
+        START_SECONDS,
+    )
+    until(lambda: service.chat().headers["x-specadapt-method"] == "draft_verify")
