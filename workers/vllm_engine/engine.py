@@ -128,6 +128,9 @@ class VllmEngine:
                 f"prompt_token_ids: one is outside the vocabulary of {self._vocab} tokens: use the "
                 "bundle's tokenizer"
             )
-        _, waiting, _, _ = self._load.counts()
-        if waiting >= self._config.max_waiting + self._config.max_batch:
-            raise EngineBusyError(f"{waiting} requests are waiting: try again later")
+        running, waiting, _, _ = self._load.counts()
+        if running + waiting >= self._config.max_batch + self._config.max_waiting:
+            raise EngineBusyError(
+                f"{running} requests run and {waiting} wait (engine.max_waiting is "
+                f"{self._config.max_waiting}): try again later"
+            )
