@@ -53,8 +53,9 @@ async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) ->
     Raises InputError where nobody answers or a method is not served.
     """
     async with httpx.AsyncClient(base_url=url, timeout=None) as client:
-        model, *pins = await model_names(client)
-    served = [pin.removeprefix(f"{model}:") for pin in pins]
+        model, *others = await model_names(client)
+    pinning = f"{model}:"
+    served = [name.removeprefix(pinning) for name in others if name.startswith(pinning)]
     unknown = [name for name in wanted or () if name not in served]
     if unknown:
         raise InputError(f"--methods: {', '.join(unknown)} not served, only {', '.join(served)}")
@@ -66,19 +67,26 @@ async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) ->
 
 
 def cold_service(settings: AppConfig, setup: Setup) -> AppConfig:
-    """The configuration with the set-up's methods alone, whose engines keep no prefix: each prompt
-    comes several times, and to a user's service it is new."""
+    """The configuration with the set-up's methods alone, each with a replica from the start, for
+    prompts that come once per arm and are new to a user's service: engines keep no prefix, and
+    repetition is not taken for drift."""
     known = {method.name: method for method in settings.methods}
     default = settings.router.default_method
-    router = {"default_method": default if default in setup.names else None}
+    router = {"default_method": default if default in setup.names else None, "refit": False}
     return settings.model_copy(
         update={
             "bundle": setup.bundle,
-            "methods": tuple(known.get(n) or MethodDeployment(name=n) for n in setup.names),
+            "methods": tuple(
+                _running(known.get(n) or MethodDeployment(name=n)) for n in setup.names
+            ),
             "engine": setup.engine.model_copy(update={"prefix_cache": False}),
             "router": settings.router.model_copy(update=router),
         }
     )
+
+
+def _running(method: MethodDeployment) -> MethodDeployment:
+    return method.model_copy(update={"min_replicas": max(1, method.min_replicas)})
 
 
 def _rest_seconds(settings: AppConfig, methods: Sequence[str]) -> float:

@@ -45,7 +45,8 @@ async def model_name(client: httpx.AsyncClient) -> str:
 
 
 async def model_names(client: httpx.AsyncClient) -> list[str]:
-    """The served model's name and then those that pin it to a method each, `<name>:<method>`.
+    """The served model's name, then those that pin it to a method each, `<name>:<method>`, and what
+    else there is, such as the encoder.
 
     Raises InputError where nobody answers at the URL.
     """

@@ -124,3 +124,20 @@ def fitted(world):
         *["--prompts", two_subjects(folder, "many", 40)],
     )
     return profiled, made
+
+
+@pytest.fixture(scope="session")
+def served_config(tmp_path_factory, tiny_bundle):
+    """A service of two methods."""
+    from served import service_config
+
+    return service_config(tmp_path_factory.mktemp("service"), tiny_bundle, ("naive", "ngram"))
+
+
+@pytest.fixture(scope="session")
+def listening(served_config):
+    """The address of that service, in this process."""
+    from service_here import service_here
+
+    with service_here(served_config) as url:
+        yield url
