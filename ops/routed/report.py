@@ -17,10 +17,11 @@ RATIOS = {
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """A line per arm, the ratios with their intervals, a line per domain, and what was left out."""
-    arms = {ROUTED: figures[ROUTED], **figures["methods"]}
-    rows = [
-        [name, arm["tokens_per_s"], arm["mat"], figures["chosen"].get(name)]
-        for name, arm in arms.items()
+    routed, chosen = figures[ROUTED], figures["chosen"]
+    rows = [[ROUTED, routed["tokens_per_s"], routed["mat"], None]]
+    rows += [
+        [name, method["tokens_per_s"], method["mat"], chosen.get(name, 0)]
+        for name, method in figures["methods"].items()
     ]
     if figures["oracle"] is not None:
         rows.append(["oracle", figures["oracle"]["tokens_per_s"], None, None])
@@ -43,8 +44,8 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     yield f"routed by reason: {reasons}"
     yield (
         f"{figures['counted']} of {figures['prompts']} prompts count for speed, "
-        f"{figures['errors']} requests failed, looping {cell(figures['loop_rate'])}, "
-        f"same text from all {cell(figures['same_text'])}"
+        f"{figures['errors']} requests failed; of the prompts {cell(figures['loop_rate'])} looped, "
+        f"{cell(figures['same_text'])} had the same text from all arms"
     )
 
 
