@@ -29,7 +29,7 @@ def replica_options(
     The replica itself, which runs no model, has the first bundle's CPUs; vLLM starts its workers
     in the bundles. Raises ValueError naming the field for what does not go together.
     """
-    env = thread_environment(config.engine.threads)
+    env = thread_environment(config.engine.threads, alone=_has_its_cores(resources, config.engine))
     actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
     options: dict[str, Any] = {"ray_actor_options": actor}
     if _in_vllm(specs):
@@ -79,15 +79,22 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
         require(specs, bundle)
 
 
-def thread_environment(count: int) -> dict[str, str]:
-    """What a process with `count` threads for its models needs."""
-    # Ray would set one thread for a fraction of a CPU. Two OpenMP processes that spin on the
-    # same cores slow each other down a hundredfold, so idle threads sleep.
-    return {
-        "OMP_NUM_THREADS": str(count),
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "GOMP_SPINCOUNT": "0",
-    }
+def thread_environment(count: int, alone: bool = False) -> dict[str, str]:
+    """What a process with `count` threads for its models needs; `alone`: on cores of its own."""
+    # Ray would set one thread for a fraction of a CPU.
+    threads = {"OMP_NUM_THREADS": str(count)}
+    if alone:
+        # Between operators threads wait awake for some milliseconds: to wake them hundreds of
+        # times a step takes longer than the step.
+        return threads
+    # Two OpenMP processes that spin on the same cores slow each other down a hundredfold, so idle
+    # threads sleep.
+    return threads | {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+
+
+def _has_its_cores(resources: MethodDeployment, engine: EngineConfig) -> bool:
+    """Whether no other replica computes on the cores that this one's threads take."""
+    return engine.pin_cores or resources.num_cpus >= engine.threads
 
 
 def _check(name: str, resources: MethodDeployment, engine: EngineConfig) -> None:

@@ -45,6 +45,12 @@ def load_config(file: Path | None) -> AppConfig:
         raise InputError(f"{file}: {describe(error)}") from error
 
 
+def served_config(file: Path | None) -> AppConfig:
+    """What a service is started with: the YAML configuration, or else the default methods in one
+    replica, which starts sooner and takes less memory than one each. Raises InputError."""
+    return AppConfig(layout="shared") if file is None else load_config(file)
+
+
 def resolve(
     config: AppConfig,
     bundle: Path | None = None,

@@ -19,9 +19,9 @@ def serve(
 
     Example: `specadapt serve --config my.yaml --port 8001`
     """
-    from ops.cli.settings import load_config, resolve
+    from ops.cli.settings import resolve, served_config
 
-    settings = load_config(config)
+    settings = served_config(config)
     folder = resolve(settings, bundle).bundle
     http = settings.http if port is None else settings.http.model_copy(update={"port": port})
     # Ray takes seconds to import: a wrong configuration is refused before.

@@ -35,7 +35,7 @@ def bench_routed(
 
     Example: `specadapt bench routed --limit 80 --temperature 0.8 --json routed.json`
     """
-    from ops.cli.settings import load_config, names, resolve, with_dtype
+    from ops.cli.settings import names, resolve, served_config, with_dtype
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
     from ops.routed.figures import same_text, summarise
@@ -47,7 +47,7 @@ def bench_routed(
     if max_tokens < MIN_TOKENS:
         raise InputError(f"--max-tokens: answers under {MIN_TOKENS} tokens do not count for speed")
     plan = Plan(select(prompts, ids, limit, seed), repeats, max_tokens, temperature, seed)
-    settings = load_config(config)
+    settings = served_config(config)
     if url is not None:
         wanted = None if methods is None else names(methods)
         site = asyncio.run(joined(url, settings, wanted))

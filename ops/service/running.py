@@ -16,7 +16,7 @@ import httpx
 import yaml
 
 from ops.cli.boundary import InputError
-from ops.cli.settings import load_config, resolve
+from ops.cli.settings import resolve, served_config
 from schemas import AppConfig
 
 # Longer than the service's own patience, whose message says more.
@@ -47,7 +47,7 @@ def running_service(
     if url is not None:
         yield url
         return
-    settings = load_config(config)
+    settings = served_config(config)
     asked = settings.model_copy(update={"bundle": resolve(settings, bundle).bundle})
     with started_service(asked, command, routes) as address:
         yield address

@@ -29,6 +29,10 @@ def changed(config, **sections):
     return AppConfig.model_validate(body)
 
 
+def environment(deployment):
+    return deployment.ray_actor_options["runtime_env"]["env_vars"]
+
+
 def test_every_method_has_a_deployment_with_its_own_resources(config):
     methods = [
         {"name": "naive", "num_gpus": 1, "num_cpus": 2, "max_ongoing_requests": 5},
@@ -42,11 +46,16 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
     assert naive.max_queued_requests == 7
     assert naive.ray_actor_options["num_gpus"] == 1
     assert naive.ray_actor_options["num_cpus"] == 2
-    assert naive.ray_actor_options["runtime_env"]["env_vars"] == {
+    assert environment(naive) == {"OMP_NUM_THREADS": "2"}, "with a core for each thread"
+    assert environment(ngram) == {
         "OMP_NUM_THREADS": "2",
         "OMP_WAIT_POLICY": "PASSIVE",
         "GOMP_SPINCOUNT": "0",
     }
+    pinned = deployments(
+        build(changed(config, methods=methods, engine=engine | {"pin_cores": True}))
+    )
+    assert environment(pinned["ngram"]) == {"OMP_NUM_THREADS": "2"}
     assert ngram.max_ongoing_requests == config.engine.max_batch + 7
     for method in (naive, ngram):
         router = method._deployment_config.request_router_config.get_request_router_class()
