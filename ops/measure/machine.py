@@ -17,8 +17,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def machine_name() -> str:
-    """Processor and core count: two machines of the same name measure comparable times."""
-    return f"{processor()}, {os.cpu_count()} cores"
+    """Processor, core count and vector instructions: two machines of the same name measure
+    comparable times."""
+    return ", ".join([processor(), f"{os.cpu_count()} cores", *_instructions()])
 
 
 def processor() -> str:
@@ -29,6 +30,18 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.machine()
+
+
+def _instructions() -> list[str]:
+    """The widest vector instructions that torch may use here, of x86's."""
+    named = os.environ.get("ATEN_CPU_CAPABILITY")
+    if named:
+        return [named]
+    try:
+        flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    except OSError:
+        return []
+    return [name for name in ("avx512_bf16", "avx512f", "avx2") if name in flags][:1]
 
 
 def git_commit() -> str | None:
