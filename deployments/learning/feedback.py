@@ -25,7 +25,7 @@ from deployments.artifacts import served_table
 from deployments.learning.state_store import StateStore, SupersededError
 from deployments.metrics import DriftMetrics
 from router.adaptation import Adaptation
-from schemas import AppConfig, DriftReport, LoadReport, Observation, RoutingTable
+from schemas import AppConfig, DecodeStats, DriftReport, LoadReport, Observation, RoutingTable
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +89,35 @@ class Feedback:
             settled=self._called - self._born > _MISSED_REPORTS / 2 * self._report_seconds,
             epoch=self._store.epoch,
             drift=self._adaptation.report(),
+        )
+
+    async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> None:
+        """How long the methods' steps take on a replica that has just started. The machine and the
+        precision may be others than those the table was measured on."""
+        self._called = time.monotonic()
+        table = self._adaptation.table
+        await self._learn(
+            [
+                Observation(
+                    stats=stats.model_copy(update={"request_id": f"{replica}:{stats.request_id}"}),
+                    cluster=-1,
+                    fit_id=table.fit_id,
+                    table_version=table.version,
+                    policy="warm-up",
+                    reason="warm-up",
+                    propensity=1.0,
+                    time=time.time(),
+                )
+                for stats in answers
+            ]
+        )
+        learned = self._adaptation.table
+        times = dict(zip(learned.methods, learned.live_step_ratio.round(2).tolist(), strict=True))
+        logger.info(
+            "steps on %s take so many times as long as on %s, where the table was measured: %s",
+            replica,
+            table.measured_under.machine,
+            {stats.method: times[stats.method] for stats in answers if stats.method in times},
         )
 
     async def report(self, load: LoadReport) -> None:

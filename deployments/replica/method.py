@@ -15,7 +15,8 @@ from deployments.artifacts import method_specs
 from deployments.learning.feedback import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
-from deployments.replica.placement import placed_engine, resources_of
+from deployments.replica.placement import has_its_cores, placed_engine, resources_of
+from deployments.replica.warm_up import TEXT, TOKENS, warm_up
 from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -40,9 +41,12 @@ class MethodReplica:
         self._config = config
         self._replica = context.replica_id.unique_id
         specs = method_specs(config, methods)
+        resources = resources_of(methods[0], config)
+        # Replicas that start side by side on the same cores slow each other down by chance.
+        self._comparable = len(methods) > 1 or has_its_cores(resources, config.engine)
         self._cores = _pinned(config, specs)
         self._streams = 0
-        settings = placed_engine(resources_of(methods[0], config), specs, config.engine)
+        settings = placed_engine(resources, specs, config.engine)
         self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
         self._actor_name = actor_name(context.app_name, config)
         self._metrics = ReplicaMetrics(self._replica)
@@ -107,11 +111,28 @@ class MethodReplica:
         self._reporter.cancel()
         self._engine.close()
 
+    async def _warm_up(self) -> None:
+        """Before the first report: until then nobody is sent here while there are others."""
+        if isinstance(self._engine, ReplayEngine):
+            return
+        ids = load_bundle(self._config.bundle).backend_tokenizer().encode(TEXT).ids
+        room = self._config.engine.max_context - TOKENS
+        answers = await warm_up(self._engine, ids[: max(1, room)])
+        if not self._comparable:
+            return
+        try:
+            actor = await asyncio.to_thread(feedback_actor, self._actor_name, self._config)
+            told = actor.warmed_up.remote(self._replica, answers)
+            await asyncio.wait_for(told, _REPORT_TIMEOUT_SECONDS)
+        except (ray.exceptions.RayError, TimeoutError, ValueError) as error:
+            logger.warning("step times not delivered: %r", error)
+
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))
 
     async def _report_forever(self) -> None:
         actor: Any = None
+        await self._warm_up()
         while True:
             started = time.monotonic()
             load = self._engine.load()

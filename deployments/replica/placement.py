@@ -29,7 +29,7 @@ def replica_options(
     The replica itself, which runs no model, has the first bundle's CPUs; vLLM starts its workers
     in the bundles. Raises ValueError naming the field for what does not go together.
     """
-    env = thread_environment(config.engine.threads, alone=_has_its_cores(resources, config.engine))
+    env = thread_environment(config.engine.threads, alone=has_its_cores(resources, config.engine))
     actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
     options: dict[str, Any] = {"ray_actor_options": actor}
     if _in_vllm(specs):
@@ -92,7 +92,7 @@ def thread_environment(count: int, alone: bool = False) -> dict[str, str]:
     return threads | {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 
 
-def _has_its_cores(resources: MethodDeployment, engine: EngineConfig) -> bool:
+def has_its_cores(resources: MethodDeployment, engine: EngineConfig) -> bool:
     """Whether no other replica computes on the cores that this one's threads take."""
     return engine.pin_cores or resources.num_cpus >= engine.threads
 

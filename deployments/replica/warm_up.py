@@ -1,0 +1,59 @@
+"""A replica's first answers, before it is asked: so that the first request is as fast as the tenth,
+and so that it is known how long each method's steps take here."""
+
+import logging
+import statistics
+from collections.abc import Sequence
+
+from schemas import DecodeRequest, DecodeStats, SamplingParams
+from workers.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+TEXT = (
+    "Write a function that adds the numbers of a list, and say in one sentence what it does.\n"
+    "def add(numbers):\n    total = 0\n    for number in numbers:\n        total += number\n"
+    "    return total\n"
+)
+"""Some prose and some code that repeats itself, so that every drafter has something to draft."""
+
+TOKENS = 24
+ROUNDS = 3
+"""The first of them warms up, the others are measured. Methods take turns, so that what else goes
+on meanwhile hits all alike."""
+
+
+async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]:
+    """Every method answers TEXT (its `token_ids`), one after another; of each the answer with the
+    median decoding time, the shorter one of two. An engine that cannot is left as it is."""
+    answers: dict[str, list[DecodeStats]] = {spec.name: [] for spec in engine.methods}
+    try:
+        for number in range(ROUNDS):
+            for method, known in answers.items():
+                stats = await _answer(engine, method, token_ids, f"warm-up-{method}-{number}")
+                if number > 0 and stats is not None:
+                    known.append(stats)
+    except Exception as error:  # requests will say what is wrong with it
+        logger.warning("the replica was not warmed up: %s", error)
+    return [
+        next(one for one in known if one.decode_seconds == middle)
+        for known in answers.values()
+        if known
+        for middle in [statistics.median_low([one.decode_seconds for one in known])]
+    ]
+
+
+async def _answer(
+    engine: Engine, method: str, token_ids: Sequence[int], request_id: str
+) -> DecodeStats | None:
+    sampling = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
+    request = DecodeRequest(
+        request_id=request_id,
+        method=method,
+        prompt_token_ids=tuple(token_ids),
+        sampling=sampling,
+    )
+    stats = None
+    async for chunk in engine.generate(request):
+        stats = chunk.stats or stats
+    return stats
