@@ -124,7 +124,7 @@ class HttpApi:
 
     async def health(self) -> Response:
         ready = self._answerer.ready()
-        if not ready:
+        if not ready and not self._answerer.starting.startable(ready):
             raise unavailable("starting: no replica is ready yet")
         return _sent(Health(status="ok", methods=sorted(ready)))
 

@@ -111,7 +111,7 @@ class Answerer:
         self._embed = embed
         self._metrics = metrics
         self._refusals = refusals
-        self._starting = starting or Starting({})
+        self.starting = starting or Starting({})
         self._conversations = Conversations()
         self._rng = np.random.default_rng()
         self._purse = Purse()
@@ -137,7 +137,7 @@ class Answerer:
         constraints = Constraints(
             pinned=prompt.pinned,
             healthy=ready or self._methods,
-            startable=self._starting.startable(ready),
+            startable=self.starting.startable(ready),
             excluded=excluded,
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
@@ -171,7 +171,7 @@ class Answerer:
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
         if decision.starts is not None:
-            self._starting.start(decision.starts)
+            self.starting.start(decision.starts)
         # The vector goes with the first of them: the prompt was asked once.
         rest = replace(routed, vector=None)
         answering = [

@@ -50,7 +50,7 @@ async def test_a_start_that_fails_may_be_tried_again():
 async def test_the_favourite_starts_while_another_answers(ingress):
     """Its replica has not reported, and it may have none."""
     deployment = Deployment()
-    ingress.answerer._starting = Starting({"draft_verify": deployment})
+    ingress.answerer.starting = Starting({"draft_verify": deployment})
     load = ingress.engine.load().model_copy(update={"methods": ("naive", "ngram")})
     ingress.link.loads = (load,)
     explained, _ = await ingress.answerer.route(prompt(), explore=False)
@@ -64,3 +64,12 @@ async def test_the_favourite_starts_while_another_answers(ingress):
     ingress.link.loads = (ingress.engine.load(),)
     deployment.started.set()
     assert (await answered(ingress, prompt())).method == "draft_verify"
+
+
+async def test_a_service_whose_methods_all_sleep_is_healthy(ingress):
+    """The first request starts a replica; one that nothing would start is not ready yet."""
+    ingress.link.loads = ()
+    assert (await ingress.http.get("/health")).status_code == 503
+    ingress.answerer.starting = Starting({"naive": Deployment()})
+    health = await ingress.http.get("/health")
+    assert (health.status_code, health.json()["methods"]) == (200, [])
