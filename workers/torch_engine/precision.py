@@ -17,7 +17,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +59,6 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> st
         return "bfloat16"
     folder = bundle.part("target")
     file = _cache() / f"{_fingerprint(folder, threads)}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
     with _locked(file.with_suffix(".lock")):
         try:
             return str(json.loads(file.read_text())["dtype"])
@@ -68,9 +67,7 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> st
             # those of the thread that decodes would sleep between operators
             with ThreadPoolExecutor(1) as aside:
                 measured = aside.submit(measure, folder, threads).result()
-            scratch = file.with_suffix(".tmp")
-            scratch.write_text(json.dumps(measured) + "\n")
-            scratch.replace(file)
+            _keep(measured, file)
     logger.info("%s is decoded in %s on this CPU (%s)", folder, measured["dtype"], measured)
     return str(measured["dtype"])
 
@@ -142,14 +139,26 @@ def _cpu() -> list[str]:
 
 
 def _cache() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "specadapt" / "precision"
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.path.expanduser(cache)) / "specadapt" / "precision"  # noqa: PTH111 - never fails
+
+
+def _keep(measured: dict[str, object], file: Path) -> None:
+    scratch = file.with_suffix(".tmp")
+    try:
+        scratch.write_text(json.dumps(measured) + "\n")
+        scratch.replace(file)
+    except OSError as error:
+        logger.warning("the choice of precision is not kept: %s", error)
 
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Where nothing may be written, as in some containers, nobody waits for anybody."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(held.enter_context(file.open("w")), fcntl.LOCK_EX)
         yield
 
 

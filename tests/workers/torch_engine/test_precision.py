@@ -73,6 +73,18 @@ def test_a_spoilt_measurement_is_made_again(
     assert json.loads(kept.read_text())["dtype"] == "float32"
 
 
+def test_where_nothing_may_be_written_it_is_measured_each_time(
+    byte_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose user has no home."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    timed = times(monkeypatch, 10.0, 5.0)
+    for tries in (1, 2):
+        assert precision.chosen("auto", byte_bundle, CPU, threads=1) == "float32"
+        assert len(timed) == 2 * tries * (precision.ROUNDS + 1)
+
+
 def test_what_is_named_is_not_measured_nor_is_a_gpu(
     byte_bundle: Bundle, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
