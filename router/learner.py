@@ -114,8 +114,13 @@ class Learner:
             self._tokens[k, m, band] += added[0]
             self._steps[k, m, band] += added[1]
         # A mixed batch's step takes as long as its slowest method, whichever that was.
-        if stats.decode_seconds > 0.0 and stats.mixed_steps <= MIXED_SHARE * steps:
-            self._learn_ratio(observation, m, stats.decode_seconds / steps)
+        # Nor does the reading of others' prompts say anything of it.
+        if (
+            stats.decode_seconds > stats.stalled_seconds
+            and stats.mixed_steps <= MIXED_SHARE * steps
+        ):
+            own = stats.decode_seconds - stats.stalled_seconds
+            self._learn_ratio(observation, m, own / steps)
 
     def _learn_output(self, observation: Observation) -> None:
         """An answer that was cut off shows its tokens and no end: with an end as likely after every

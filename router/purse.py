@@ -96,10 +96,11 @@ def settle(
     if decision.reason == "exploration" and own == decision.method:
         purse.settle(
             decision.exploration_seconds,
-            stats.total_seconds,
+            stats.total_seconds - stats.stalled_seconds,
             predicted,
             decision.first_waiting_seconds,
             choices,
         )
     elif own == first:
-        purse.first_choice_took(stats.total_seconds - stats.queue_seconds, predicted)
+        took = stats.total_seconds - stats.queue_seconds - stats.stalled_seconds
+        purse.first_choice_took(took, predicted)

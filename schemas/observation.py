@@ -31,6 +31,9 @@ class DecodeStats(Schema):
     decode_seconds: float = Field(
         default=0.0, ge=0.0, description="first emitted token to the last one"
     )
+    stalled_seconds: float = Field(
+        default=0.0, ge=0.0, description="of decode_seconds: other requests' prompts were read"
+    )
     total_seconds: float = Field(default=0.0, ge=0.0, description="request to last token")
     draft_seconds: float = Field(default=0.0, ge=0.0)
     verify_seconds: float = Field(default=0.0, ge=0.0)

@@ -252,6 +252,7 @@ def usage(choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer:
         verify_seconds=stats.verify_seconds,
         sample_seconds=stats.sample_seconds,
         other_seconds=stats.other_seconds,
+        stalled_seconds=stats.stalled_seconds,
         total_seconds=seconds,
         mean_batch=stats.mean_batch,
         looping=any(one.looping for one in choices),

@@ -43,6 +43,7 @@ class Speculative(Body):
     verify_seconds: float
     sample_seconds: float
     other_seconds: float
+    stalled_seconds: float
     total_seconds: float
     mean_batch: float
     looping: bool

@@ -200,6 +200,16 @@ def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) 
     assert emitted_output(restored.table, 1) == emitted_output(learner.table, 1)
 
 
+def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingTable) -> None:
+    alone, beside = Learner(table, CONFIG), Learner(table, CONFIG)
+    own, _ = answer_seconds("ngram", 1)
+    for i in range(10):
+        alone.observe([observe(table, str(i), "ngram", 1, decode_seconds=own)])
+        stalled = {"decode_seconds": own + 3.0, "stalled_seconds": 3.0}
+        beside.observe([observe(table, str(i), "ngram", 1, **stalled)])
+    np.testing.assert_allclose(beside.table.live_step_ratio, alone.table.live_step_ratio, rtol=1e-6)
+
+
 def test_steps_shared_with_other_methods_say_nothing_of_a_methods_own(table: RoutingTable) -> None:
     """In a mixed batch a step takes as long as its slowest method."""
     learner = Learner(table, CONFIG)

@@ -137,8 +137,10 @@ class Scheduler:
             return not self._stopping
 
     def _read_prompts(self) -> None:
-        """Read up to a chunk of tokens, the oldest prompt first; a prompt's end emits a token."""
-        budget = self._chunk
+        """Read up to a chunk of tokens, the oldest prompt first; a prompt's end emits a token.
+        Those who decode wait meanwhile."""
+        decoding = [s for s in self._running if s.output_tokens]
+        budget, clock = self._chunk, time.perf_counter()
         while budget > 0 and (sequence := self._unread_one()) is not None:
             tokens = min(sequence.unread, budget)
             budget -= tokens
@@ -148,6 +150,10 @@ class Scheduler:
                 errors = step([sequence], self.target, self._methods)
             for error in errors:
                 self._fail(error)
+        if budget < self._chunk:
+            seconds = time.perf_counter() - clock
+            for sequence in decoding:
+                sequence.tally.stalled_seconds += seconds
 
     def _unread_one(self) -> DecodeSequence | None:
         """The sequence whose prompt is being read, else the next in the line if a row is free."""

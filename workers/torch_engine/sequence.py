@@ -31,6 +31,7 @@ class Tally:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     sample_seconds: float = 0.0
+    stalled_seconds: float = 0.0
 
     def count_step(self, batch: int, *, mixed: bool) -> None:
         """Count one step after the first token, of so many sequences; mixed: another method took
@@ -153,6 +154,7 @@ class DecodeSequence:
         tally, end = self.tally, self._last or time.perf_counter()
         decode = self._last - self._first
         phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds
+        phases += tally.stalled_seconds
         admitted = self._admitted or end
         return DecodeStats(
             request_id=self.request.request_id,
@@ -170,6 +172,7 @@ class DecodeSequence:
             queue_seconds=max(0.0, admitted - self._submitted),
             first_token_seconds=self._first - self._submitted if self._first else 0.0,
             decode_seconds=decode,
+            stalled_seconds=min(decode, tally.stalled_seconds),
             total_seconds=max(0.0, end - self._submitted),
             draft_seconds=tally.draft_seconds,
             verify_seconds=tally.verify_seconds,

@@ -102,3 +102,18 @@ def test_a_prompt_is_dropped_between_two_chunks(make_rig, byte_bundle: Bundle) -
     rig.round()
     assert rig.scheduler.counts()[:2] == (0, 0)
     assert rig.answer(sequence).finish == "cancelled"
+
+
+def test_what_others_prompts_take_is_no_answers_own_time(make_rig, byte_bundle: Bundle) -> None:
+    rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=CHUNK)
+    alone = rig.finish(rig.submit("naive", [1, 2], max_tokens=20))[0].stats
+    assert alone.stalled_seconds == 0.0
+    running = rig.submit("naive", [1, 2], max_tokens=40)
+    rig.round()
+    late = rig.submit("draft_verify", words(6 * CHUNK + 5), max_tokens=20)
+    first, second = (answer.stats for answer in rig.finish(running, late))
+    assert 0.0 < first.stalled_seconds < first.decode_seconds
+    assert second.stalled_seconds == 0.0, "its own prompt is its own"
+    phases = first.draft_seconds + first.verify_seconds + first.sample_seconds
+    whole = phases + first.other_seconds + first.stalled_seconds
+    assert whole == pytest.approx(first.decode_seconds, rel=1e-6)
