@@ -113,14 +113,11 @@ class Learner:
             self._steps[k, :, band] *= forget
             self._tokens[k, m, band] += added[0]
             self._steps[k, m, band] += added[1]
-        # A mixed batch's step takes as long as its slowest method, whichever that was.
-        # Nor does the reading of others' prompts say anything of it.
-        if (
-            stats.decode_seconds > stats.stalled_seconds
-            and stats.mixed_steps <= MIXED_SHARE * steps
-        ):
-            own = stats.decode_seconds - stats.stalled_seconds
-            self._learn_ratio(observation, m, own / steps)
+        # The reading of others' prompts says nothing of the method; nor does a mixed batch's step,
+        # which takes as long as its slowest method, whichever that was.
+        seconds = stats.decode_seconds - stats.stalled_seconds
+        if seconds > 0.0 and stats.mixed_steps <= MIXED_SHARE * steps:
+            self._learn_ratio(observation, m, seconds / steps)
 
     def _learn_output(self, observation: Observation) -> None:
         """An answer that was cut off shows its tokens and no end: with an end as likely after every

@@ -1,16 +1,13 @@
-import json
-
 import numpy as np
 import pytest
-from routing_world import METHODS, answer_seconds
+from routing_world import answer_seconds
 
 from router.assign import acceptance_evidence
 from router.belief import ANSWER_TOKENS, acceptance, log_error
 from router.learner import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
-from router.predict import emitted_output, expected_output, favourite
+from router.predict import favourite
 from router.purse import Purse, settle
-from router.table import RoutingTableError, restrict
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -143,16 +140,6 @@ def test_live_acceptance_overturns_the_measured_one(table: RoutingTable) -> None
     assert i < 40
 
 
-def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    before = [expected_output(table, k) for k in (0, 1)]
-    learner.observe(observe(table, f"o{i}", "ngram", 1, output_tokens=200) for i in range(100))
-    assert expected_output(learner.table, 1) > 160
-    assert expected_output(learner.table, 0) < before[0] + 0.5 * (200 - before[0])
-    restored = Learner.restore(table, CONFIG, json.loads(json.dumps(learner.state())))
-    assert expected_output(restored.table, 1) == pytest.approx(expected_output(learner.table, 1))
-
-
 def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:
     one, several = Learner(table, CONFIG), Learner(table, CONFIG)
     slow = {"decode_seconds": 2.0}
@@ -163,41 +150,6 @@ def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:
     for array in (*arrays, "live_step_ratio"):
         expected = getattr(one.table, array)
         np.testing.assert_allclose(getattr(several.table, array), expected, rtol=0.05)
-
-
-def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(
-    table: RoutingTable,
-) -> None:
-    """Lengths of 100 tokens in the mean, exponentially distributed, cut off at 50."""
-    learner = Learner(table, RouterConfig(half_life=1e6))
-    lengths = np.random.default_rng(0).exponential(100.0, 3000)
-    learner.observe(
-        observe(
-            table,
-            str(i),
-            "ngram",
-            1,
-            output_tokens=int(max(1.0, min(length, 50.0))),
-            finish_reason="stop" if length < 50.0 else "length",
-        )
-        for i, length in enumerate(lengths)
-    )
-    assert expected_output(learner.table, 1) == pytest.approx(100.0, rel=0.1)
-
-
-def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    cut = (
-        observe(table, f"o{i}", "ngram", 1, output_tokens=4, finish_reason="length")
-        for i in range(100)
-    )
-    learner.observe(cut)
-    before = expected_output(table, 1)
-    assert before <= expected_output(learner.table, 1) < 1.5 * before
-    # what a place in a batch is taken for, though, is what they had
-    assert emitted_output(learner.table, 1) < 0.5 * before
-    restored = Learner.restore(table, CONFIG, learner.state())
-    assert emitted_output(restored.table, 1) == emitted_output(learner.table, 1)
 
 
 def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingTable) -> None:
@@ -323,32 +275,3 @@ def test_traffic_leaves_a_method_that_got_slow_and_comes_back(
         returned = next(i for i in range(800) if back[i : i + 20].count(favourite) >= 18)
         assert returned <= 300
         assert back[returned:].count(favourite) > 0.9 * len(back[returned:])
-
-
-def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    simulate(learner, 60, {"ngram": 4.0}, seed=3)
-    saved = json.loads(json.dumps(learner.state()))
-    again = Learner.restore(table, CONFIG, saved)
-    assert again.table.assignment == learner.table.assignment
-    assert again.table.version > learner.table.version
-    np.testing.assert_allclose(again.table.live_tokens, learner.table.live_tokens)
-    np.testing.assert_allclose(again.table.live_step_ratio, learner.table.live_step_ratio)
-    assert not again.observe([observe(table, "3", "ngram", 1)])
-
-
-def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    simulate(learner, 30, {}, seed=0)
-    small = Learner.restore(restrict(table, METHODS[:2]), CONFIG, learner.state())
-    assert set(small.table.assignment) <= {"naive", "draft"}
-    np.testing.assert_allclose(small.table.live_steps, learner.table.live_steps[:, :2])
-
-
-def test_a_foreign_or_broken_state_is_refused(table: RoutingTable) -> None:
-    state = Learner(table, CONFIG).state()
-    with pytest.raises(RoutingTableError, match=f"older.*{table.fit_id}"):
-        Learner.restore(table, CONFIG, {**state, "fit_id": "older"})
-    del state["live_tokens"]
-    with pytest.raises(RoutingTableError, match="not readable"):
-        Learner.restore(table, CONFIG, state)

@@ -1,0 +1,41 @@
+"""What a learner has learned goes on in the next one."""
+
+import json
+
+import numpy as np
+import pytest
+from routing_world import METHODS
+from test_learner import CONFIG, observe, simulate
+
+from router.learner import Learner
+from router.table import RoutingTableError, restrict
+from schemas import RoutingTable
+
+
+def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    simulate(learner, 60, {"ngram": 4.0}, seed=3)
+    saved = json.loads(json.dumps(learner.state()))
+    again = Learner.restore(table, CONFIG, saved)
+    assert again.table.assignment == learner.table.assignment
+    assert again.table.version > learner.table.version
+    np.testing.assert_allclose(again.table.live_tokens, learner.table.live_tokens)
+    np.testing.assert_allclose(again.table.live_step_ratio, learner.table.live_step_ratio)
+    assert not again.observe([observe(table, "3", "ngram", 1)])
+
+
+def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    simulate(learner, 30, {}, seed=0)
+    small = Learner.restore(restrict(table, METHODS[:2]), CONFIG, learner.state())
+    assert set(small.table.assignment) <= {"naive", "draft"}
+    np.testing.assert_allclose(small.table.live_steps, learner.table.live_steps[:, :2])
+
+
+def test_a_foreign_or_broken_state_is_refused(table: RoutingTable) -> None:
+    state = Learner(table, CONFIG).state()
+    with pytest.raises(RoutingTableError, match=f"older.*{table.fit_id}"):
+        Learner.restore(table, CONFIG, {**state, "fit_id": "older"})
+    del state["live_tokens"]
+    with pytest.raises(RoutingTableError, match="not readable"):
+        Learner.restore(table, CONFIG, state)

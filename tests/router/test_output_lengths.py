@@ -1,0 +1,56 @@
+"""How long answers are: of a cluster, and where they are cut off."""
+
+import json
+
+import numpy as np
+import pytest
+from test_learner import CONFIG, observe
+
+from router.learner import Learner
+from router.predict import emitted_output, expected_output
+from schemas import RouterConfig, RoutingTable
+
+
+def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    before = [expected_output(table, k) for k in (0, 1)]
+    learner.observe(observe(table, f"o{i}", "ngram", 1, output_tokens=200) for i in range(100))
+    assert expected_output(learner.table, 1) > 160
+    assert expected_output(learner.table, 0) < before[0] + 0.5 * (200 - before[0])
+    restored = Learner.restore(table, CONFIG, json.loads(json.dumps(learner.state())))
+    assert expected_output(restored.table, 1) == pytest.approx(expected_output(learner.table, 1))
+
+
+def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(
+    table: RoutingTable,
+) -> None:
+    """Lengths of 100 tokens in the mean, exponentially distributed, cut off at 50."""
+    learner = Learner(table, RouterConfig(half_life=1e6))
+    lengths = np.random.default_rng(0).exponential(100.0, 3000)
+    learner.observe(
+        observe(
+            table,
+            str(i),
+            "ngram",
+            1,
+            output_tokens=int(max(1.0, min(length, 50.0))),
+            finish_reason="stop" if length < 50.0 else "length",
+        )
+        for i, length in enumerate(lengths)
+    )
+    assert expected_output(learner.table, 1) == pytest.approx(100.0, rel=0.1)
+
+
+def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    cut = (
+        observe(table, f"o{i}", "ngram", 1, output_tokens=4, finish_reason="length")
+        for i in range(100)
+    )
+    learner.observe(cut)
+    before = expected_output(table, 1)
+    assert before <= expected_output(learner.table, 1) < 1.5 * before
+    # what a place in a batch is taken for, though, is what they had
+    assert emitted_output(learner.table, 1) < 0.5 * before
+    restored = Learner.restore(table, CONFIG, learner.state())
+    assert emitted_output(restored.table, 1) == emitted_output(learner.table, 1)
