@@ -1,5 +1,6 @@
 """`bench routed` over a real socket and engine, and on the service that it starts on Ray."""
 
+import pytest
 import yaml
 
 from ops.cli.settings import Setup
@@ -79,6 +80,7 @@ def test_requests_that_fail_are_counted(specadapt, listening, prompts_file, tmp_
     assert "long: 400" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_service_that_is_started_has_the_named_methods_and_keeps_no_prefix(
     specadapt, served_config, prompts_file, tmp_path
 ):
@@ -103,3 +105,5 @@ def test_a_default_method_that_is_left_out_is_the_default_no_more(tiny_bundle):
         setup = Setup(tiny_bundle.path, (get_method(name),), settings.engine)
         cold = cold_service(settings, setup)
         assert AppConfig.model_validate(cold.model_dump()).router.default_method == default
+        assert [method.name for method in cold.methods] == [name]
+        assert not cold.engine.prefix_cache
