@@ -210,7 +210,7 @@ def _offline_weight(table: RoutingTable) -> Floats:
     offline = table.acceptance_tokens / ANSWER_TOKENS
     live = table.live_tokens / ANSWER_TOKENS
     variance = ANSWER_SPREAD**2
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         gap = np.log(table.acceptance_tokens / table.acceptance_steps) - np.log(
             table.live_tokens / table.live_steps
         )

@@ -213,27 +213,31 @@ class Scheduler:
     def _end(
         self, sequence: DecodeSequence, reason: FinishReason, error: str | None = None
     ) -> None:
-        """Free everything a running sequence holds and tell its consumer."""
+        """Tell a running sequence's consumer, then free everything it holds.
+
+        In this order: nobody waits for an answer whose release fails. The load stops to count a
+        sequence at the moment that its consumer is told.
+        """
         with self._work:
             self._running.remove(sequence)
+            sequence.stream.finish(reason, sequence.stats(reason), error)
         for drafter in self._drafters:
             drafter.release(sequence)
         if self._prefix_cache and reason != "error":
             self._prefixes.give_back(sequence.leave(), sequence.tokens)
         else:
             self.target.pool.release(sequence.leave())
-        sequence.stream.finish(reason, sequence.stats(reason), error)
 
     def _end_all(self) -> None:
+        """Tell everybody; what they hold goes with the engine."""
         with self._work:
             self._stopping = True
-            waiting = list(self._waiting)
+            everyone = [*self._running, *self._waiting]
+            self._running.clear()
             self._waiting.clear()
         reason: FinishReason = "cancelled" if self.healthy else "error"
         error = None if self.healthy else "the engine has failed"
-        for sequence in list(self._running):
-            self._end(sequence, reason, error)
-        for sequence in waiting:
+        for sequence in everyone:
             sequence.stream.finish(reason, sequence.stats(reason), error)
 
 

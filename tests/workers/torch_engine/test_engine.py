@@ -185,6 +185,22 @@ async def test_a_drafter_that_fails_ends_its_own_requests_only(
     assert idle(engine)
 
 
+async def test_nobody_waits_when_freeing_an_answer_fails(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+
+    def broken(_lease: object) -> None:
+        raise ArithmeticError("broken on purpose")
+
+    monkeypatch.setattr(engine._target.pool, "release", broken)
+    jobs = [decode(engine, "naive", [i], max_tokens=9 + 20 * i) for i in range(3)]
+    first, *others = await asyncio.wait_for(asyncio.gather(*jobs), 60)
+    assert first.tokens == reference(byte_bundle, [0], 9)
+    assert {a.finish for a in others} == {"error"}
+    await until(lambda: not engine.load().healthy)
+
+
 async def test_a_failure_that_is_nobodys_makes_the_engine_unhealthy(
     load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
