@@ -54,7 +54,9 @@ class Metrics:
         self.circuit_opened = _counter("circuit_opened", "times a circuit opened", ("method",))
         self.table_version = _gauge("table_version", "of the routing table in force")
         self.favourite_changes = _counter(
-            "favourite_changes", "new favourites in tables received", ("method", "cluster")
+            "favourite_changes",
+            "new favourites in tables received",
+            ("method", "cluster", "temperature_band"),
         )
         self.observations_waiting = _gauge(
             "observations_waiting", "not yet acknowledged by the store"

@@ -133,7 +133,7 @@ def build_table(
         settings_hashes={n: meta.settings_hashes[n] for n in names},
         lossless={n: meta.lossless[n] for n in names},
         default_method=names[0],
-        assignment=(names[0],) * k,
+        assignment=((names[0],) * len(TEMPERATURE_BANDS),) * k,
         centroids=centroids,
         acceptance_tokens=tokens,
         acceptance_steps=counts,
@@ -184,19 +184,23 @@ def learns_acceptance(looping: bool, lossless: bool) -> bool:
 
 
 def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
-    """The table with each cluster's fastest method, and the default or else the fastest overall.
+    """The table with each cluster's fastest method by temperature band, and the default or else the
+    fastest over all that was profiled.
 
     Raises AssignError for a default that is not in the table.
     """
     seconds = predict.typical_seconds(table)
     weights = np.maximum(table.output_count, 1e-9)
-    overall = table.methods[int((weights[:, None] * seconds).sum(axis=0).argmin())]
+    often = table.acceptance_tokens.sum(axis=(0, 1)) + 1e-9
+    overall = table.methods[int((weights[:, None] * (seconds @ often)).sum(axis=0).argmin())]
     if default_method is not None and default_method not in table.methods:
         raise AssignError(f"default_method: {default_method} is not in {', '.join(table.methods)}")
     # A cluster that no profiled prompt fell into is predicted from the methods' means alone.
-    assignment = tuple(table.methods[i] for i in seconds.argmin(axis=1))
     return table.model_copy(
-        update={"assignment": assignment, "default_method": default_method or overall}
+        update={
+            "assignment": predict.fastest(table),
+            "default_method": default_method or overall,
+        }
     )
 
 

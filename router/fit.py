@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from router import predict
 from router.drift import Reference
-from schemas import RoutingTable
+from schemas import TEMPERATURE_BANDS, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class Fit:
             update={
                 "fit_id": self.fit_id,
                 "centroids": self.centroids,
-                "assignment": (disk.default_method,) * len(count),
+                "assignment": ((disk.default_method,) * len(TEMPERATURE_BANDS),) * len(count),
                 "acceptance_tokens": np.tensordot(self.share, disk.acceptance_tokens, 1),
                 "acceptance_steps": np.tensordot(self.share, disk.acceptance_steps, 1),
                 "live_tokens": live,
@@ -67,10 +67,7 @@ class Fit:
                 "provenance": self._provenance(disk),
             }
         )
-        fastest = predict.typical_seconds(table).argmin(axis=1)
-        return table.model_copy(
-            update={"assignment": tuple(table.methods[int(m)] for m in fastest)}
-        )
+        return table.model_copy(update={"assignment": predict.fastest(table)})
 
     def _mean(self, values: Floats, counts: Floats, column: int) -> Floats:
         """Means [k'] of the disk clusters' `values` and of the new ground's sums in `column`."""

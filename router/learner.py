@@ -28,8 +28,8 @@ import numpy as np
 from router import belief, predict
 from router.assign import acceptance_evidence, learns_acceptance
 from router.belief import Floats
-from router.table import RoutingTableError
-from schemas import Observation, RouterConfig, RoutingTable, temperature_band
+from router.table import RoutingTableError, kept
+from schemas import Observation, RouterConfig, RoutingTable, by_band, temperature_band
 
 STEP_HALF_LIFE = 8.0
 """Observations of one method; an answer averages tens of steps, so a few of them say enough."""
@@ -156,22 +156,25 @@ class Learner:
         )
         self._table = table.model_copy(update={"assignment": self._favourites(table)})
 
-    def _favourites(self, table: RoutingTable) -> tuple[str, ...]:
+    def _favourites(self, table: RoutingTable) -> tuple[tuple[str, ...], ...]:
         seconds = predict.typical_seconds(table)
         answers, errors = belief.answers(table), belief.log_error(table)
+
+        def of(k: int, band: int, current: str) -> str:
+            winner = predict.favourite(
+                seconds[k, :, band],
+                answers[k, :, band],
+                errors[k, :, band],
+                table.methods.index(current),
+                self._config.hysteresis,
+                self._config.confidence,
+                range(len(table.methods)),
+            )
+            return table.methods[winner]
+
         return tuple(
-            table.methods[
-                predict.favourite(
-                    seconds[k],
-                    answers[k, :, 0],
-                    errors[k, :, 0],
-                    table.methods.index(name),
-                    self._config.hysteresis,
-                    self._config.confidence,
-                    range(len(table.methods)),
-                )
-            ]
-            for k, name in enumerate(table.assignment)
+            tuple(of(k, band, name) for band, name in enumerate(row))
+            for k, row in enumerate(table.assignment)
         )
 
     def state(self) -> dict[str, Any]:
@@ -180,7 +183,7 @@ class Learner:
             "fit_id": self._table.fit_id,
             "version": self._table.version,
             "methods": list(self._table.methods),
-            "assignment": list(self._table.assignment),
+            "assignment": [list(row) for row in self._table.assignment],
             "live_tokens": self._tokens.tolist(),
             "live_steps": self._steps.tolist(),
             "live_output": self._output.tolist(),
@@ -213,10 +216,8 @@ class Learner:
                     learner._steps[:, m] = np.asarray(state["live_steps"])[:, old]
                     learner._log_ratio[m] = state["log_ratio"][old]
                     learner._ratio_weight[m] = state["ratio_weight"][old]
-            favourites = tuple(
-                saved if saved in table.methods else offline
-                for saved, offline in zip(state["assignment"], table.assignment, strict=True)
-            )
+            saved = by_band(state["assignment"])
+            favourites = kept(saved, table.methods, table.assignment)
             learner._seen = OrderedDict.fromkeys(str(i) for i in state["seen"])
         except (KeyError, TypeError, IndexError) as error:
             raise RoutingTableError(f"the saved state is not readable: {error!r}") from error

@@ -282,8 +282,8 @@ def _favourite(
     allowed = [
         i for i, n in enumerate(table.methods) if config.lossy or table.lossless.get(n, False)
     ]
-    current = table.methods.index(table.assignment[cluster])
     band = temperature_band(features.temperature)
+    current = table.methods.index(table.assignment[cluster][band])
     winner = predict.favourite(
         [alone[n] for n in table.methods],
         belief.answers(table)[cluster, :, band],

@@ -79,23 +79,43 @@ def predicted_seconds(
     batch: float = 1.0,
 ) -> float:
     """Seconds from admission to the last token. `accepted` [m]: tokens per step."""
-    steps = max(0.0, output_tokens - 1.0) / accepted[method]
+    own = accepted[method : method + 1]
+    return float(_seconds(table, own, method, prompt_tokens, output_tokens, batch)[0])
+
+
+def _seconds(
+    table: RoutingTable,
+    accepted: Floats,
+    method: int,
+    prompt_tokens: float,
+    output_tokens: float,
+    batch: float,
+) -> Floats:
+    """Seconds of one method at each of several acceptances, in their shape."""
     context = prompt_tokens + output_tokens / 2.0
     step = step_seconds(table, method, batch, context)
-    return prefill_seconds(table, method, prompt_tokens) + float(steps) * step
+    decode: Floats = max(0.0, output_tokens - 1.0) / accepted * step
+    return prefill_seconds(table, method, prompt_tokens) + decode
 
 
 def typical_seconds(table: RoutingTable) -> Floats:
-    """Predicted seconds [k, m] of each cluster's typical prompt, greedy, alone on a replica."""
+    """Predicted seconds [k, m, t] of each cluster's typical prompt in each temperature band, alone
+    on a replica."""
     accepted = acceptance(table)
     prompts = table.provenance.get("prompt_tokens", [])
-    seconds = np.empty((len(table.assignment), len(table.methods)))
+    seconds = np.empty(accepted.shape)
     for k in range(len(table.assignment)):
         prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
         output = emitted_output(table, k)
         for m in range(len(table.methods)):
-            seconds[k, m] = predicted_seconds(table, accepted[k, :, 0], m, prompt, output)
+            seconds[k, m] = _seconds(table, accepted[k, m], m, prompt, output, 1.0)
     return seconds
+
+
+def fastest(table: RoutingTable) -> tuple[tuple[str, ...], ...]:
+    """The method with the least predicted seconds [k][t] for each cluster's typical prompt."""
+    best = typical_seconds(table).argmin(axis=1)
+    return tuple(tuple(table.methods[m] for m in row) for row in best)
 
 
 def favourite(

@@ -179,8 +179,7 @@ def successor(
     ]
     tokens, steps = (a + b for a, b in zip(earlier, after, strict=True))
     seen = new.model_copy(update={"live_tokens": tokens, "live_steps": steps})
-    fastest = predict.typical_seconds(seen).argmin(axis=1)
-    added = [new.methods[int(m)] for m in fastest[len(old.assignment) :]]
+    added = predict.fastest(seen)[len(old.assignment) :]
     state = learner.state() | {
         "fit_id": new.fit_id,
         "assignment": [*old.assignment, *added],

@@ -7,7 +7,7 @@ routing.npz    the arrays
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from router import predict
+from router.assign import with_favourites
 from router.drift import Reference
-from schemas import EncoderInfo, RoutingTable
+from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable
 
 JSON_FILE = "routing.json"
 ARRAYS_FILE = "routing.npz"
@@ -122,7 +122,7 @@ def check_table(
 
 
 def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
-    """The table of the methods that are served; a favourite that is not gives way to the next.
+    """The table of the methods that are served; a favourite that is not gives way to the fastest.
 
     Raises RoutingTableError for a method the table does not know.
     """
@@ -132,33 +132,37 @@ def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
             f"methods: {', '.join(unknown) or '(none)'} not in the routing table, which has "
             f"{', '.join(table.methods)}; profile and fit with them"
         )
-    kept = [i for i, name in enumerate(table.methods) if name in methods]
-    names = tuple(table.methods[i] for i in kept)
-    seconds = predict.typical_seconds(table)
-    fastest = [names[int(i)] for i in seconds[:, kept].argmin(axis=1)]
-    assignment = tuple(
-        name if name in names else best
-        for name, best in zip(table.assignment, fastest, strict=True)
-    )
-    weights = np.maximum(table.output_count, 1e-9)
-    overall = (weights[:, None] * seconds).sum(axis=0)
-    default = table.default_method
-    if default not in names:
-        default = names[int(overall[kept].argmin())]
+    indices = [i for i, name in enumerate(table.methods) if name in methods]
+    names = tuple(table.methods[i] for i in indices)
     arrays: dict[str, NDArray[np.float64]] = {
-        field: np.take(getattr(table, field), kept, axis=axis)
+        field: np.take(getattr(table, field), indices, axis=axis)
         for field, axis in BY_METHOD_AXIS.items()
     }
-    return RoutingTable.model_validate(
+    small = RoutingTable.model_validate(
         {
             **dict(table),
             **arrays,
             "methods": names,
-            "assignment": assignment,
-            "default_method": default,
+            "assignment": ((names[0],) * len(TEMPERATURE_BANDS),) * len(table.assignment),
+            "default_method": names[0],
             "settings_hashes": {n: h for n, h in table.settings_hashes.items() if n in names},
             "lossless": {n: v for n, v in table.lossless.items() if n in names},
         }
+    )
+    default = table.default_method if table.default_method in names else None
+    chosen = with_favourites(small, default)
+    return chosen.model_copy(
+        update={"assignment": kept(table.assignment, names, chosen.assignment)}
+    )
+
+
+def kept(
+    favourites: Sequence[Sequence[str]], names: Collection[str], instead: Sequence[Sequence[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """The favourites [k][t] that are among `names`, for the others those `instead`."""
+    return tuple(
+        tuple(name if name in names else other for name, other in zip(row, others, strict=True))
+        for row, others in zip(favourites, instead, strict=True)
     )
 
 

@@ -47,7 +47,7 @@ def unfitted_table(
         settings_hashes=hashes,
         lossless={spec.name: spec.lossless for spec in specs},
         default_method=favourite,
-        assignment=(favourite,),
+        assignment=((favourite,) * t,),
         # As far from one prompt as from any other: no drift is ever seen.
         centroids=np.zeros((1, encoder.dimension)),
         acceptance_tokens=known,

@@ -28,6 +28,7 @@ from schemas.routing import (
     EncoderInfo,
     MeasuredUnder,
     RoutingTable,
+    by_band,
     temperature_band,
 )
 from schemas.vllm import VllmConfig
@@ -58,5 +59,6 @@ __all__ = [
     "SamplingParams",
     "TokenLogprobs",
     "VllmConfig",
+    "by_band",
     "temperature_band",
 ]

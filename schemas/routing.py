@@ -30,6 +30,17 @@ def _array(value: Any) -> NDArray[np.float64]:
 Array = Annotated[NDArray[np.float64], BeforeValidator(_array)]
 
 
+def by_band(value: Any) -> Any:
+    """Favourites [k][t], of tables too that have one for each cluster, which is that of every
+    band."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return [[row] * len(TEMPERATURE_BANDS) if isinstance(row, str) else row for row in value]
+
+
+Favourites = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(by_band)]
+
+
 class EncoderInfo(Schema):
     """Which encoder the centroids live in; a table is refused under any other."""
 
@@ -74,7 +85,9 @@ class RoutingTable(Schema):
     settings_hashes: dict[str, str]
     lossless: dict[str, bool]
     default_method: str
-    assignment: tuple[str, ...] = Field(description="the favourite of each cluster")
+    assignment: Favourites = Field(
+        description="the favourite of each cluster [k] in each temperature band [t]"
+    )
     centroids: Array
     acceptance_tokens: Array
     acceptance_steps: Array
@@ -133,7 +146,10 @@ class RoutingTable(Schema):
             actual = getattr(self, name).shape
             if actual != shape:
                 raise ValueError(f"{name} has shape {actual}, expected {shape}")
-        unknown = ({*self.assignment, self.default_method} | self.lossless.keys()) - {*self.methods}
+        if any(len(row) != t for row in self.assignment):
+            raise ValueError(f"assignment: each cluster has a favourite in each of {t} bands")
+        named = {name for row in self.assignment for name in row}
+        unknown = (named | {self.default_method} | self.lossless.keys()) - {*self.methods}
         if unknown:
             raise ValueError(f"methods not in the table: {', '.join(sorted(unknown))}")
         return self

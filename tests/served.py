@@ -56,7 +56,7 @@ def small_table(
         settings_hashes={name: spec.settings_hash() for name, spec in chosen.items()},
         lossless={name: spec.lossless for name, spec in chosen.items()},
         default_method=methods[0],
-        assignment=(favourite,) * k,
+        assignment=((favourite,) * 3,) * k,
         centroids=centroids,
         acceptance_tokens=steps * rates[None, :, None],
         acceptance_steps=steps,

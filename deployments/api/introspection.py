@@ -35,7 +35,7 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "lossless": table.lossless,
         "default_method": table.default_method,
         "clusters": len(table.assignment),
-        "assignment": list(table.assignment),
+        "assignment": [_favourites(table, k) for k in range(len(table.assignment))],
         "temperature_bands": list(TEMPERATURE_BANDS),
         "evidence": [_evidence(table, k, speeds) for k in range(len(table.assignment))],
         "projection": {
@@ -67,10 +67,14 @@ def explanation(
 
 
 def _speeds(table: RoutingTable) -> NDArray[np.float64]:
-    """Tokens/s [k, m] predicted of each cluster's typical prompt."""
+    """Tokens/s [k, m] predicted of each cluster's typical prompt, greedy."""
     output = [predict.emitted_output(table, k) for k in range(len(table.assignment))]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(output)[:, None] / predict.typical_seconds(table)
+        return np.asarray(output)[:, None] / predict.typical_seconds(table)[:, :, 0]
+
+
+def _favourites(table: RoutingTable, cluster: int) -> dict[str, str]:
+    return dict(zip(TEMPERATURE_BANDS, table.assignment[cluster], strict=True))
 
 
 def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) ->
         acceptance = tokens / steps
     return {
         "cluster": cluster,
-        "favourite": table.assignment[cluster],
+        "favourites": _favourites(table, cluster),
         "output_tokens": _number(table.output_tokens[cluster]),
         "acceptance": _by_method(table, acceptance),
         "offline_steps": _by_method(table, table.acceptance_steps[cluster].sum(axis=-1)),

@@ -214,7 +214,9 @@ class Routing(BaseModel):
     version: int
     methods: list[str]
     clusters: int
-    assignment: list[str] = Field(description="each cluster's favourite method")
+    assignment: list[dict[str, str]] = Field(
+        description="each cluster's favourite method by temperature band"
+    )
     evidence: list[dict[str, Any]]
     feedback: dict[str, Any]
     drift: DriftReport | None = Field(description="null until the feedback actor was heard from")

@@ -18,7 +18,7 @@ import ray
 
 from deployments.learning.feedback import Exchange
 from deployments.metrics import Metrics
-from schemas import DriftReport, LoadReport, Observation, RoutingTable
+from schemas import TEMPERATURE_BANDS, DriftReport, LoadReport, Observation, RoutingTable
 
 logger = logging.getLogger(__name__)
 
@@ -147,8 +147,9 @@ class FeedbackLink:
         # refit's clusters are others, whose favourites nothing has changed to.
         if self._exchanged is None or table.fit_id != self.table.fit_id:
             return
-        pairs = zip(self.table.assignment, table.assignment, strict=True)
-        for cluster, (old, new) in enumerate(pairs):
-            if new != old:
-                tags = {"method": new, "cluster": str(cluster)}
-                self._metrics.favourite_changes.inc(tags=tags)
+        rows = zip(self.table.assignment, table.assignment, strict=True)
+        for cluster, (before, after) in enumerate(rows):
+            for band, old, new in zip(TEMPERATURE_BANDS, before, after, strict=True):
+                if new != old:
+                    tags = {"method": new, "cluster": str(cluster), "temperature_band": band}
+                    self._metrics.favourite_changes.inc(tags=tags)

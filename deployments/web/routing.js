@@ -61,14 +61,22 @@ function named(table, method) {
 }
 
 // Tokens/s of a cluster's method by its step time just now; null before it has answered.
-function live({ favourite, acceptance }, steps) {
+function live({ favourites: { greedy: favourite }, acceptance }, steps) {
   return steps[favourite] && acceptance[favourite] && acceptance[favourite] / steps[favourite];
 }
 
+// The favourites above temperature 0: one name where the bands agree.
+function sampled(table, { low, high }) {
+  const cell = named(table, low);
+  if (high !== low) cell.append(" to 0.7, ", sign(table.methods.indexOf(high)), `${high} above`);
+  return cell;
+}
+
 function clusterRow(table, one, steps) {
-  const { cluster, favourite, acceptance, tokens_per_s, offline_steps, live_steps } = one;
+  const { cluster, favourites, acceptance, tokens_per_s, offline_steps, live_steps } = one;
+  const favourite = favourites.greedy;
   const made = row([
-    rowHead(String(cluster)), named(table, favourite), rate(tokens_per_s[favourite]), rate(live(one, steps)),
+    rowHead(String(cluster)), named(table, favourite), sampled(table, favourites), rate(tokens_per_s[favourite]), rate(live(one, steps)),
     number(acceptance[favourite], 2),
     number(offline_steps[favourite] + live_steps[favourite], 0),
   ]);
@@ -78,7 +86,7 @@ function clusterRow(table, one, steps) {
 
 function methodRow(table, method, steps) {
   const hosts = table.loads.filter((load) => load.healthy && load.methods.includes(method));
-  const favoured = table.assignment.filter((favourite) => favourite === method).length;
+  const favoured = table.assignment.filter((favourites) => Object.values(favourites).includes(method)).length;
   return row([
     rowHead(sign(table.methods.indexOf(method)), method), String(favoured), String(hosts.length),
     number(steps[method] && steps[method] * 1e3, 1),
@@ -89,7 +97,7 @@ function draw(table) {
   const steps = stepsNow(table);
   const { points, explained } = table.projection;
   const clusters = table.evidence.map((one) => {
-    const { cluster, favourite, tokens_per_s } = one;
+    const { cluster, favourites: { greedy: favourite }, tokens_per_s } = one;
     const expected = tokens_per_s[favourite], now = live(one, steps);
     return {
       point: points[cluster],
@@ -107,7 +115,7 @@ function draw(table) {
     return made;
   }));
   $("caption").textContent = `The clusters' centroids on their two main directions (PCA), which hold ${Math.round(100 * explained)}% of what sets them apart; beside each its method's tokens/s just now, or in brackets what is expected. Table version ${table.version} of fit ${table.fit_id}.`;
-  fill($("clusters"), ["Cluster", "Method", "Expected tokens/s", "Live tokens/s", "Tokens/step", "Steps seen"],
+  fill($("clusters"), ["Cluster", "Method", "When sampled", "Expected tokens/s", "Live tokens/s", "Tokens/step", "Steps seen"],
     table.evidence.map((one) => clusterRow(table, one, steps)));
   fill($("methods"), ["Method", "Clusters", "Replicas", "Step now, ms"],
     table.methods.map((method) => methodRow(table, method, steps)));

@@ -46,12 +46,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Look:
-    """The table in force at one moment. `at`: seconds into the run."""
+    """The table in force at one moment. `at`: seconds into the run; `favourites`: each cluster's by
+    temperature band."""
 
     at: float
     version: int
     fit_id: str
-    favourites: tuple[str, ...]
+    favourites: tuple[dict[str, str], ...]
     drift: float | None
     alarm_above: float | None
 

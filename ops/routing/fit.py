@@ -49,6 +49,7 @@ def fit(
     from router.embed import Encoder
     from router.profile import Profile
     from router.table import save_table
+    from schemas import TEMPERATURE_BANDS
 
     routing = load_config(config).router
     measured = Profile.load(profile)
@@ -77,16 +78,18 @@ def fit(
     quality = cluster.quality(clustered, labels, centroids)
     figures = _figures(made, quality, clusters)
     rows = [
-        [index, size, method]
-        for index, (size, method) in enumerate(
+        [index, size, *by_band.values()]
+        for index, (size, by_band) in enumerate(
             zip(figures["sizes"], figures["assignment"], strict=True)
         )
     ]
     title = f"{out}: silhouette {quality.silhouette:.3f}, fit {made.fit_id}"
-    emit(figures, lambda: [table(title, ["cluster", "prompts", "method"], rows)], json)
+    emit(figures, lambda: [table(title, ["cluster", "prompts", *TEMPERATURE_BANDS], rows)], json)
 
 
 def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[str, Any]:
+    from schemas import TEMPERATURE_BANDS
+
     return {
         "clusters": clusters,
         "sizes": list(quality.sizes),
@@ -94,7 +97,7 @@ def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[st
         "davies_bouldin": quality.davies_bouldin,
         "calinski_harabasz": quality.calinski_harabasz,
         "inertia": quality.inertia,
-        "assignment": list(made.assignment),
+        "assignment": [dict(zip(TEMPERATURE_BANDS, row, strict=True)) for row in made.assignment],
         "by_measured_speedup": made.provenance["by_measured_speedup"],
         "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],
         "profiled_prompts": made.provenance["profiled_prompts"],

@@ -96,8 +96,9 @@ def test_the_clusters_are_drawn_and_listed(page: "ChatPage", address: str) -> No
     assert "Ask something" in page.one("#fell").text
 
     rows = [row.split() for row in page.texts("#clusters tbody tr")]
-    assert [row[:2] for row in rows] == [[str(k), m] for k, m in enumerate(table["assignment"])]
-    assert all(float(row[2]) > 0 for row in rows), "expected tokens/s"
+    favourites = [(one["greedy"], one["high"]) for one in table["assignment"]]
+    assert [row[:3] for row in rows] == [[str(k), *names] for k, names in enumerate(favourites)]
+    assert all(float(row[3]) > 0 for row in rows), "expected tokens/s"
     assert page.texts("#methods tbody th") == table["methods"]
 
 

@@ -100,7 +100,7 @@ class SimulatedService:
             m = METHODS.index(decision.method)
             self._observe(decision, int(steps[i, m]), float(decode[i, m]))
             run.decisions.append(decision)
-            run.favourites.append(self.learner.table.assignment)
+            run.favourites.append(tuple(row[0] for row in self.learner.table.assignment))
         return run
 
     def _choose(self, cluster: int) -> Decision:

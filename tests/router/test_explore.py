@@ -247,7 +247,7 @@ def test_while_nothing_changes_learning_costs_its_share_at_most(share: float) ->
     """What requests really took, over what the favourites would have taken: twenty services."""
     profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
     table = build_table(*profile, CENTROIDS, ENCODER)
-    favourites = dict(enumerate(table.assignment))
+    favourites = {k: row[0] for k, row in enumerate(table.assignment)}
     config = RouterConfig(exploration=share)
     runs = [SimulatedService(table, config, seed).run(150) for seed in range(20)]
     lost = [run.taken() / run.of(favourites) - 1.0 for run in runs]

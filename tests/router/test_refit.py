@@ -165,7 +165,7 @@ def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:
     made = refitted(world, sent)
     after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
     assert after.assignment[:2] == learner.table.assignment
-    assert after.assignment[2] == "ngram"
+    assert after.assignment[2][0] == "ngram"
 
 
 def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:

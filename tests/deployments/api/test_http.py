@@ -98,7 +98,8 @@ async def test_health_needs_a_replica(ingress):
 async def test_the_table_in_force_is_shown(ingress):
     body = (await ingress.http.get("/v1/routing")).json()
     assert (body["fit_id"], body["version"], body["clusters"]) == ("small", 0, 2)
-    assert body["assignment"] == ["draft_verify", "draft_verify"]
+    of_all = dict.fromkeys(["greedy", "low", "high"], "draft_verify")
+    assert body["assignment"] == [of_all, of_all]
     assert body["evidence"][0]["acceptance"]["draft_verify"] == pytest.approx(2.5)
     assert body["feedback"] == {
         "connected": True,

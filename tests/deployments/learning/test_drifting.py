@@ -106,7 +106,7 @@ async def test_a_new_kind_of_prompt_gets_its_own_favourite(config, prompts, monk
     table = await refitted(actor, "small")
     assert table.version > before
     assert (len(table.assignment), len(refits)) == (3, 1)
-    assert table.assignment[2] == "ngram"
+    assert table.assignment[2][0] == "ngram"
     assert {cluster.assign(table.centroids, prompts.vector(2)[None, :])[0] for _ in range(20)} == {
         2
     }

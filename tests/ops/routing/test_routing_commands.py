@@ -61,7 +61,7 @@ def test_fit_reports_clusters_and_assignment(world, fitted):
     assert figures["clusters"] == 2
     assert sum(figures["sizes"]) == 40
     assert len(figures["assignment"]) == 2
-    assert set(figures["assignment"]) <= {"naive", "ngram"}
+    assert {m for one in figures["assignment"] for m in one.values()} <= {"naive", "ngram"}
     assert figures.keys() >= {"silhouette", "davies_bouldin", "calinski_harabasz", "inertia"}
     distances = Reference.read(load_table(folder / "routing").provenance["distances"])
     assert (distances.prompts, len(distances.quantiles)) == (40, 3)

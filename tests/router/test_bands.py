@@ -1,0 +1,96 @@
+"""Favourites of temperature bands: profiled, learned, kept."""
+
+from dataclasses import replace
+
+import numpy as np
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from test_learner import observe
+
+from router.assign import build_table
+from router.learner import Learner
+from router.policy import Constraints, Features, choose
+from router.table import load_table, restrict, save_table
+from schemas import RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
+
+
+def two_temperatures() -> RoutingTable:
+    """n-gram is the best of the second cluster at temperature 0; above it nothing can be copied."""
+    profile, vectors = make_profile()
+    warm = [
+        row.model_copy(
+            update={"temperature": 1.0}
+            | ({"target_steps": 51, "decode_seconds": 0.55} if row.method == "ngram" else {})
+        )
+        for row in profile.rows
+    ]
+    both = replace(profile, rows=(*profile.rows, *warm))
+    return build_table(both, vectors, CENTROIDS, ENCODER)
+
+
+def decided(table: RoutingTable, cluster: int, temperature: float) -> str:
+    decision = choose(
+        table,
+        cluster,
+        Features(20, 128, temperature),
+        (),
+        Constraints(healthy=frozenset(METHODS)),
+        np.random.default_rng(0),
+        CONFIG,
+    )
+    assert decision.reason == "favourite"
+    return decision.method
+
+
+def test_a_profile_of_two_temperatures_gives_each_band_its_favourite() -> None:
+    table = two_temperatures()
+    assert [row[0] for row in table.assignment] == ["draft", "ngram"]
+    assert [row[2] for row in table.assignment] == ["draft", "draft"]
+    assert [decided(table, 1, t) for t in (0.0, 1.0)] == ["ngram", "draft"]
+
+
+def test_a_band_learns_its_own_favourite() -> None:
+    """n-gram accepts little above temperature 0, and goes on being the favourite at 0."""
+    learner = Learner(build_table(*make_profile(), CENTROIDS, ENCODER), CONFIG)
+    assert learner.table.assignment[1] == ("ngram",) * 3
+    for i in range(40):
+        for used, steps in (("ngram", 51), ("draft", 25)):
+            seconds = {"ngram": 0.011, "draft": 0.015}[used] * (steps - 1)
+            learner.observe(
+                [
+                    observe(
+                        learner.table,
+                        f"{used}{i}",
+                        used,
+                        1,
+                        temperature=1.0,
+                        target_steps=steps,
+                        decode_seconds=seconds,
+                    )
+                ]
+            )
+    assert learner.table.assignment[1][0] == "ngram"
+    assert learner.table.assignment[1][2] == "draft"
+    again = Learner.restore(
+        build_table(*make_profile(), CENTROIDS, ENCODER), CONFIG, learner.state()
+    )
+    assert again.table.assignment == learner.table.assignment
+
+
+def test_a_favourite_that_is_served_stays_in_its_band() -> None:
+    small = restrict(two_temperatures(), ["naive", "draft"])
+    assert small.assignment == (("draft",) * 3,) * 2
+    kept = restrict(two_temperatures(), ["draft", "ngram"]).assignment
+    assert (kept[1][0], kept[1][2]) == ("ngram", "draft")
+
+
+def test_tables_and_states_with_one_favourite_a_cluster_are_read(tmp_path) -> None:
+    table = build_table(*make_profile(), CENTROIDS, ENCODER)
+    older = {**dict(table), "assignment": ("draft", "ngram")}
+    assert RoutingTable.model_validate(older).assignment == (("draft",) * 3, ("ngram",) * 3)
+    save_table(table, tmp_path)
+    assert load_table(tmp_path).assignment == table.assignment
+    state = Learner(table, CONFIG).state() | {"assignment": ["draft", "naive"]}
+    restored = Learner.restore(table, CONFIG, state)
+    assert restored.table.assignment[0] == ("draft",) * 3
