@@ -14,6 +14,9 @@ step ratio    per method: how much slower its steps are than the measured grid, 
               weigh half after OWN_HALF_LIFE more of the same method, and half after
               UNTRIED_HALF_LIVES x `half_life` more of any: a method that nobody is sent to any
               more drifts back to its measured speed and is tried again.
+prefill ratio per method, likewise: how much slower its prefills are than the measured line.
+cached share  per method: which part of its prompts' tokens it finds in the prefix cache, with a
+              half-life of `half_life` answers of the method (`router.cached`).
 favourites    a cluster's favourite changes when another is predicted to be faster by more than
               `hysteresis`, with a probability of at least `confidence`, and both have
               MIN_EVIDENCE_ANSWERS behind their acceptance.
@@ -27,6 +30,7 @@ import numpy as np
 
 from router import belief, pace, predict
 from router.assign import acceptance_evidence, learns_acceptance
+from router.cached import CachedShare
 from router.ratio import Ratio
 from router.table import RoutingTableError
 from schemas import Observation, RouterConfig, RoutingTable, temperature_band
@@ -45,8 +49,11 @@ class Learner:
         self._steps = table.live_steps.copy()
         self._output = table.live_output.copy()
         self._answers = table.live_answers.copy()
-        names = ("log_ratio", "ratio_weight")
-        self._step_ratio = Ratio(len(table.methods), names, config.half_life)
+        m, half_life = len(table.methods), config.half_life
+        self._step_ratio = Ratio(m, ("log_ratio", "ratio_weight"), half_life)
+        self._prefill_ratio = Ratio(m, ("log_prefill_ratio", "prefill_ratio_weight"), half_life)
+        self._cached = CachedShare(m, half_life)
+        self._by_method = (self._step_ratio, self._prefill_ratio, self._cached)
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -88,9 +95,10 @@ class Learner:
         m = self._table.methods.index(stats.method)
         if observation.cluster >= 0:
             self._learn_output(observation)
-        factor = pace.step_factor(self._table, m, stats)
-        if factor is not None:
-            self._step_ratio.observe(m, factor, 1.0 / observation.choices)
+            # The second choice of a prompt finds what the first one has read.
+            if observation.choices == 1:
+                self._cached.observe(m, stats.cached_prompt_tokens, stats.prompt_tokens)
+        self._learn_ratios(observation, m)
         # The prefill emits the first token, outside of what is called a decode step here.
         tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
         if tokens < 1 or steps < 1:
@@ -115,6 +123,14 @@ class Learner:
         self._output[k] = forget * self._output[k] + share * shown
         self._answers[k] = forget * self._answers[k] + share
 
+    def _learn_ratios(self, observation: Observation, m: int) -> None:
+        for ratio, factor in (
+            (self._step_ratio, pace.step_factor(self._table, m, observation.stats)),
+            (self._prefill_ratio, pace.prefill_factor(self._table, m, observation.stats)),
+        ):
+            if factor is not None:
+                ratio.observe(m, factor, 1.0 / observation.choices)
+
     def _publish(self) -> None:
         table = self._table.model_copy(
             update={
@@ -124,6 +140,8 @@ class Learner:
                 "live_answers": self._answers.copy(),
                 "live_step_ratio": self._step_ratio.values(),
                 "live_step_weight": self._step_ratio.weight,
+                "live_prefill_ratio": self._prefill_ratio.values(),
+                "live_cached_share": self._cached.values(),
                 "version": self._table.version + 1,
             }
         )
@@ -149,7 +167,8 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """What must survive a restart, as JSON values; `restore` reads it."""
-        return self._step_ratio.state() | {
+        by_method = {name: sums for one in self._by_method for name, sums in one.state().items()}
+        return by_method | {
             "fit_id": self._table.fit_id,
             "version": self._table.version,
             "methods": list(self._table.methods),
@@ -182,7 +201,8 @@ class Learner:
             here, there = list(kept), list(kept.values())
             learner._tokens[:, here] = np.asarray(state["live_tokens"])[:, there]
             learner._steps[:, here] = np.asarray(state["live_steps"])[:, there]
-            learner._step_ratio.restore(state, kept)
+            for one in learner._by_method:
+                one.restore(state, kept)
             favourites = tuple(
                 saved if saved in table.methods else offline
                 for saved, offline in zip(state["assignment"], table.assignment, strict=True)
