@@ -146,6 +146,8 @@ def build_table(
         live_step_ratio=np.ones(m),
         live_step_weight=np.zeros(m),
         prefill_seconds=_prefill(profile, names),
+        live_prefill_ratio=np.ones(m),
+        live_cached_share=np.zeros(m),
         output_tokens=output,
         output_count=output_count,
         live_output=np.zeros((k, 2)),

@@ -144,13 +144,13 @@ def log_error(table: RoutingTable) -> Floats:
     accepted = ANSWER_SPREAD**2 / (known + elsewhere + unknown)
     accepted[:, plain(table)] = 0.0
     log_ratio, weight = np.log(table.live_step_ratio), table.live_step_weight
-    step = STEP_SPREAD**2 / (weight + STEP_SPREAD**2 / own_step_variance(log_ratio, weight))
+    step = STEP_SPREAD**2 / (weight + STEP_SPREAD**2 / own_variance(log_ratio, weight))
     return np.asarray(np.sqrt(accepted + step[None, :, None] + LEAST_ERROR**2))
 
 
 def machine_log_ratio(log_ratio: Floats, weight: Floats) -> float:
-    """The log of a factor that all methods' steps share, from each one's log ratio [m] and the
-    answers behind it [m].
+    """The log of a factor that all methods' seconds share, from each one's log ratio to what was
+    measured [m] and the answers behind it [m].
 
     One method that is slower than measured may be alone in it, so what is shared is the mean over
     those that were seen and one more that is as fast as measured.
@@ -159,9 +159,9 @@ def machine_log_ratio(log_ratio: Floats, weight: Floats) -> float:
     return float((trust * log_ratio).sum() / (trust.sum() + 1.0))
 
 
-def own_step_variance(log_ratio: Floats, weight: Floats) -> float:
-    """Variance of a method's log step time around the machine's factor: what was seen before, and
-    how far the methods seen here differ from it."""
+def own_variance(log_ratio: Floats, weight: Floats) -> float:
+    """Variance of a method's log ratio around the machine's factor: what was seen before of steps,
+    and how far the methods seen here differ from it."""
     trust = weight / (weight + STEP_PRIOR)
     shared = machine_log_ratio(log_ratio, weight)
     differ = (trust * (log_ratio - shared) ** 2).sum() / max(1.0, float(trust.sum()))

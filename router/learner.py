@@ -1,6 +1,6 @@
 """Observations to new estimates: what routing learns while it serves.
 
-Three things are learned, each with the memory that suits it:
+What is learned, each with the memory that suits it:
 
 acceptance    per cluster x method x temperature band. An observation weakens what was learned of
               all methods in its cluster and band, by half in `half_life` answers' worth of
@@ -10,10 +10,13 @@ acceptance    per cluster x method x temperature band. An observation weakens wh
 output        per cluster: how long answers are, from their tokens and how many of them ended by
               themselves, with the same half-life.
 step ratio    per method: how much slower its steps are than the measured grid, a factor of the
-              machine that all methods share times one of the method. Observations weigh
-              half after STEP_HALF_LIFE more of the same method, and half after UNTRIED_HALF_LIVES
-              x `half_life` more of any: a method that nobody is sent to any more drifts back to
-              its measured speed and is tried again.
+              machine that all methods share times one of the method (`router.ratio`). Observations
+              weigh half after OWN_HALF_LIFE more of the same method, and half after
+              UNTRIED_HALF_LIVES x `half_life` more of any: a method that nobody is sent to any
+              more drifts back to its measured speed and is tried again.
+prefill ratio per method, likewise: how much slower its prefills are than the measured line.
+cached share  per method: which part of its prompts' tokens it finds in the prefix cache, with a
+              half-life of `half_life` answers of the method (`router.cached`).
 favourites    a cluster's favourite changes when another is predicted to be faster by more than
               `hysteresis`, with a probability of at least `confidence`, and both have
               MIN_EVIDENCE_ANSWERS behind their acceptance.
@@ -25,22 +28,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from router import belief, predict
+from router import belief, pace, predict
 from router.assign import acceptance_evidence, learns_acceptance
-from router.belief import Floats
+from router.cached import CachedShare
+from router.ratio import Ratio
 from router.table import RoutingTableError, kept
 from schemas import Observation, RouterConfig, RoutingTable, by_band, temperature_band
-
-STEP_HALF_LIFE = 8.0
-"""Observations of one method; an answer averages tens of steps, so a few of them say enough."""
-
-UNTRIED_HALF_LIVES = 4.0
-"""A method's steps are seen in every cluster, so what is known of them outlives a cluster's half
-life by so much."""
-
-MIXED_SHARE = 0.2
-"""An answer of which more steps than that were shared with other methods says nothing of its own
-method's steps."""
 
 REMEMBERED_IDS = 4096
 """So many observation ids are kept to count each observation once."""
@@ -56,8 +49,11 @@ class Learner:
         self._steps = table.live_steps.copy()
         self._output = table.live_output.copy()
         self._answers = table.live_answers.copy()
-        self._log_ratio = np.zeros(len(table.methods))
-        self._ratio_weight = np.zeros(len(table.methods))
+        m, half_life = len(table.methods), config.half_life
+        self._step_ratio = Ratio(m, ("log_ratio", "ratio_weight"), half_life)
+        self._prefill_ratio = Ratio(m, ("log_prefill_ratio", "prefill_ratio_weight"), half_life)
+        self._cached = CachedShare(m, half_life)
+        self._by_method = (self._step_ratio, self._prefill_ratio, self._cached)
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -99,6 +95,10 @@ class Learner:
         m = self._table.methods.index(stats.method)
         if observation.cluster >= 0:
             self._learn_output(observation)
+            # The second choice of a prompt finds what the first one has read.
+            if observation.choices == 1:
+                self._cached.observe(m, stats.cached_prompt_tokens, stats.prompt_tokens)
+        self._learn_ratios(observation, m)
         # The prefill emits the first token, outside of what is called a decode step here.
         tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
         if tokens < 1 or steps < 1:
@@ -113,11 +113,6 @@ class Learner:
             self._steps[k, :, band] *= forget
             self._tokens[k, m, band] += added[0]
             self._steps[k, m, band] += added[1]
-        # The reading of others' prompts says nothing of the method; nor does a mixed batch's step,
-        # which takes as long as its slowest method, whichever that was.
-        seconds = stats.decode_seconds - stats.stalled_seconds
-        if seconds > 0.0 and stats.mixed_steps <= MIXED_SHARE * steps:
-            self._learn_ratio(observation, m, seconds / steps)
 
     def _learn_output(self, observation: Observation) -> None:
         """An answer that was cut off shows its tokens and no end: with an end as likely after every
@@ -128,29 +123,25 @@ class Learner:
         self._output[k] = forget * self._output[k] + share * shown
         self._answers[k] = forget * self._answers[k] + share
 
-    def _learn_ratio(self, observation: Observation, m: int, seconds: float) -> None:
-        stats = observation.stats
-        context = stats.context_length - stats.output_tokens / 2.0
-        grid = predict.step_seconds(self._table, m, max(1.0, stats.mean_batch), context)
-        measured = grid / self._table.live_step_ratio[m]
-        share = 1.0 / observation.choices
-        forget = 0.5 ** (share / (UNTRIED_HALF_LIVES * self._config.half_life))
-        self._log_ratio *= forget
-        self._ratio_weight *= forget
-        own = 0.5 ** (share / STEP_HALF_LIFE)
-        self._log_ratio[m] = own * self._log_ratio[m] + share * np.log(seconds / measured)
-        self._ratio_weight[m] = own * self._ratio_weight[m] + share
+    def _learn_ratios(self, observation: Observation, m: int) -> None:
+        for ratio, factor in (
+            (self._step_ratio, pace.step_factor(self._table, m, observation.stats)),
+            (self._prefill_ratio, pace.prefill_factor(self._table, m, observation.stats)),
+        ):
+            if factor is not None:
+                ratio.observe(m, factor, 1.0 / observation.choices)
 
     def _publish(self) -> None:
-        ratio = _ratios(self._log_ratio, self._ratio_weight)
         table = self._table.model_copy(
             update={
                 "live_tokens": self._tokens.copy(),
                 "live_steps": self._steps.copy(),
                 "live_output": self._output.copy(),
                 "live_answers": self._answers.copy(),
-                "live_step_ratio": ratio,
-                "live_step_weight": self._ratio_weight.copy(),
+                "live_step_ratio": self._step_ratio.values(),
+                "live_step_weight": self._step_ratio.weight,
+                "live_prefill_ratio": self._prefill_ratio.values(),
+                "live_cached_share": self._cached.values(),
                 "version": self._table.version + 1,
             }
         )
@@ -179,7 +170,8 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """What must survive a restart, as JSON values; `restore` reads it."""
-        return {
+        by_method = {name: sums for one in self._by_method for name, sums in one.state().items()}
+        return by_method | {
             "fit_id": self._table.fit_id,
             "version": self._table.version,
             "methods": list(self._table.methods),
@@ -188,8 +180,6 @@ class Learner:
             "live_steps": self._steps.tolist(),
             "live_output": self._output.tolist(),
             "live_answers": self._answers.tolist(),
-            "log_ratio": self._log_ratio.tolist(),
-            "ratio_weight": self._ratio_weight.tolist(),
             "seen": list(self._seen),
         }
 
@@ -209,13 +199,13 @@ class Learner:
             version = int(state["version"])
             learner._output[:] = np.asarray(state["live_output"])
             learner._answers[:] = np.asarray(state.get("live_answers", learner._output[:, 1]))
-            for m, name in enumerate(table.methods):
-                if name in state["methods"]:
-                    old = state["methods"].index(name)
-                    learner._tokens[:, m] = np.asarray(state["live_tokens"])[:, old]
-                    learner._steps[:, m] = np.asarray(state["live_steps"])[:, old]
-                    learner._log_ratio[m] = state["log_ratio"][old]
-                    learner._ratio_weight[m] = state["ratio_weight"][old]
+            old = {name: index for index, name in enumerate(state["methods"])}
+            places = {m: old[name] for m, name in enumerate(table.methods) if name in old}
+            here, there = list(places), list(places.values())
+            learner._tokens[:, here] = np.asarray(state["live_tokens"])[:, there]
+            learner._steps[:, here] = np.asarray(state["live_steps"])[:, there]
+            for one in learner._by_method:
+                one.restore(state, places)
             saved = by_band(state["assignment"])
             favourites = kept(saved, table.methods, table.assignment)
             learner._seen = OrderedDict.fromkeys(str(i) for i in state["seen"])
@@ -224,17 +214,3 @@ class Learner:
         learner._table = table.model_copy(update={"version": version, "assignment": favourites})
         learner._publish()
         return learner
-
-
-def _ratios(log_ratios: Floats, weights: Floats) -> Floats:
-    """How much slower each method's steps are than measured [m], from sums of weighted log ratios
-    [m] and their weights [m]: a factor of the machine, common to all methods, times one of the
-    method, shrunk by what is known of it.
-
-    Another machine, or a neighbour on this one, slows all methods down; of a method that was not
-    tried yet the others' answers say so.
-    """
-    seen = log_ratios / np.maximum(weights, 1e-9)
-    machine = belief.machine_log_ratio(seen, weights)
-    prior = belief.STEP_SPREAD**2 / belief.own_step_variance(seen, weights)
-    return np.exp(machine + (log_ratios - machine * weights) / (weights + prior))

@@ -2,8 +2,8 @@
 
 Predicted seconds = prefill + decode steps x seconds per step, where decode steps = (expected
 output tokens - 1) / acceptance; the prefill emits the first token. Acceptance depends on the
-prompt and is kept per cluster; step time depends on the machine and the load and is kept per
-method, so that evidence about one slow replica serves every cluster.
+prompt and is kept per cluster; step time and prefill depend on the machine and the load and are
+kept per method, so that evidence about one slow replica serves every cluster.
 """
 
 from collections.abc import Sequence
@@ -65,9 +65,17 @@ def step_seconds(table: RoutingTable, method: int, batch: float, context: float)
     return float(seconds * table.live_step_ratio[method])
 
 
-def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> float:
+def measured_prefill(table: RoutingTable, method: int, read_tokens: float) -> float:
+    """Seconds until the first token where so many prompt tokens are read, as measured offline."""
     constant, per_token = table.prefill_seconds[method]
-    return float(constant + per_token * prompt_tokens)
+    return float(constant + per_token * read_tokens)
+
+
+def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> float:
+    """Seconds from admission to the first token, of a prompt of which the method finds its usual
+    share in the prefix cache."""
+    read = prompt_tokens * (1.0 - table.live_cached_share[method])
+    return float(table.live_prefill_ratio[method] * measured_prefill(table, method, read))
 
 
 def predicted_seconds(

@@ -32,6 +32,8 @@ BY_METHOD_AXIS = {
     "live_step_ratio": 0,
     "live_step_weight": 0,
     "prefill_seconds": 0,
+    "live_prefill_ratio": 0,
+    "live_cached_share": 0,
     "speedup": 1,
     "speedup_count": 1,
 }

@@ -10,8 +10,8 @@ from router import belief
 from schemas import TEMPERATURE_BANDS, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
 
 FIRST_GUESS_SECONDS = 0.002
-"""Of every method's step until live answers say how long it takes: less than any real one's, so
-that a method looks the better the less it has been tried."""
+"""Of every method's step, and of its prefill, until live answers say how long they take: less than
+any real one's, so that a method looks the better the less it has been tried."""
 
 OUTPUT_TOKENS = 256.0
 """Of an answer, and as much evidence as one answer."""
@@ -61,6 +61,8 @@ def unfitted_table(
         live_step_ratio=np.ones(m),
         live_step_weight=np.zeros(m),
         prefill_seconds=np.tile([FIRST_GUESS_SECONDS, 0.0], (m, 1)),
+        live_prefill_ratio=np.ones(m),
+        live_cached_share=np.zeros(m),
         output_tokens=np.full(1, OUTPUT_TOKENS),
         output_count=np.ones(1),
         live_output=np.zeros((1, 2)),

@@ -68,9 +68,11 @@ class RoutingTable(Schema):
     step_seconds and step_count [m, B, C] on the grids; live_step_ratio [m], the factor by which
     live steps differ from the measured grid, and live_step_weight [m], the answers behind it
     (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
-    token; output_tokens and output_count [k], means and the answers behind them; live_output
-    [k, 2], the sum of the tokens of live answers and how many of them ended by themselves, and
-    live_answers [k], how many they are;
+    token; live_prefill_ratio [m], the factor by which live prefills differ from that line, and
+    live_cached_share [m], the share of its prompts' tokens that a method finds in the prefix cache
+    and does not read (1 and 0 in a table that does not say); output_tokens and output_count [k],
+    means and the answers behind them; live_output [k, 2], the sum of the tokens of live answers and
+    how many of them ended by themselves, and live_answers [k], how many they are;
     speedup and speedup_count [k, m]: harmonic mean of paired speedups over the profile's
     baseline, for reports.
     """
@@ -100,6 +102,8 @@ class RoutingTable(Schema):
     live_step_ratio: Array
     live_step_weight: Array
     prefill_seconds: Array
+    live_prefill_ratio: Array
+    live_cached_share: Array
     output_tokens: Array
     output_count: Array
     live_output: Array
@@ -115,6 +119,8 @@ class RoutingTable(Schema):
             return values
         nothing = {
             "live_step_weight": np.zeros(len(values.get("methods", ()))),
+            "live_prefill_ratio": np.ones(len(values.get("methods", ()))),
+            "live_cached_share": np.zeros(len(values.get("methods", ()))),
             "live_output": np.zeros((len(values.get("assignment", ())), 2)),
             "live_answers": np.zeros(len(values.get("assignment", ()))),
         }
@@ -135,6 +141,8 @@ class RoutingTable(Schema):
             "live_step_ratio": (m,),
             "live_step_weight": (m,),
             "prefill_seconds": (m, 2),
+            "live_prefill_ratio": (m,),
+            "live_cached_share": (m,),
             "output_tokens": (k,),
             "output_count": (k,),
             "live_output": (k, 2),

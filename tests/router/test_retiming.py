@@ -69,6 +69,14 @@ def test_what_was_learned_of_the_old_steps_is_forgotten(table: RoutingTable) -> 
     assert made.live_step_ratio.sum() == 5.0
 
 
+def test_what_was_learned_of_prefills_stays(table: RoutingTable) -> None:
+    """They are not measured anew."""
+    learned = {"live_prefill_ratio": np.full(3, 2.0), "live_cached_share": np.full(3, 0.5)}
+    made = changed(table.model_copy(update=learned))
+    for array, expected in learned.items():
+        np.testing.assert_array_equal(getattr(made, array), expected)
+
+
 def test_favourites_follow(table: RoutingTable) -> None:
     """Steps a third as long make `draft` the fastest where n-gram was."""
     assert STEP["draft"] == 3 * SECONDS[1]
