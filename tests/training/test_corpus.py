@@ -1,6 +1,8 @@
 """The corpus: what generators promise, that the split holds, that a build can be repeated."""
 
 import ast
+import hashlib
+import itertools
 import json
 import random
 import re
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from schemas.json_lines import json_lines
 from training.demo_corpus import DOMAINS, CorpusError, build_corpus, read_rows, repeats
-from training.demo_corpus.build import _MODULES, generated_samples
+from training.demo_corpus.build import _TOPICS, generated_samples
 from training.demo_corpus.python_source import permissive, python_samples
 from training.demo_corpus.rows import row_text, single_turn
 from training.demo_corpus.shared_data import instruct_rows
@@ -27,7 +29,7 @@ from training.demo_corpus.split import (
 )
 
 SHARED = Path(__file__).parents[3] / "shared"
-GENERATORS = [generator for generators, _ in _MODULES for generator, _ in generators]
+GENERATORS = [generator for _, generators, _ in _TOPICS for generator, _ in generators]
 needs_data = pytest.mark.skipif(
     not (SHARED / "data" / "instruct.jsonl").is_file(),
     reason="needs the data folder ../shared/data beside the repository",
@@ -130,6 +132,13 @@ def test_the_same_seed_gives_the_same_samples():
     assert first == list(generated_samples(600, seed=3))
     assert first != list(generated_samples(600, seed=4))
     assert len({sample.prompt for sample in first}) == len(first)
+
+
+def test_the_samples_stay_those_that_the_demo_family_was_trained_on():
+    """Wherever their code lives: the lists of profiled prompts name them."""
+    first = itertools.islice(generated_samples(3000, seed=0), 2000)
+    digest = hashlib.sha256("".join(sample.prompt for sample in first).encode())
+    assert digest.hexdigest().startswith("c204d7dceb4c")
 
 
 def test_only_permissive_packages_are_read():
