@@ -112,9 +112,14 @@ class Feedback:
             ]
         )
         learned = self._adaptation.table
-        times = dict(zip(learned.methods, learned.live_step_ratio.round(2).tolist(), strict=True))
+        ratios = zip(learned.live_step_ratio, learned.live_prefill_ratio, strict=True)
+        times = {
+            name: f"{step:.2f} and {prefill:.2f}"
+            for name, (step, prefill) in zip(learned.methods, ratios, strict=True)
+        }
         logger.info(
-            "steps on %s take so many times as long as on %s, where the table was measured: %s",
+            "steps and prefills on %s take so many times as long as on %s, where the table was "
+            "measured: %s",
             replica,
             table.measured_under.machine,
             {stats.method: times[stats.method] for stats in answers if stats.method in times},

@@ -1,6 +1,7 @@
 """A replica's first answers, before it is asked: so that the first request is as fast as the tenth,
 and so that it is known how long each method's steps take here."""
 
+import itertools
 import logging
 import statistics
 from collections.abc import Sequence
@@ -25,14 +26,19 @@ on meanwhile hits all alike."""
 
 async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]:
     """Every method answers TEXT (its `token_ids`), one after another; of each the answer with the
-    median decoding time, the shorter one of two. An engine that cannot is left as it is."""
+    median decoding time, the shorter one of two. An engine that cannot is left as it is.
+
+    Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
+    are measured as well.
+    """
     answers: dict[str, list[DecodeStats]] = {spec.name: [] for spec in engine.methods}
     try:
-        for number in range(ROUNDS):
-            for method, known in answers.items():
-                stats = await _answer(engine, method, token_ids, f"warm-up-{method}-{number}")
-                if number > 0 and stats is not None:
-                    known.append(stats)
+        for number, (turn, method) in enumerate(itertools.product(range(ROUNDS), answers)):
+            begin = number % len(token_ids)
+            prompt = (*token_ids[begin:], *token_ids[:begin])
+            stats = await _answer(engine, method, prompt, f"warm-up-{method}-{turn}")
+            if turn > 0 and stats is not None:
+                answers[method].append(stats)
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
     return [

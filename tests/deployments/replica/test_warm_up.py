@@ -14,6 +14,7 @@ async def test_every_method_answers(engine, tiny_bundle):
     answers = await warm_up(engine, tiny_bundle.backend_tokenizer().encode(TEXT).ids)
     assert sorted(stats.method for stats in answers) == sorted(spec.name for spec in engine.methods)
     assert {stats.output_tokens for stats in answers} == {TOKENS}
+    assert {stats.cached_prompt_tokens for stats in answers} == {0}, "prefills are measured too"
     assert all(stats.decode_seconds > 0.0 for stats in answers)
     assert engine.load().running == 0
 
