@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from router import cluster
+from router import cluster, predict
 from router.policy import Constraints, Features, choose
 from router.profile import Profile, prompt_key
 from router.speedup import harmonic_mean, paired_bootstrap_ci
@@ -25,7 +25,10 @@ class Evaluation:
 
     `best_single` is the hardest baseline: the method that turned out best on these very prompts.
     `per_prompt_oracle` takes each prompt's fastest measurement, so it holds the noise of the
-    measurement too and no router reaches it. The interval is a paired bootstrap over prompts.
+    measurement too and no router reaches it. `known_acceptance` is the table's choice, were each
+    prompt's own acceptance known to it: at temperature 0, where acceptance has no noise, what a
+    router can reach at most. The interval is a paired bootstrap over prompts. `by_temperature` has
+    the same figures of each temperature, against the best single method there.
     """
 
     prompts: int
@@ -34,12 +37,14 @@ class Evaluation:
     best_single: str
     best_single_speedup: float
     per_prompt_oracle: float
+    known_acceptance: float
     routed_over_best_single: float
     routed_over_best_single_ci95: tuple[float, float]
     routed_over_oracle: float
     shares: dict[str, float]
     harmonic_mean: dict[str, float]
     by_domain: dict[str, dict[str, float]]
+    by_temperature: dict[str, dict[str, float]]
 
 
 def evaluate(
@@ -70,7 +75,7 @@ def evaluate(
     row_of = {p.id: i for i, p in enumerate(profile.prompts)}
     constraints = Constraints(healthy=frozenset(served.methods), explore=False)
     config = RouterConfig(lossy=True)
-    chosen = []
+    chosen, known = [], []
     for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
         baseline = profile.cells[prompt_id, temperature, served.methods[0]]
         features = Features(baseline.prompt_tokens, profile.meta.max_tokens, temperature)
@@ -84,8 +89,10 @@ def evaluate(
             config,
         )
         chosen.append(served.methods.index(decision.method))
+        known.append(_by_known_acceptance(served, profile, prompt_id, temperature))
 
     routed = paired.speedups[np.arange(len(chosen)), chosen]
+    perfect = paired.speedups[np.arange(len(known)), known]
     means = {n: harmonic_mean(paired.speedups[:, i]) for i, n in enumerate(served.methods)}
     best = max(means, key=lambda n: means[n])
     single = paired.speedups[:, served.methods.index(best)]
@@ -99,6 +106,7 @@ def evaluate(
         best_single=best,
         best_single_speedup=means[best],
         per_prompt_oracle=oracle,
+        known_acceptance=harmonic_mean(perfect),
         routed_over_best_single=harmonic_mean(routed) / means[best],
         routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed),
         routed_over_oracle=harmonic_mean(routed) / oracle,
@@ -112,7 +120,48 @@ def evaluate(
             }
             for d in np.unique(domains)
         },
+        by_temperature={
+            f"{t:g}": _at_one_temperature(paired.speedups[at], routed[at], perfect[at], seed)
+            for t in sorted(set(paired.temperatures))
+            for at in [np.asarray(paired.temperatures) == t]
+        },
     )
+
+
+def _at_one_temperature(
+    speedups: NDArray[np.float64],
+    routed: NDArray[np.float64],
+    perfect: NDArray[np.float64],
+    seed: int,
+) -> dict[str, float]:
+    """From speedups [n, m], and those [n] of the methods chosen."""
+    means = [harmonic_mean(column) for column in speedups.T]
+    best = int(np.argmax(means))
+    low, high = paired_bootstrap_ci(routed, speedups[:, best], seed)
+    return {
+        "prompts": len(routed),
+        "routed": harmonic_mean(routed),
+        "best_single": means[best],
+        "known_acceptance": harmonic_mean(perfect),
+        "routed_over_best_single": harmonic_mean(routed) / means[best],
+        "routed_over_best_single_low": low,
+        "routed_over_best_single_high": high,
+    }
+
+
+def _by_known_acceptance(
+    table: RoutingTable, profile: Profile, prompt_id: str, temperature: float
+) -> int:
+    """The method that the table predicts to be the soonest with this prompt's own acceptance."""
+    cells = [profile.cells[prompt_id, temperature, name] for name in table.methods]
+    accepted = np.asarray(
+        [max(1.0, (c.output_tokens - 1.0) / max(1.0, c.target_steps - 1.0)) for c in cells]
+    )
+    seconds = [
+        predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, cell.output_tokens)
+        for m, cell in enumerate(cells)
+    ]
+    return int(np.argmin(seconds))
 
 
 def _refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:

@@ -45,10 +45,29 @@ def evaluate(
     low, high = figures["routed_over_best_single_ci95"]
     rows = [[m, value, figures["shares"][m]] for m, value in figures["harmonic_mean"].items()]
     rows += [["routed", figures["routed"], 1.0]]
+    rows += [["acceptance known", figures["known_acceptance"], None]]
     rows += [["per-prompt oracle", figures["per_prompt_oracle"], None]]
     title = (
         f"{figures['prompts']} prompts: routed over {name} "
         f"{figures['routed_over_best_single']:.3f} (95%: {low:.3f} to {high:.3f})"
     )
     columns = ["method", f"speedup over {figures['baseline']}", "share of prompts"]
-    emit(figures, lambda: [table(title, columns, rows)], json)
+    warm = [[t, *values.values()] for t, values in figures["by_temperature"].items()]
+    by_temperature = [
+        "temperature",
+        "prompts",
+        "routed",
+        "best single",
+        "acceptance known",
+        "routed over best single",
+        "low",
+        "high",
+    ]
+    emit(
+        figures,
+        lambda: [
+            table(title, columns, rows),
+            table("By temperature (95% interval)", by_temperature, warm),
+        ],
+        json,
+    )
