@@ -6,7 +6,7 @@ prompt and is kept per cluster; step time and prefill depend on the machine and 
 kept per method, so that evidence about one slow replica serves every cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from scipy.special import ndtr
@@ -85,10 +85,12 @@ def predicted_seconds(
     prompt_tokens: float,
     output_tokens: float,
     batch: float = 1.0,
+    beside: Collection[int] = (),
 ) -> float:
-    """Seconds from admission to the last token. `accepted` [m]: tokens per step."""
+    """Seconds from admission to the last token, in a batch with the methods `beside` it.
+    `accepted` [m]: tokens per step."""
     own = accepted[method : method + 1]
-    return float(_seconds(table, own, method, prompt_tokens, output_tokens, batch)[0])
+    return float(_seconds(table, own, method, prompt_tokens, output_tokens, batch, beside)[0])
 
 
 def _seconds(
@@ -97,11 +99,13 @@ def _seconds(
     method: int,
     prompt_tokens: float,
     output_tokens: float,
-    batch: float,
+    batch: float = 1.0,
+    beside: Collection[int] = (),
 ) -> Floats:
-    """Seconds of one method at each of several acceptances, in their shape."""
+    """Seconds of one method at each of several acceptances, in their shape; a step of a batch takes
+    as long as the slowest method in it."""
     context = prompt_tokens + output_tokens / 2.0
-    step = step_seconds(table, method, batch, context)
+    step = max(step_seconds(table, m, batch, context) for m in {method, *beside})
     decode: Floats = max(0.0, output_tokens - 1.0) / accepted * step
     return prefill_seconds(table, method, prompt_tokens) + decode
 
@@ -116,7 +120,7 @@ def typical_seconds(table: RoutingTable) -> Floats:
         prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
         output = emitted_output(table, k)
         for m in range(len(table.methods)):
-            seconds[k, m] = _seconds(table, accepted[k, m], m, prompt, output, 1.0)
+            seconds[k, m] = _seconds(table, accepted[k, m], m, prompt, output)
     return seconds
 
 

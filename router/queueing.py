@@ -4,11 +4,12 @@ A sequence joins a running batch at once while nobody waits and the KV pool has 
 line it waits until as many answers as stand before it, and one more, have given up their places.
 
 Where replicas host several methods, a step of a batch takes as long as the slowest method in it.
-So like goes to like: a request takes a replica that runs its method (`ranked`), and a method's
-seconds are those of a batch of its own.
+So like goes to like: a request takes a replica that runs its method (`ranked`), and where there is
+none a method's seconds are those of its steps beside the others'.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from router import belief, predict
@@ -49,9 +50,9 @@ def seconds_by_method(
     output = min(float(max_tokens), predict.expected_output(table, cluster))
     seconds = {}
     for m, name in enumerate(table.methods):
-        wait, batch = _wait_and_batch(table, name, band, prompt_tokens + max_tokens, loads)
-        seconds[name] = wait + predict.predicted_seconds(
-            table, accepted, m, prompt_tokens, output, batch
+        place = _place(table, name, band, prompt_tokens + max_tokens, loads)
+        seconds[name] = place.wait + predict.predicted_seconds(
+            table, accepted, m, prompt_tokens, output, place.batch, place.beside
         )
     return seconds
 
@@ -60,23 +61,34 @@ def waiting_seconds(
     table: RoutingTable, method: str, band: int, slots: int, loads: Sequence[LoadReport]
 ) -> float:
     """What of a method's predicted seconds a request of so many KV slots waits for a place."""
-    return _wait_and_batch(table, method, band, slots, loads)[0]
+    return _place(table, method, band, slots, loads).wait
 
 
-def _wait_and_batch(
+@dataclass(frozen=True)
+class _Place:
+    """Where a request would run: seconds until it is admitted, the batch that it joins then, and
+    the methods (indices) of the others in that."""
+
+    wait: float = 0.0
+    batch: float = 1.0
+    beside: frozenset[int] = frozenset()
+
+
+def _place(
     table: RoutingTable, method: str, band: int, slots: int, loads: Sequence[LoadReport]
-) -> tuple[float, float]:
-    """Seconds before the request is admitted, and the batch that it joins then."""
+) -> _Place:
     hosts = [r for r in loads if method in r.methods and r.healthy]
     roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
+    if not hosts:
+        return _Place()
+    report = ranked(roomy or hosts, method)[0]
+    running = [name for name, count in report.running_by_method.items() if count > 0]
+    beside = frozenset(table.methods.index(name) for name in running if name in table.methods)
     if roomy:
         # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
-        return 0.0, 1.0 + fmean(r.running for r in roomy)
-    if not hosts:
-        return 0.0, 1.0
-    report = ranked(hosts, method)[0]
+        return _Place(0.0, 1.0 + fmean(r.running for r in roomy), beside)
     batch = max(1.0, float(report.running))
-    return (report.waiting + 1) * _turn(table, method, band, batch), batch
+    return _Place((report.waiting + 1) * _turn(table, method, band, batch), batch, beside)
 
 
 def _turn(table: RoutingTable, method: str, band: int, batch: float) -> float:

@@ -226,6 +226,18 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     assert burden(report("all", methods=MADE.methods), "ngram") == 0
 
 
+def test_beside_slower_methods_steps_take_as_long_as_theirs(table: RoutingTable) -> None:
+    """On the only replica a draft model's requests decode: n-gram's short steps are no use now."""
+    alone = report("all", methods=MADE.methods)
+    drafting = report("all", methods=MADE.methods, running=4, running_by_method={"draft": 4})
+    copying = report("all", methods=MADE.methods, running=4, running_by_method={"ngram": 4})
+    seconds = {r: predicted(table, load) for r, load in enumerate((alone, drafting, copying))}
+    assert seconds[1]["ngram"] > 1.2 * seconds[2]["ngram"]
+    assert seconds[1]["draft"] == pytest.approx(seconds[2]["draft"]), "draft is the slowest anyway"
+    second = report("other", methods=MADE.methods, running=4, running_by_method={"ngram": 4})
+    assert predicted(table, drafting, second)["ngram"] == pytest.approx(seconds[2]["ngram"])
+
+
 def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() -> None:
     sick = report("naive", replica="sick", healthy=False)
     busy = report("naive", running=3, replica="busy")
