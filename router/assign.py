@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from router import belief, cluster, predict, steps
+from router import predict, steps
+from router.evidence import labels_of, profiled_acceptance
 from router.profile import Measured, Profile, ProfileError, prompt_key
 from router.speedup import harmonic_mean
-from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_band
+from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -107,26 +108,16 @@ def build_table(
     )
     if not names:
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
-    labels = cluster.assign(centroids, vectors)
-    label_of = {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
+    label_of = labels_of(profile, vectors, centroids)
     k, m = len(centroids), len(names)
-
-    tokens, counts = np.zeros((k, m, len(TEMPERATURE_BANDS))), np.zeros((k, m, 3))
-    for (prompt_id, temperature, name), cell in profile.cells.items():
-        if name not in names or not learns_acceptance(cell.looping, meta.lossless[name]):
-            continue
-        index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
-        added = acceptance_evidence(cell.output_tokens, cell.target_steps)
-        tokens[index] += added[0]
-        counts[index] += added[1]
-
+    tokens, counts = profiled_acceptance(profile, names, label_of, k)
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
     speedup, speedup_count = _speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}
     keys |= {prompt_key(text) for text in clustered_prompts}
     table = RoutingTable(
-        fit_id=_fit_id(profile, centroids, encoder, names),
+        fit_id=fit_id_of(profile, centroids, encoder, names),
         encoder=encoder,
         measured_under=meta.measured_under,
         methods=names,
@@ -165,24 +156,6 @@ def build_table(
         },
     )
     return with_favourites(table, default_method)
-
-
-def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[float, float]:
-    """Tokens and steps that one answer adds to its cell; the prefill's token and step are left out.
-
-    A longer answer counts as one of ANSWER_TOKENS: what is judged is the mean over prompts, and a
-    few answers that run to their limit (in loops, where copying is at its best) would otherwise
-    outvote all others of their cluster.
-    """
-    tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
-    scale = min(1.0, belief.ANSWER_TOKENS / tokens) if tokens else 0.0
-    return scale * tokens, scale * steps
-
-
-def learns_acceptance(looping: bool, lossless: bool) -> bool:
-    """Whether an answer counts for acceptance: a lossy method's loops are its own doing and would
-    flatter it; a lossless method's loops are the target's, and really are finished sooner."""
-    return lossless or not looping
 
 
 def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
@@ -281,7 +254,10 @@ def _by_speedup(names: Sequence[str], speedup: Floats, count: Floats) -> list[st
     ]
 
 
-def _fit_id(profile: Profile, centroids: Floats, encoder: EncoderInfo, names: Sequence[str]) -> str:
+def fit_id_of(
+    profile: Profile, centroids: Floats, encoder: EncoderInfo, names: Sequence[str]
+) -> str:
+    """Twelve hex digits over all that a table is made of."""
     digest = hashlib.sha256(np.asarray(centroids, dtype=np.float32).tobytes())
     for part in (encoder, profile.meta, *profile.rows, *profile.steps):
         digest.update(part.model_dump_json().encode())

@@ -29,8 +29,8 @@ from typing import Any, Self
 import numpy as np
 
 from router import belief, pace, predict
-from router.assign import acceptance_evidence, learns_acceptance
 from router.cached import CachedShare
+from router.evidence import acceptance_evidence, learns_acceptance
 from router.ratio import Ratio
 from router.table import RoutingTableError, kept
 from schemas import Observation, RouterConfig, RoutingTable, by_band, temperature_band

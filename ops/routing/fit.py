@@ -32,6 +32,15 @@ def fit(
     lossy: Annotated[
         bool, typer.Option("--lossy", help="admit methods that are not lossless")
     ] = False,
+    onto: Annotated[
+        Path | None,
+        typer.Option(
+            "--onto",
+            metavar="DIR",
+            help="a table that gets the acceptance of temperatures it has none of; its clusters "
+            "and times stay",
+        ),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -45,16 +54,26 @@ def fit(
     from ops.routing.router import sample_of
     from router import cluster
     from router.assign import build_table
+    from router.bands import with_other_bands
     from router.drift import Reference
     from router.embed import Encoder
     from router.profile import Profile
-    from router.table import save_table
+    from router.table import load_table, save_table
     from schemas import TEMPERATURE_BANDS
 
     routing = load_config(config).router
     measured = Profile.load(profile)
     encoder = Encoder(routing.encoder, routing.encoder_threads)
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
+    if onto is not None:
+        made = with_other_bands(load_table(onto, encoder.info), measured, vectors)
+        save_table(made, out)
+        by_band = _by_band(made)
+        figures = {"fit_id": made.fit_id, "assignment": by_band, "onto": str(onto)}
+        rows = [[index, *one.values()] for index, one in enumerate(by_band)]
+        title = f"{out}: {onto} with other temperatures, fit {made.fit_id}"
+        emit(figures, lambda: [table(title, ["cluster", *TEMPERATURE_BANDS], rows)], json)
+        return
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
     clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
     centroids = cluster.fit(clustered, clusters, seed)
@@ -87,9 +106,13 @@ def fit(
     emit(figures, lambda: [table(title, ["cluster", "prompts", *TEMPERATURE_BANDS], rows)], json)
 
 
-def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[str, Any]:
+def _by_band(made: "RoutingTable") -> list[dict[str, str]]:
     from schemas import TEMPERATURE_BANDS
 
+    return [dict(zip(TEMPERATURE_BANDS, row, strict=True)) for row in made.assignment]
+
+
+def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[str, Any]:
     return {
         "clusters": clusters,
         "sizes": list(quality.sizes),
@@ -97,7 +120,7 @@ def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[st
         "davies_bouldin": quality.davies_bouldin,
         "calinski_harabasz": quality.calinski_harabasz,
         "inertia": quality.inertia,
-        "assignment": [dict(zip(TEMPERATURE_BANDS, row, strict=True)) for row in made.assignment],
+        "assignment": _by_band(made),
         "by_measured_speedup": made.provenance["by_measured_speedup"],
         "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],
         "profiled_prompts": made.provenance["profiled_prompts"],

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from routing_world import answer_seconds
 
-from router.assign import acceptance_evidence
 from router.belief import ANSWER_TOKENS, acceptance, log_error
+from router.evidence import acceptance_evidence
 from router.learner import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
 from router.predict import favourite

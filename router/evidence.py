@@ -1,0 +1,52 @@
+"""What answers say of acceptance, profiled or live."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import belief, cluster
+from router.profile import Profile
+from schemas import TEMPERATURE_BANDS, temperature_band
+
+Floats = NDArray[np.float64]
+
+
+def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[float, float]:
+    """Tokens and steps that one answer adds to its cell; the prefill's token and step are left out.
+
+    A longer answer counts as one of ANSWER_TOKENS: what is judged is the mean over prompts, and a
+    few answers that run to their limit (in loops, where copying is at its best) would otherwise
+    outvote all others of their cluster.
+    """
+    tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
+    scale = min(1.0, belief.ANSWER_TOKENS / tokens) if tokens else 0.0
+    return scale * tokens, scale * steps
+
+
+def learns_acceptance(looping: bool, lossless: bool) -> bool:
+    """Whether an answer counts for acceptance: a lossy method's loops are its own doing and would
+    flatter it; a lossless method's loops are the target's, and really are finished sooner."""
+    return lossless or not looping
+
+
+def labels_of(profile: Profile, vectors: NDArray[np.float32], centroids: Floats) -> dict[str, int]:
+    """The cluster of each of the profile's prompts, by id; vectors [n, d] in their order."""
+    labels = cluster.assign(centroids, vectors)
+    return {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
+
+
+def profiled_acceptance(
+    profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int
+) -> tuple[Floats, Floats]:
+    """Tokens and steps [k, m, t] that the profile's answers add."""
+    tokens = np.zeros((k, len(names), len(TEMPERATURE_BANDS)))
+    counts = np.zeros_like(tokens)
+    for (prompt_id, temperature, name), cell in profile.cells.items():
+        if name not in names or not learns_acceptance(cell.looping, profile.meta.lossless[name]):
+            continue
+        index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
+        added = acceptance_evidence(cell.output_tokens, cell.target_steps)
+        tokens[index] += added[0]
+        counts[index] += added[1]
+    return tokens, counts
