@@ -95,10 +95,14 @@ def test_the_clusters_are_drawn_and_listed(page: "ChatPage", address: str) -> No
     assert page.all("#map .prompt") == []
     assert "Ask something" in page.one("#fell").text
 
-    rows = [row.split() for row in page.texts("#clusters tbody tr")]
-    favourites = [(one["greedy"], one["high"]) for one in table["assignment"]]
-    assert [row[:3] for row in rows] == [[str(k), *names] for k, names in enumerate(favourites)]
-    assert all(float(row[3]) > 0 for row in rows), "expected tokens/s"
+    rows = [" ".join(row.split()) for row in page.texts("#clusters tbody tr")]
+    assert len(rows) == table["clusters"]
+    for k, (row, one) in enumerate(zip(rows, table["assignment"], strict=True)):
+        low, high = one["low"], one["high"]
+        sampled = low if low == high else f"{low} to 0.7, {high} above"
+        begin = f"{k} {one['greedy']} {sampled} "
+        assert row.startswith(begin)
+        assert float(row.removeprefix(begin).split()[0]) > 0, "expected tokens/s"
     assert page.texts("#methods tbody th") == table["methods"]
 
 
