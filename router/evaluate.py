@@ -153,14 +153,13 @@ def _by_known_acceptance(
     table: RoutingTable, profile: Profile, prompt_id: str, temperature: float
 ) -> int:
     """The method that the table predicts to be the soonest with this prompt's own acceptance."""
-    cells = [profile.cells[prompt_id, temperature, name] for name in table.methods]
-    accepted = np.asarray(
-        [max(1.0, (c.output_tokens - 1.0) / max(1.0, c.target_steps - 1.0)) for c in cells]
-    )
-    seconds = [
-        predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, cell.output_tokens)
-        for m, cell in enumerate(cells)
-    ]
+    seconds = []
+    for m, name in enumerate(table.methods):
+        cell = profile.cells[prompt_id, temperature, name]
+        accepted = max(1.0, (cell.output_tokens - 1.0) / max(1.0, cell.target_steps - 1.0))
+        seconds.append(
+            predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, cell.output_tokens)
+        )
     return int(np.argmin(seconds))
 
 

@@ -7,6 +7,7 @@ kept per method, so that evidence about one slow replica serves every cluster.
 """
 
 from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -23,6 +24,8 @@ OUTPUT_PRIOR = 5.0
 """Answers' worth of all clusters' mean length in each cluster's."""
 
 TYPICAL_PROMPT_TOKENS = 64.0
+
+Acceptance = TypeVar("Acceptance", float, Floats)
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:
@@ -80,34 +83,23 @@ def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> f
 
 def predicted_seconds(
     table: RoutingTable,
-    accepted: Floats,
+    accepted: Acceptance,
     method: int,
     prompt_tokens: float,
     output_tokens: float,
     batch: float = 1.0,
     beside: Collection[int] = (),
-) -> float:
-    """Seconds from admission to the last token, in a batch with the methods `beside` it.
-    `accepted` [m]: tokens per step."""
-    own = accepted[method : method + 1]
-    return float(_seconds(table, own, method, prompt_tokens, output_tokens, batch, beside)[0])
+) -> Acceptance:
+    """Seconds from admission to the last token, in a batch with the methods `beside` it: a step
+    takes as long as the slowest method's.
 
-
-def _seconds(
-    table: RoutingTable,
-    accepted: Floats,
-    method: int,
-    prompt_tokens: float,
-    output_tokens: float,
-    batch: float = 1.0,
-    beside: Collection[int] = (),
-) -> Floats:
-    """Seconds of one method at each of several acceptances, in their shape; a step of a batch takes
-    as long as the slowest method in it."""
+    `accepted`: tokens per step of the method, one or an array of any shape, which the seconds have
+    as well.
+    """
     context = prompt_tokens + output_tokens / 2.0
     step = max(step_seconds(table, m, batch, context) for m in {method, *beside})
-    decode: Floats = max(0.0, output_tokens - 1.0) / accepted * step
-    return prefill_seconds(table, method, prompt_tokens) + decode
+    steps = max(0.0, output_tokens - 1.0) / accepted
+    return prefill_seconds(table, method, prompt_tokens) + steps * step
 
 
 def typical_seconds(table: RoutingTable) -> Floats:
@@ -120,7 +112,7 @@ def typical_seconds(table: RoutingTable) -> Floats:
         prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
         output = emitted_output(table, k)
         for m in range(len(table.methods)):
-            seconds[k, m] = _seconds(table, accepted[k, m], m, prompt, output)
+            seconds[k, m] = predicted_seconds(table, accepted[k, m], m, prompt, output)
     return seconds
 
 

@@ -84,11 +84,11 @@ def settle(
         return
     if decision.fit_id != table.fit_id:
         return
-    accepted = belief.acceptance(table)[decision.cluster, :, temperature_band(stats.temperature)]
+    m, band = table.methods.index(first), temperature_band(stats.temperature)
     predicted = predict.predicted_seconds(
         table,
-        accepted,
-        table.methods.index(first),
+        float(belief.acceptance(table)[decision.cluster, m, band]),
+        m,
         stats.prompt_tokens,
         stats.output_tokens,
         max(1.0, stats.mean_batch),

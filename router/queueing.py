@@ -52,7 +52,7 @@ def seconds_by_method(
     for m, name in enumerate(table.methods):
         place = _place(table, name, band, prompt_tokens + max_tokens, loads)
         seconds[name] = place.wait + predict.predicted_seconds(
-            table, accepted, m, prompt_tokens, output, place.batch, place.beside
+            table, float(accepted[m]), m, prompt_tokens, output, place.batch, place.beside
         )
     return seconds
 
