@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from router import predict, steps
 from router.evidence import labels_of, profiled_acceptance
 from router.profile import Measured, Profile, ProfileError, prompt_key
-from router.speedup import harmonic_mean
-from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable
+from router.speedup import PLAIN_METHODS, harmonic_mean
+from schemas import TEMPERATURE_BANDS, EncoderInfo, Objective, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +86,7 @@ def build_table(
     *,
     methods: Sequence[str] | None = None,
     lossy: bool = False,
+    objective: Objective = "speedup",
     default_method: str | None = None,
     clustered_prompts: Collection[str] = (),
 ) -> RoutingTable:
@@ -110,7 +111,7 @@ def build_table(
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
     label_of = labels_of(profile, vectors, centroids)
     k, m = len(centroids), len(names)
-    tokens, counts = profiled_acceptance(profile, names, label_of, k)
+    tokens, counts = profiled_acceptance(profile, names, label_of, k, objective)
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
     speedup, speedup_count = _speedups(profile, names, label_of, k)
@@ -123,6 +124,7 @@ def build_table(
         methods=names,
         settings_hashes={n: meta.settings_hashes[n] for n in names},
         lossless={n: meta.lossless[n] for n in names},
+        objective=objective,
         default_method=names[0],
         assignment=((names[0],) * len(TEMPERATURE_BANDS),) * k,
         centroids=centroids,
@@ -164,10 +166,13 @@ def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingT
 
     Raises AssignError for a default that is not in the table.
     """
-    seconds = predict.typical_seconds(table)
+    cost = predict.typical_seconds(table)
+    if table.objective == "speedup":
+        plain = next((table.methods.index(n) for n in PLAIN_METHODS if n in table.methods), None)
+        cost = cost / (cost.mean(axis=1) if plain is None else cost[:, plain])[:, None]
     weights = np.maximum(table.output_count, 1e-9)
     often = table.acceptance_tokens.sum(axis=(0, 1)) + 1e-9
-    overall = table.methods[int((weights[:, None] * (seconds @ often)).sum(axis=0).argmin())]
+    overall = table.methods[int((weights[:, None] * (cost @ often)).sum(axis=0).argmin())]
     if default_method is not None and default_method not in table.methods:
         raise AssignError(f"default_method: {default_method} is not in {', '.join(table.methods)}")
     # A cluster that no profiled prompt fell into is predicted from the methods' means alone.

@@ -33,7 +33,9 @@ def with_other_bands(
                 f"methods: {name} is not in the profile with the table's settings; profile it so"
             )
     label_of = labels_of(profile, vectors, table.centroids)
-    added = profiled_acceptance(profile, table.methods, label_of, len(table.centroids))
+    added = profiled_acceptance(
+        profile, table.methods, label_of, len(table.centroids), table.objective
+    )
     missing = table.acceptance_steps.sum(axis=(0, 1)) == 0.0
     if not added[1][:, :, missing].any():
         raise AssignError(

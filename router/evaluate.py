@@ -12,7 +12,7 @@ from router.policy import Constraints, Features, choose
 from router.profile import Profile, prompt_key
 from router.speedup import harmonic_mean, paired_bootstrap_ci
 from router.table import check_table, restrict
-from schemas import MeasuredUnder, RouterConfig, RoutingTable
+from schemas import MeasuredUnder, Objective, RouterConfig, RoutingTable
 
 
 class EvaluationRefusedError(ValueError):
@@ -21,7 +21,8 @@ class EvaluationRefusedError(ValueError):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Harmonic means over prompts of speedups paired over the profile's `baseline`.
+    """Harmonic means over prompts of speedups paired over the profile's `baseline`; where the
+    table's `objective` is seconds, each prompt weighted by the baseline's.
 
     `best_single` is the hardest baseline: the method that turned out best on these very prompts.
     `per_prompt_oracle` takes each prompt's fastest measurement, so it holds the noise of the
@@ -32,6 +33,7 @@ class Evaluation:
     """
 
     prompts: int
+    objective: Objective
     baseline: str
     routed: float
     best_single: str
@@ -93,57 +95,66 @@ def evaluate(
 
     routed = paired.speedups[np.arange(len(chosen)), chosen]
     perfect = paired.speedups[np.arange(len(known)), known]
-    means = {n: harmonic_mean(paired.speedups[:, i]) for i, n in enumerate(served.methods)}
-    best = max(means, key=lambda n: means[n])
+    n = len(routed)
+    weights = paired.baseline_seconds if table.objective == "seconds" else np.ones(n)
+    means = {
+        name: harmonic_mean(paired.speedups[:, i], weights) for i, name in enumerate(served.methods)
+    }
+    best = max(means, key=lambda name: means[name])
     single = paired.speedups[:, served.methods.index(best)]
-    oracle = harmonic_mean(paired.speedups.max(axis=1))
+    oracle = harmonic_mean(paired.speedups.max(axis=1), weights)
     counted = Counter(served.methods[i] for i in chosen)
     domains = np.asarray([profile.prompts[row_of[p]].domain for p in paired.prompt_ids])
+    temperatures = np.asarray(paired.temperatures)
     return Evaluation(
-        prompts=len(chosen),
+        prompts=n,
+        objective=table.objective,
         baseline=profile.baseline,
-        routed=harmonic_mean(routed),
+        routed=harmonic_mean(routed, weights),
         best_single=best,
         best_single_speedup=means[best],
         per_prompt_oracle=oracle,
-        known_acceptance=harmonic_mean(perfect),
-        routed_over_best_single=harmonic_mean(routed) / means[best],
-        routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed),
-        routed_over_oracle=harmonic_mean(routed) / oracle,
-        shares={n: counted[n] / len(chosen) for n in served.methods},
+        known_acceptance=harmonic_mean(perfect, weights),
+        routed_over_best_single=harmonic_mean(routed, weights) / means[best],
+        routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed, weights),
+        routed_over_oracle=harmonic_mean(routed, weights) / oracle,
+        shares={name: counted[name] / n for name in served.methods},
         harmonic_mean=means,
         by_domain={
             str(d): {
                 "prompts": int((domains == d).sum()),
-                "routed": harmonic_mean(routed[domains == d]),
-                "best_single": harmonic_mean(single[domains == d]),
+                "routed": harmonic_mean(routed[domains == d], weights[domains == d]),
+                "best_single": harmonic_mean(single[domains == d], weights[domains == d]),
             }
             for d in np.unique(domains)
         },
         by_temperature={
-            f"{t:g}": _at_one_temperature(paired.speedups[at], routed[at], perfect[at], seed)
-            for t in sorted(set(paired.temperatures))
-            for at in [np.asarray(paired.temperatures) == t]
+            f"{t:g}": {
+                "known_acceptance": harmonic_mean(perfect[at], weights[at]),
+                **over_best_single(paired.speedups[at], routed[at], weights[at], seed),
+            }
+            for t in np.unique(temperatures)
+            for at in [temperatures == t]
         },
     )
 
 
-def _at_one_temperature(
+def over_best_single(
     speedups: NDArray[np.float64],
     routed: NDArray[np.float64],
-    perfect: NDArray[np.float64],
+    weights: NDArray[np.float64],
     seed: int,
 ) -> dict[str, float]:
-    """From speedups [n, m], and those [n] of the methods chosen."""
-    means = [harmonic_mean(column) for column in speedups.T]
+    """The speedups [n] of the methods chosen beside the best column of all methods' [n, m], with a
+    95% interval."""
+    means = [harmonic_mean(column, weights) for column in speedups.T]
     best = int(np.argmax(means))
-    low, high = paired_bootstrap_ci(routed, speedups[:, best], seed)
+    low, high = paired_bootstrap_ci(routed, speedups[:, best], seed, weights)
     return {
         "prompts": len(routed),
-        "routed": harmonic_mean(routed),
+        "routed": harmonic_mean(routed, weights),
         "best_single": means[best],
-        "known_acceptance": harmonic_mean(perfect),
-        "routed_over_best_single": harmonic_mean(routed) / means[best],
+        "routed_over_best_single": harmonic_mean(routed, weights) / means[best],
         "routed_over_best_single_low": low,
         "routed_over_best_single_high": high,
     }

@@ -1,26 +1,31 @@
 """What answers say of acceptance, profiled or live."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from router import belief, cluster
 from router.profile import Profile
-from schemas import TEMPERATURE_BANDS, temperature_band
+from schemas import TEMPERATURE_BANDS, Objective, temperature_band
 
 Floats = NDArray[np.float64]
 
 
-def acceptance_evidence(output_tokens: float, target_steps: float) -> tuple[float, float]:
+def acceptance_evidence(
+    output_tokens: float, target_steps: float, objective: Objective, usual_tokens: float
+) -> tuple[float, float]:
     """Tokens and steps that one answer adds to its cell; the prefill's token and step are left out.
 
-    A longer answer counts as one of ANSWER_TOKENS: what is judged is the mean over prompts, and a
-    few answers that run to their limit (in loops, where copying is at its best) would otherwise
-    outvote all others of their cluster.
+    Where the mean speedup is the objective, a longer answer counts as one of ANSWER_TOKENS: a few
+    answers that run to their limit (in loops, where copying is at its best) would otherwise outvote
+    all others of their cluster. Where mean seconds are, answers count by their tokens, one of
+    the cluster's `usual_tokens` as one of ANSWER_TOKENS.
     """
     tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
-    scale = min(1.0, belief.ANSWER_TOKENS / tokens) if tokens else 0.0
+    whole = usual_tokens if objective == "seconds" else max(tokens, belief.ANSWER_TOKENS)
+    scale = belief.ANSWER_TOKENS / max(1.0, whole)
     return scale * tokens, scale * steps
 
 
@@ -37,16 +42,22 @@ def labels_of(profile: Profile, vectors: NDArray[np.float32], centroids: Floats)
 
 
 def profiled_acceptance(
-    profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int
+    profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int, objective: Objective
 ) -> tuple[Floats, Floats]:
     """Tokens and steps [k, m, t] that the profile's answers add."""
+    lengths: list[list[float]] = [[] for _ in range(k)]
+    for (prompt_id, _, _), cell in profile.cells.items():
+        lengths[label_of[prompt_id]].append(cell.output_tokens)
+    usual = [fmean(some) if some else 0.0 for some in lengths]
     tokens = np.zeros((k, len(names), len(TEMPERATURE_BANDS)))
     counts = np.zeros_like(tokens)
     for (prompt_id, temperature, name), cell in profile.cells.items():
         if name not in names or not learns_acceptance(cell.looping, profile.meta.lossless[name]):
             continue
         index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
-        added = acceptance_evidence(cell.output_tokens, cell.target_steps)
+        added = acceptance_evidence(
+            cell.output_tokens, cell.target_steps, objective, usual[index[0]]
+        )
         tokens[index] += added[0]
         counts[index] += added[1]
     return tokens, counts

@@ -106,7 +106,12 @@ class Learner:
         lossless = self._table.lossless.get(stats.method, False)
         if observation.cluster >= 0 and learns_acceptance(stats.looping, lossless):
             k, band = observation.cluster, temperature_band(stats.temperature)
-            evidence = acceptance_evidence(stats.output_tokens, stats.target_steps)
+            evidence = acceptance_evidence(
+                stats.output_tokens,
+                stats.target_steps,
+                self._table.objective,
+                float(self._table.output_tokens[k]),
+            )
             added = [part / observation.choices for part in evidence]
             forget = 0.5 ** (added[0] / belief.ANSWER_TOKENS / self._config.half_life)
             self._tokens[k, :, band] *= forget

@@ -45,27 +45,31 @@ def speedup(baseline_tps: float, tps: float) -> float:
     return tps / baseline_tps
 
 
-def harmonic_mean(values: ArrayLike) -> float:
-    """The mean that a fixed amount of work per prompt calls for; values [n] above 0."""
+def harmonic_mean(values: ArrayLike, weights: ArrayLike = 1.0) -> float:
+    """The mean that a fixed amount of work per prompt calls for; values [n] above 0, and how much
+    each counts. Of speedups, weighted by the baseline's seconds, it is the ratio of all seconds."""
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not (array > 0.0).all():
         raise ValueError("a harmonic mean needs at least one value, all above 0")
-    return float(array.size / (1.0 / array).sum())
+    counted = np.broadcast_to(np.asarray(weights, dtype=np.float64), array.shape)
+    return float(counted.sum() / (counted / array).sum())
 
 
 def paired_bootstrap_ci(
     values: Sequence[float] | NDArray[np.float64],
     baseline: Sequence[float] | NDArray[np.float64],
     seed: int,
+    weights: ArrayLike = 1.0,
     resamples: int = 4000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Percentile interval of harmonic_mean(values) / harmonic_mean(baseline) [n each].
+    """Percentile interval of harmonic_mean(values) / harmonic_mean(baseline) [n each], both with
+    these weights.
 
     Prompts are drawn with replacement, each together with both of its values.
     """
-    slow = 1.0 / np.asarray(values, dtype=np.float64)
-    slow_baseline = 1.0 / np.asarray(baseline, dtype=np.float64)
+    slow = np.asarray(weights) / np.asarray(values, dtype=np.float64)
+    slow_baseline = np.asarray(weights) / np.asarray(baseline, dtype=np.float64)
     if slow.shape != slow_baseline.shape or slow.ndim != 1 or slow.size == 0:
         raise ValueError(f"paired values have shapes {slow.shape} and {slow_baseline.shape}")
     rng = np.random.default_rng(seed)

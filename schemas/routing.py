@@ -4,7 +4,7 @@ Two factors instead of one speed: acceptance (tokens per target step) depends on
 step time depends on the machine and the load. Saved by `router.table` as JSON plus npz.
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,12 @@ def by_band(value: Any) -> Any:
 
 
 Favourites = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(by_band)]
+
+
+Objective = Literal["speedup", "seconds"]
+"""What routing makes small: `speedup`, the mean over prompts of seconds over plain decoding's, in
+which every answer counts alike; `seconds`, the mean of seconds, in which long answers count for
+more."""
 
 
 class EncoderInfo(Schema):
@@ -86,6 +92,7 @@ class RoutingTable(Schema):
     methods: tuple[str, ...] = Field(min_length=1)
     settings_hashes: dict[str, str]
     lossless: dict[str, bool]
+    objective: Objective = "speedup"
     default_method: str
     assignment: Favourites = Field(
         description="the favourite of each cluster [k] in each temperature band [t]"

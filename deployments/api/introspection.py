@@ -33,6 +33,7 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "methods": list(table.methods),
         "settings_hashes": table.settings_hashes,
         "lossless": table.lossless,
+        "objective": table.objective,
         "default_method": table.default_method,
         "clusters": len(table.assignment),
         "assignment": [_favourites(table, k) for k in range(len(table.assignment))],

@@ -15,6 +15,13 @@ class Dtype(StrEnum):
     float32 = "float32"
 
 
+class Objective(StrEnum):
+    """What a routing table makes small."""
+
+    speedup = "speedup"
+    seconds = "seconds"
+
+
 Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML configuration, as `specadapt serve`'s"),

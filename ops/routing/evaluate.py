@@ -52,22 +52,24 @@ def evaluate(
         f"{figures['routed_over_best_single']:.3f} (95%: {low:.3f} to {high:.3f})"
     )
     columns = ["method", f"speedup over {figures['baseline']}", "share of prompts"]
-    warm = [[t, *values.values()] for t, values in figures["by_temperature"].items()]
-    by_temperature = [
-        "temperature",
-        "prompts",
-        "routed",
-        "best single",
-        "acceptance known",
-        "routed over best single",
-        "low",
-        "high",
+    by_temperature = {
+        "prompts": "prompts",
+        "routed": "routed",
+        "best_single": "best single",
+        "known_acceptance": "acceptance known",
+        "routed_over_best_single": "routed over best single",
+        "routed_over_best_single_low": "low",
+        "routed_over_best_single_high": "high",
+    }
+    warm = [
+        [temperature, *(values[key] for key in by_temperature)]
+        for temperature, values in figures["by_temperature"].items()
     ]
     emit(
         figures,
         lambda: [
             table(title, columns, rows),
-            table("By temperature (95% interval)", by_temperature, warm),
+            table("By temperature (95% interval)", ["temperature", *by_temperature.values()], warm),
         ],
         json,
     )

@@ -32,6 +32,14 @@ def fit(
     lossy: Annotated[
         bool, typer.Option("--lossy", help="admit methods that are not lossless")
     ] = False,
+    objective: Annotated[
+        flags.Objective,
+        typer.Option(
+            "--objective",
+            help="what routing makes small: mean seconds over plain decoding's (speedup), in "
+            "which all answers count alike, or mean seconds, in which long ones count for more",
+        ),
+    ] = flags.Objective.speedup,
     onto: Annotated[
         Path | None,
         typer.Option(
@@ -84,6 +92,7 @@ def fit(
         encoder.info,
         methods=names(methods) if methods else None,
         lossy=lossy,
+        objective=objective.value,
         default_method=routing.default_method,
         clustered_prompts=texts,
     )
@@ -125,6 +134,7 @@ def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[st
         "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],
         "profiled_prompts": made.provenance["profiled_prompts"],
         "clustered_prompts": made.provenance["clustered_prompts"],
+        "objective": made.objective,
         "default_method": made.default_method,
         "fit_id": made.fit_id,
     }

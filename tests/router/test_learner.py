@@ -116,8 +116,8 @@ def test_a_long_answer_does_not_outvote_the_others_of_its_cluster(table):
     learner.observe([long])
     live = learner.table
     assert live.live_tokens[1, 2, 0] / live.live_steps[1, 2, 0] < 1.2
-    assert acceptance_evidence(401, 51)[0] == ANSWER_TOKENS
-    assert acceptance_evidence(1, 1) == (0.0, 0.0)
+    assert acceptance_evidence(401, 51, "speedup", 0.0)[0] == ANSWER_TOKENS
+    assert acceptance_evidence(1, 1, "speedup", 0.0) == (0.0, 0.0)
 
 
 def test_a_lossy_methods_loops_do_not_flatter_it(table: RoutingTable) -> None:

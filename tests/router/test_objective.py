@@ -1,0 +1,87 @@
+"""What routing makes small: mean seconds over plain decoding's, or mean seconds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
+from test_learner import observe
+
+from router.assign import build_table
+from router.evaluate import evaluate
+from router.learner import Learner
+from router.profile import Profile
+from schemas import Objective, RouterConfig
+
+LONG, SHORT = 1201, 41
+
+
+def few_long_answers(name: str) -> tuple[Profile, np.ndarray]:
+    """In the second cluster every fourth answer is thirty times as long, and only on these n-gram
+    beats the draft model."""
+    profile, vectors = make_profile(name, per_cluster=12)
+
+    def changed(row):
+        if int(row.prompt_id.partition("-")[2]) % 2 == 0:
+            return row
+        long = int(row.prompt_id.partition("-")[2]) % 8 == 1
+        acceptance = {"naive": 1.0, "draft": 2.5, "ngram": 8.0 if long else 1.2}[row.method]
+        tokens = LONG if long else SHORT
+        steps = round((tokens - 1) / acceptance)
+        decode = steps * STEP[row.method]
+        return row.model_copy(
+            update={
+                "output_tokens": tokens,
+                "target_steps": steps + 1,
+                "decode_seconds": decode,
+                "seconds": 0.02 + decode,
+            }
+        )
+
+    return replace(profile, rows=tuple(changed(row) for row in profile.rows)), vectors
+
+
+@pytest.mark.parametrize(("objective", "favourite"), [("speedup", "draft"), ("seconds", "ngram")])
+def test_long_answers_count_for_more_where_seconds_are_to_be_small(
+    objective: Objective, favourite: str
+) -> None:
+    table = build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+    assert [row[0] for row in table.assignment] == ["draft", favourite]
+    found = evaluate(table, *few_long_answers("held"))
+    assert found.objective == objective
+    assert (found.best_single, found.routed_over_best_single >= 1.0) == (favourite, True)
+
+
+def test_seconds_are_judged_by_their_sum() -> None:
+    table = build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective="seconds")
+    held, vectors = few_long_answers("held")
+    seconds = {n: sum(row.seconds for row in held.rows if row.method == n) for n in METHODS}
+    found = evaluate(table, held, vectors)
+    for name in METHODS:
+        assert found.harmonic_mean[name] == pytest.approx(seconds["naive"] / seconds[name])
+    low, high = found.routed_over_best_single_ci95
+    assert low <= found.routed_over_best_single <= high
+    assert found.by_temperature["0"]["routed"] == pytest.approx(found.routed)
+
+
+def test_the_method_for_prompts_without_a_cluster_follows_the_objective() -> None:
+    by = {
+        objective: build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+        for objective in ("speedup", "seconds")
+    }
+    assert by["speedup"].default_method == "draft"
+    assert by["seconds"].default_method == "ngram"
+
+
+@pytest.mark.parametrize(("objective", "near"), [("speedup", 1.2), ("seconds", 8.0)])
+def test_live_answers_count_as_the_tables_profiled_ones_do(
+    objective: Objective, near: float
+) -> None:
+    table = build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+    learner = Learner(table, RouterConfig())
+    short = {"output_tokens": SHORT, "target_steps": round((SHORT - 1) / 1.2) + 1}
+    long = {"output_tokens": LONG, "target_steps": round((LONG - 1) / 8.0) + 1}
+    learner.observe([observe(table, str(i), "ngram", 1, **short) for i in range(3)])
+    learner.observe([observe(table, "long", "ngram", 1, **long)])
+    live = learner.table
+    assert live.live_tokens[1, 2, 0] / live.live_steps[1, 2, 0] == pytest.approx(near, rel=0.4)
