@@ -14,7 +14,7 @@ import numpy as np
 from router import belief, explore, predict
 from router.admission import in_time
 from router.purse import Purse
-from router.queueing import seconds_by_method, waiting_seconds
+from router.queueing import forecasts
 from schemas import (
     Decision,
     LoadReport,
@@ -95,13 +95,15 @@ def choose(
 
     band = temperature_band(features.temperature)
     prompt = (cluster, band, features.prompt_tokens, features.max_tokens)
-    alone = seconds_by_method(table, *prompt, ())
-    loaded = seconds_by_method(table, *prompt, loads) if loads else dict(alone)
+    idle = forecasts(table, *prompt, ())
+    busy = forecasts(table, *prompt, loads) if loads else idle
+    alone, loaded = ({n: f.seconds for n, f in found.items()} for found in (idle, busy))
+    delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
     method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, alone, loaded
+        table, cluster, features, constraints, config, timely, obstacles, alone, loaded, delays
     )
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
     propensity, extra, waiting = 1.0, 0.0, 0.0
@@ -109,7 +111,6 @@ def choose(
     explorable = reason in to_learn_from and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
     explorable &= method != constraints.conversation_method
-    slots = features.prompt_tokens + features.max_tokens
     if explorable and purse is not None and config.exploration > 0.0:
         errors = _errors(table, cluster, band, alone, loaded)
         made = explore.choice(
@@ -123,7 +124,7 @@ def choose(
         method, propensity, extra = ranked[made.index], made.propensity, made.seconds
         if made.index > 0:
             reason = "exploration"
-            waiting = waiting_seconds(table, ranked[0], band, slots, loads)
+            waiting = busy[ranked[0]].waiting
     return Decision(
         method=method,
         ranked=tuple(ranked),
@@ -190,6 +191,7 @@ def _greedy(
     obstacles: Mapping[str, Reason | None],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
+    delays: Mapping[str, float],
 ) -> tuple[str, Reason, str]:
     """The choice before exploration, its reason, and the favourite."""
     if constraints.pinned is not None:
@@ -207,7 +209,7 @@ def _greedy(
         obstacle = "starting"
     unloaded = min(running or admissible, key=lambda n: alone[n]) if obstacle else favourite
     doubts = _doubts(table, cluster, features, alone, loaded)
-    method = _under_load(unloaded, admissible, alone, loaded, doubts)
+    method = _under_load(unloaded, admissible, alone, loaded, delays, doubts)
     reason: Reason = "favourite" if method == favourite else obstacle or "load"
     last = constraints.conversation_method
     if last is not None and last in admissible and last != method:
@@ -222,18 +224,19 @@ def _under_load(
     admissible: Sequence[str],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
+    delays: Mapping[str, float],
     doubts: Mapping[str, float],
 ) -> str:
-    """Who is the soonest once queues and batches count, `unloaded` being the choice without them.
+    """Who costs the least seconds once queues and batches count, the request's own and those by
+    which it `delays` others, `unloaded` being the choice without them.
 
     That choice has been made on evidence: predicted to be sooner does not suffice. So no other
     counts as sooner than it is alone, and only what the load adds can move a prompt; to a method of
     which little is known only if it were still the sooner one a standard error later than that.
     """
-    seconds = {
-        n: loaded[n] * (1.0 if n == unloaded else doubts[n]) + max(0.0, alone[unloaded] - alone[n])
-        for n in admissible
-    }
+    later = {n: delays[n] + max(0.0, alone[unloaded] - alone[n]) for n in admissible}
+    doubts = {**doubts, unloaded: 1.0}
+    seconds = {n: loaded[n] * doubts[n] + later[n] for n in admissible}
     return min(admissible, key=lambda n: (seconds[n], n != unloaded))
 
 

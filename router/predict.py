@@ -6,8 +6,9 @@ prompt and is kept per cluster; step time and prefill depend on the machine and 
 kept per method, so that evidence about one slow replica serves every cluster.
 """
 
-from collections.abc import Collection, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -55,17 +56,43 @@ def _output(table: RoutingTable, cluster: int, live_count: Floats) -> float:
     return float((tokens[cluster] + lean * mean) / (count[cluster] + lean))
 
 
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of every method's steps at one context length: `column` [m, B] on the table's grid of
+    batch sizes."""
+
+    batches: Floats
+    column: Floats
+
+    @classmethod
+    def at(cls, table: RoutingTable, context: float) -> Self:
+        """Linear in the context on the grid, and its nearest end beyond it."""
+        contexts = np.asarray(table.context_grid, float)
+        right = int(np.clip(np.searchsorted(contexts, context), 1, max(1, len(contexts) - 1)))
+        left = right - 1
+        right = min(right, len(contexts) - 1)
+        width = contexts[right] - contexts[left]
+        share = float(np.clip((context - contexts[left]) / width, 0.0, 1.0)) if width else 0.0
+        grid = table.step_seconds
+        column = (1.0 - share) * grid[:, :, left] + share * grid[:, :, right]
+        return cls(np.asarray(table.batch_grid, float), column * table.live_step_ratio[:, None])
+
+    def of(self, method: int, batch: float) -> float:
+        """Of a batch of one method, extended linearly beyond the grid's largest."""
+        batches, column = self.batches, self.column[method]
+        if batch > batches[-1] and len(batches) > 1:
+            slope = (column[-1] - column[-2]) / (batches[-1] - batches[-2])
+            return float(column[-1] + slope * (batch - batches[-1]))
+        return float(np.interp(batch, batches, column))
+
+    def slowest(self, methods: Iterable[int], batch: float) -> float:
+        """Of a batch that these methods share: the slowest one's."""
+        return max(self.of(m, batch) for m in methods)
+
+
 def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:
     """Seconds of a step, bilinear on the grid, extended linearly beyond its largest batch."""
-    grid = table.step_seconds[method]
-    contexts, batches = np.asarray(table.context_grid, float), np.asarray(table.batch_grid, float)
-    column = np.asarray([np.interp(context, contexts, row) for row in grid])
-    if batch > batches[-1] and len(batches) > 1:
-        slope = (column[-1] - column[-2]) / (batches[-1] - batches[-2])
-        seconds = column[-1] + slope * (batch - batches[-1])
-    else:
-        seconds = np.interp(batch, batches, column)
-    return float(seconds * table.live_step_ratio[method])
+    return StepTimes.at(table, context).of(method, batch)
 
 
 def measured_prefill(table: RoutingTable, method: int, read_tokens: float) -> float:
@@ -88,16 +115,13 @@ def predicted_seconds(
     prompt_tokens: float,
     output_tokens: float,
     batch: float = 1.0,
-    beside: Collection[int] = (),
 ) -> Acceptance:
-    """Seconds from admission to the last token, in a batch with the methods `beside` it: a step
-    takes as long as the slowest method's.
+    """Seconds from admission to the last token, in a batch of the method's own.
 
     `accepted`: tokens per step of the method, one or an array of any shape, which the seconds have
     as well.
     """
-    context = prompt_tokens + output_tokens / 2.0
-    step = max(step_seconds(table, m, batch, context) for m in {method, *beside})
+    step = step_seconds(table, method, batch, prompt_tokens + output_tokens / 2.0)
     steps = max(0.0, output_tokens - 1.0) / accepted
     return prefill_seconds(table, method, prompt_tokens) + steps * step
 

@@ -8,7 +8,7 @@ So like goes to like: a request takes a replica that runs its method (`ranked`),
 none a method's seconds are those of its steps beside the others'.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -34,44 +34,62 @@ def burden(report: LoadReport, method: str) -> float:
     return report.outstanding_tokens * (1.0 + MIXING * share)
 
 
-def seconds_by_method(
+@dataclass(frozen=True)
+class Forecast:
+    """What a request would cost with a method.
+
+    `seconds`: its own until its last token, of which it is `waiting` for a place. `delay`: by which
+    all others together would be done later: while it runs the others in its batch take longer
+    steps, for one sequence more and, where the method is slower than theirs, as long as its own,
+    and wait for its prefill; and as many as stand in line before it are expected behind it, and
+    wait for its share of the replica's time.
+    """
+
+    seconds: float
+    waiting: float
+    delay: float
+
+
+def forecasts(
     table: RoutingTable,
     cluster: int,
     band: int,
     prompt_tokens: int,
     max_tokens: int,
     loads: Sequence[LoadReport],
-) -> dict[str, float]:
-    """Predicted seconds of every method of the table, each on the healthy replica that takes its
-    next request; a method without a report counts as idle. `band`: index of the temperature band;
-    `cluster` -1: of any."""
+) -> dict[str, Forecast]:
+    """For every method of the table, on the healthy replica that takes its next request; a method
+    without a report counts as idle. `band`: index of the temperature band; `cluster` -1: of any."""
     cells = belief.acceptance(table)[:, :, band]
     accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
     output = min(float(max_tokens), predict.expected_output(table, cluster))
-    seconds = {}
+    times = predict.StepTimes.at(table, prompt_tokens + output / 2.0)
+    found = {}
     for m, name in enumerate(table.methods):
         place = _place(table, name, band, prompt_tokens + max_tokens, loads)
-        seconds[name] = place.wait + predict.predicted_seconds(
-            table, float(accepted[m]), m, prompt_tokens, output, place.batch, place.beside
+        steps = max(0.0, output - 1.0) / float(accepted[m])
+        step = times.slowest({m, *place.beside}, place.batch)
+        prefill = predict.prefill_seconds(table, m, prompt_tokens)
+        others = place.batch - 1.0
+        without = place.batch if place.line else max(1.0, others)
+        longer = max(0.0, step - times.slowest(place.beside or {m}, without))
+        found[name] = Forecast(
+            seconds=place.waiting + prefill + steps * step,
+            waiting=place.waiting,
+            delay=others * (prefill + steps * longer) + place.line * steps * step / place.batch,
         )
-    return seconds
-
-
-def waiting_seconds(
-    table: RoutingTable, method: str, band: int, slots: int, loads: Sequence[LoadReport]
-) -> float:
-    """What of a method's predicted seconds a request of so many KV slots waits for a place."""
-    return _place(table, method, band, slots, loads).wait
+    return found
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a request would run: seconds until it is admitted, the batch that it joins then, and
-    the methods (indices) of the others in that."""
+    """Where a request would run: seconds until it is admitted, the batch that it joins then, the
+    methods (indices) of the others in that, and how many stand in line before it."""
 
-    wait: float = 0.0
+    waiting: float = 0.0
     batch: float = 1.0
     beside: frozenset[int] = frozenset()
+    line: int = 0
 
 
 def _place(
@@ -82,22 +100,27 @@ def _place(
     if not hosts:
         return _Place()
     report = ranked(roomy or hosts, method)[0]
-    running = [name for name, count in report.running_by_method.items() if count > 0]
-    beside = frozenset(table.methods.index(name) for name in running if name in table.methods)
+    running = {
+        table.methods.index(name): count
+        for name, count in report.running_by_method.items()
+        if count > 0 and name in table.methods
+    }
     if roomy:
         # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
-        return _Place(0.0, 1.0 + fmean(r.running for r in roomy), beside)
-    batch = max(1.0, float(report.running))
-    return _Place((report.waiting + 1) * _turn(table, method, band, batch), batch, beside)
+        return _Place(0.0, 1.0 + fmean(r.running for r in roomy), frozenset(running))
+    batch, line = max(1.0, float(report.running)), report.waiting + 1
+    turn = _turn(table, running or {table.methods.index(method): 1}, band, batch)
+    return _Place(line * turn, batch, frozenset(running), line)
 
 
-def _turn(table: RoutingTable, method: str, band: int, batch: float) -> float:
-    """Seconds from one answer's end to the next on a full replica: an average answer's share of
-    the replica's time."""
-    m = table.methods.index(method)
+def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: float) -> float:
+    """Seconds from one answer's end to the next on a full replica where so many requests of each
+    method (by index) run: an average answer's share of the replica's time."""
     output = predict.emitted_output(table, -1)
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
     prompt = sum(prompts) / len(prompts)
-    steps = output / float(belief.acceptance(table)[:, m, band].mean())
-    step = predict.step_seconds(table, m, batch, prompt + output / 2.0)
-    return predict.prefill_seconds(table, m, prompt) + steps * step / batch
+    accepted = belief.acceptance(table)[:, :, band].mean(axis=0)
+    steps = output * sum(n / accepted[m] for m, n in running.items()) / sum(running.values())
+    prefill = fmean(predict.prefill_seconds(table, m, prompt) for m in running)
+    step = predict.StepTimes.at(table, prompt + output / 2.0).slowest(running, batch)
+    return prefill + float(steps) * step / batch

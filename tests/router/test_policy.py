@@ -7,13 +7,20 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 from router.assign import build_table
 from router.policy import START_SECONDS, Constraints, Features, NoMethodAvailableError, choose
 from router.purse import Purse
-from router.queueing import burden, ranked
+from router.queueing import burden, forecasts, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
 MADE = build_table(*make_profile(), CENTROIDS, ENCODER)
 NGRAM = METHODS.index("ngram")
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
+
+
+@pytest.fixture
+def flat(table: RoutingTable) -> RoutingTable:
+    """The table of a machine on which a batch's step takes no longer than one sequence's."""
+    alone = np.repeat(table.step_seconds[:, :1], len(table.batch_grid), axis=1)
+    return table.model_copy(update={"step_seconds": alone})
 
 
 def route(
@@ -71,7 +78,7 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
     tokens[0, NGRAM], steps[0, NGRAM] = 0.0, 0.0
     tokens[1, NGRAM] = tokens[1, NGRAM].clip(max=100.0)
-    steps[1, NGRAM] = tokens[1, NGRAM] / 2.0
+    steps[1, NGRAM] = tokens[1, NGRAM] / 1.45
     unknown = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
     idle = route(unknown, 0)
     assert (idle.method, idle.reason) == ("draft", "favourite")
@@ -109,18 +116,18 @@ def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> 
     assert (pinned.method, pinned.starts) == ("naive", None)
 
 
-def test_it_is_the_waiting_that_counts_not_the_running(table: RoutingTable) -> None:
+def test_it_is_the_waiting_that_counts_not_the_running(flat: RoutingTable) -> None:
     alone = report("draft", running=1, outstanding_tokens=500)
-    assert route(table, 0, (alone,)).method == "draft"
+    assert route(flat, 0, (alone,)).method == "draft"
     queue = report("draft", running=1, waiting=8)
-    assert route(table, 0, (queue,)).reason == "load"
+    assert route(flat, 0, (queue,)).reason == "load"
 
 
-def test_a_full_kv_pool_counts_as_a_queue(table: RoutingTable) -> None:
+def test_a_full_kv_pool_counts_as_a_queue(flat: RoutingTable) -> None:
     busy = report("draft", running=1, free_slots=10, outstanding_tokens=4000)
-    assert route(table, 0, (busy,)).reason == "load"
+    assert route(flat, 0, (busy,)).reason == "load"
     roomy = report("draft", running=1, outstanding_tokens=4000)
-    assert route(table, 0, (roomy,)).method == "draft"
+    assert route(flat, 0, (roomy,)).method == "draft"
 
 
 def test_the_least_loaded_replica_counts(table: RoutingTable) -> None:
@@ -257,3 +264,57 @@ def test_behind_a_line_a_prompt_waits_for_the_answers_before_it(table: RoutingTa
 
 def predicted(table: RoutingTable, *loads: LoadReport) -> dict[str, float]:
     return route(table, 0, loads).predicted_seconds
+
+
+def test_what_others_would_wait_counts(table: RoutingTable) -> None:
+    """n-gram's requests share the only replica. The draft model would be done sooner even beside
+    them, but each of their steps would take as long as its own."""
+    tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
+    steps[0, NGRAM] = tokens[0, NGRAM] / 1.6
+    near = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
+    idle = report("all", methods=MADE.methods)
+    assert route(near, 0, (idle,)).method == "draft"
+    shared = {"methods": MADE.methods, "running": 4, "outstanding_tokens": 240}
+    copying = report("all", **shared, running_by_method={"ngram": 4})
+    beside = route(near, 0, (copying,))
+    assert beside.predicted_seconds["draft"] < beside.predicted_seconds["ngram"]
+    assert (beside.method, beside.reason) == ("ngram", "load")
+    drafting = report("all", **shared, running_by_method={"draft": 4})
+    assert route(near, 0, (drafting,)).method == "draft"
+
+
+def test_the_line_is_as_long_for_every_method(table: RoutingTable) -> None:
+    """Who waits on a replica of several methods waits for those that run, whatever it will be."""
+    full = {"methods": MADE.methods, "running": 8, "outstanding_tokens": 480}
+    waits = [
+        {
+            name: found.waiting
+            for name, found in forecasts(
+                table, 0, 0, 20, 128, (report("all", waiting=w, **full, **mix),)
+            ).items()
+        }
+        for mix in ({"running_by_method": {"ngram": 8}}, {"running_by_method": {"draft": 8}})
+        for w in (2, 5)
+    ]
+    for by_method in waits:
+        assert len(set(by_method.values())) == 1
+    copying, longer, drafting, _ = (by_method["ngram"] for by_method in waits)
+    assert longer == pytest.approx(2.0 * copying)
+    assert copying != pytest.approx(drafting)
+
+
+def test_nobody_is_delayed_on_idle_replicas_and_more_are_by_more(table: RoutingTable) -> None:
+    def delays(running: int, waiting: int = 0) -> dict[str, float]:
+        load = report(
+            "all",
+            methods=MADE.methods,
+            running=running,
+            waiting=waiting,
+            running_by_method={"ngram": running},
+        )
+        return {n: f.delay for n, f in forecasts(table, 0, 0, 20, 128, (load,)).items()}
+
+    assert set(delays(0).values()) == {0.0}
+    for name in table.methods:
+        assert 0.0 < delays(2)[name] < delays(4)[name] < delays(4, waiting=3)[name]
+    assert delays(4)["draft"] > delays(4)["ngram"]
