@@ -16,6 +16,7 @@ from ops.geometry.bench import bench_geometry
 from ops.http.bench import bench_http
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
+from ops.prediction.bench import bench_prediction
 from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
 from ops.routing.bench import bench_router
@@ -50,6 +51,7 @@ app.command("tune-tree")(tune_tree)
 app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
+bench.command("prediction")(bench_prediction)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)

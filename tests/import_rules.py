@@ -69,7 +69,8 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(
-            ("decode", "geometry", "http", "load", "routing", "step", "train"), BENCHMARK
+            ("decode", "geometry", "http", "load", "prediction", "routing", "step", "train"),
+            BENCHMARK,
         ),
         "balance": BENCHMARK | {"http", "load"},
         "routed": BENCHMARK | {"http"},

@@ -80,6 +80,25 @@ def test_evaluate_judges_on_other_prompts_only(world):
     assert "seen by the fit" in specadapt.refusal(*arguments, folder / "fit")
 
 
+def test_bench_prediction_compares_forms_on_other_prompts_only(world):
+    folder, specadapt, _ = world
+    arguments = ["bench", "prediction", "--routing", folder / "routing", "--profile"]
+    figures = specadapt.json(*arguments, folder / "fit", "--held", folder / "held")
+    assert (figures["learned_from"], figures["settings"]["clusters"]) == (8, 2)
+    assert 1 <= figures["foretold"] <= 6
+    assert {"table", "regression", "boosting", "own_acceptance"} <= set(figures["forms"])
+    refusal = specadapt.refusal(*arguments, folder / "fit", "--held", folder / "fit")
+    assert "profile other prompts" in refusal
+
+
+def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
+    folder, specadapt, _ = world
+    asked = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]
+    assert specadapt.json(*asked, "--objective", "seconds")["objective"] == "seconds"
+    judged = ["evaluate", "--routing", tmp_path, "--profile", folder / "held"]
+    assert specadapt.json(*judged)["objective"] == "seconds"
+
+
 def test_route_explains_a_decision(world):
     folder, specadapt, bundle = world
     arguments = ["route", "--prompt", "What is seven plus two?", "--bundle", bundle.path]

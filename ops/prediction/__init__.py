@@ -1,0 +1,1 @@
+"""`specadapt bench prediction`: by what a prompt's acceptance is best foretold."""
