@@ -23,6 +23,7 @@ from ops.routing.bench import bench_router
 from ops.routing.evaluate import evaluate
 from ops.routing.fit import fit
 from ops.routing.profile import profile
+from ops.routing.retime import retime
 from ops.step.bench import bench_step
 from ops.train.app import train
 from ops.tune.batch import tune_batch
@@ -44,7 +45,7 @@ bench = typer.Typer(
     invoke_without_command=True,
 )
 
-for noun in (methods, generate, profile, fit, assign, evaluate, route, serve, chat, plot):
+for noun in (methods, generate, profile, retime, fit, assign, evaluate, route, serve, chat, plot):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
 app.command("tune-tree")(tune_tree)

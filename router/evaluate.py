@@ -164,13 +164,13 @@ def _by_known_acceptance(
     table: RoutingTable, profile: Profile, prompt_id: str, temperature: float
 ) -> int:
     """The method that the table predicts to be the soonest with this prompt's own acceptance."""
+    # Above temperature 0 answers differ in length: how long one is says nothing of its method.
+    length = profile.cells[prompt_id, temperature, profile.baseline].output_tokens
     seconds = []
     for m, name in enumerate(table.methods):
         cell = profile.cells[prompt_id, temperature, name]
         accepted = max(1.0, (cell.output_tokens - 1.0) / max(1.0, cell.target_steps - 1.0))
-        seconds.append(
-            predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, cell.output_tokens)
-        )
+        seconds.append(predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, length))
     return int(np.argmin(seconds))
 
 

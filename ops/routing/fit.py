@@ -40,15 +40,6 @@ def fit(
             "which all answers count alike, or mean seconds, in which long ones count for more",
         ),
     ] = flags.Objective.speedup,
-    onto: Annotated[
-        Path | None,
-        typer.Option(
-            "--onto",
-            metavar="DIR",
-            help="a table that gets the acceptance of temperatures it has none of; its clusters "
-            "and times stay",
-        ),
-    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -62,26 +53,16 @@ def fit(
     from ops.routing.router import sample_of
     from router import cluster
     from router.assign import build_table
-    from router.bands import with_other_bands
     from router.drift import Reference
     from router.embed import Encoder
     from router.profile import Profile
-    from router.table import load_table, save_table
+    from router.table import save_table
     from schemas import TEMPERATURE_BANDS
 
     routing = load_config(config).router
     measured = Profile.load(profile)
     encoder = Encoder(routing.encoder, routing.encoder_threads)
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
-    if onto is not None:
-        made = with_other_bands(load_table(onto, encoder.info), measured, vectors)
-        save_table(made, out)
-        by_band = _by_band(made)
-        figures = {"fit_id": made.fit_id, "assignment": by_band, "onto": str(onto)}
-        rows = [[index, *one.values()] for index, one in enumerate(by_band)]
-        title = f"{out}: {onto} with other temperatures, fit {made.fit_id}"
-        emit(figures, lambda: [table(title, ["cluster", *TEMPERATURE_BANDS], rows)], json)
-        return
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
     clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
     centroids = cluster.fit(clustered, clusters, seed)

@@ -3,12 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from test_learner import observe
 
-from router.assign import AssignError, build_table
-from router.bands import with_other_bands
+from router.assign import build_table
 from router.learner import Learner
 from router.policy import Constraints, Features, choose
 from router.profile import Profile
@@ -58,36 +56,6 @@ def at_one(profile: Profile) -> Profile:
             for row in profile.rows
         ),
     )
-
-
-def test_a_table_gets_the_temperatures_that_it_lacks() -> None:
-    """From a profile of any machine: clusters, times and what is known of temperature 0 stay."""
-    table = build_table(*make_profile(), CENTROIDS, ENCODER)
-    profile, vectors = make_profile("other", per_cluster=6)
-    mixed = replace(profile, rows=(*profile.rows, *at_one(profile).rows))
-    both = with_other_bands(table, mixed, vectors)
-    assert both.fit_id != table.fit_id
-    assert [row[2] for row in both.assignment] == ["draft", "draft"]
-    assert [decided(both, 1, t) for t in (0.0, 1.0)] == ["ngram", "draft"]
-    np.testing.assert_array_equal(both.acceptance_tokens[:, :, 0], table.acceptance_tokens[:, :, 0])
-    np.testing.assert_array_equal(both.step_seconds, table.step_seconds)
-    assert both.measured_under == table.measured_under
-    assert len(both.provenance["prompts"]) == 20 + 12
-    with pytest.raises(AssignError, match="no temperature that the table has no evidence of"):
-        with_other_bands(both, mixed, vectors)
-
-
-def test_a_profile_of_something_else_adds_nothing() -> None:
-    table = build_table(*make_profile(), CENTROIDS, ENCODER)
-    profile, vectors = make_profile("other")
-    under = profile.meta.measured_under.model_copy(update={"bundle": "mine:2"})
-    elsewhere = profile.meta.model_copy(update={"measured_under": under})
-    with pytest.raises(AssignError, match="profile is of mine:2, the table of demo:1"):
-        with_other_bands(table, replace(at_one(profile), meta=elsewhere), vectors)
-    hashes = profile.meta.settings_hashes | {"ngram": "another"}
-    changed = profile.meta.model_copy(update={"settings_hashes": hashes})
-    with pytest.raises(AssignError, match="ngram is not in the profile with the table's settings"):
-        with_other_bands(table, replace(at_one(profile), meta=changed), vectors)
 
 
 def test_a_band_learns_its_own_favourite() -> None:

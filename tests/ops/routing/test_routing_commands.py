@@ -91,6 +91,18 @@ def test_bench_prediction_compares_forms_on_other_prompts_only(world):
     assert "profile other prompts" in refusal
 
 
+def test_retimed_answers_take_what_the_table_predicts(world, tmp_path):
+    folder, specadapt, _ = world
+    arguments = ["retime", "--profile", folder / "held", "--routing", folder / "routing"]
+    figures = specadapt.json(*arguments, "--out", tmp_path / "timed")
+    assert (figures["rows"], figures["methods"]) == (12, ["naive", "ngram"])
+    judged = specadapt.json(
+        *["evaluate", "--routing", folder / "routing", "--profile", tmp_path / "timed"]
+    )
+    assert judged["known_acceptance"] == pytest.approx(judged["per_prompt_oracle"])
+    assert "no routing table" in specadapt.refusal(*arguments[:-1], tmp_path, "--out", tmp_path)
+
+
 def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
     folder, specadapt, _ = world
     asked = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]

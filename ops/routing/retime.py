@@ -1,0 +1,42 @@
+"""`specadapt retime`: a profile's answers in the time that a routing table predicts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.cli import flags
+from ops.cli.output import emit
+
+
+def retime(
+    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="measured profile")],
+    routing: Annotated[
+        Path, typer.Option("--routing", metavar="DIR", help="the table that says what steps take")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new profile's folder")],
+    json: flags.Json = None,
+) -> None:
+    """Write a profile's answers with every second as a table predicts it.
+
+    For answers that were profiled beside other work or on another machine: what was accepted does
+    not depend on it.
+
+    Example: `specadapt retime --profile runs/profile --routing bundles/demo/routing
+    --out runs/timed`
+    """
+    from router.profile import Profile
+    from router.table import load_table
+    from router.timed import timed_by
+
+    table = load_table(routing)
+    made = timed_by(table, Profile.load(profile))
+    made.save(out)
+    figures = {
+        "rows": len(made.rows),
+        "methods": list(made.meta.methods),
+        "timed_by": table.fit_id,
+        "measured_under": table.measured_under.model_dump(mode="json"),
+    }
+    text = f"{out}: {len(made.rows)} answers in the time of fit {table.fit_id}"
+    emit(figures, lambda: [text], json)
