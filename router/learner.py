@@ -19,7 +19,8 @@ cached share  per method: which part of its prompts' tokens it finds in the pref
               half-life of `half_life` answers of the method (`router.cached`).
 favourites    a cluster's favourite changes when another is predicted to be faster by more than
               `hysteresis`, with a probability of at least `confidence`, and both have
-              MIN_EVIDENCE_ANSWERS behind their acceptance.
+              MIN_EVIDENCE_ANSWERS behind their acceptance; and back to the fit's, without a margin,
+              once that is predicted to be as fast.
 """
 
 from collections import OrderedDict
@@ -44,6 +45,7 @@ class Learner:
 
     def __init__(self, table: RoutingTable, config: RouterConfig) -> None:
         self._table = table
+        self._fitted = table.assignment
         self._config = config
         self._tokens = table.live_tokens.copy()
         self._steps = table.live_steps.copy()
@@ -156,12 +158,16 @@ class Learner:
         seconds = predict.typical_seconds(table)
         answers, errors = belief.answers(table), belief.log_error(table)
 
-        def of(k: int, band: int, current: str) -> str:
+        def of(k: int, band: int, name: str) -> str:
+            current, fitted = map(table.methods.index, (name, self._fitted[k][band]))
+            # What took its place may have looked faster than it is.
+            if seconds[k, fitted, band] <= seconds[k, current, band]:
+                current = fitted
             winner = predict.favourite(
                 seconds[k, :, band],
                 answers[k, :, band],
                 errors[k, :, band],
-                table.methods.index(current),
+                current,
                 self._config.hysteresis,
                 self._config.confidence,
                 range(len(table.methods)),

@@ -2,8 +2,9 @@
 
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
 size the sequence will join. The unloaded favourite keeps its place until another is better by
-`hysteresis`; what may be learned from goes elsewhere with the probability that elsewhere is sooner,
-while there is something in the purse (`router.explore`).
+`hysteresis`; under load the method is taken that costs all requests together the least seconds;
+what may be learned from goes elsewhere with the probability that elsewhere is sooner, while there
+is something in the purse (`router.explore`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ line it waits until as many answers as stand before it, and one more, have given
 
 Where replicas host several methods, a step of a batch takes as long as the slowest method in it.
 So like goes to like: a request takes a replica that runs its method (`ranked`), and where there is
-none a method's seconds are those of its steps beside the others'.
+none a method's seconds are those of its steps beside the others', whom it delays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

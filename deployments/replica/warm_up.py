@@ -3,7 +3,6 @@ and so that it is known how long each method's steps take here."""
 
 import itertools
 import logging
-import statistics
 from collections.abc import Sequence
 
 from schemas import DecodeRequest, DecodeStats, SamplingParams
@@ -19,14 +18,14 @@ TEXT = (
 """Some prose and some code that repeats itself, so that every drafter has something to draft."""
 
 TOKENS = 24
-ROUNDS = 3
-"""The first of them warms up, the others are measured. Methods take turns, so that what else goes
-on meanwhile hits all alike."""
+ROUNDS = 4
+"""The first of them warms up, the others are measured: three, so that one that was disturbed does
+not count. Methods take turns, so that what else goes on meanwhile hits all alike."""
 
 
 async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]:
     """Every method answers TEXT (its `token_ids`), one after another; of each the answer with the
-    median decoding time, the shorter one of two. An engine that cannot is left as it is.
+    median time of a step. An engine that cannot is left as it is.
 
     Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
     are measured as well.
@@ -42,11 +41,14 @@ async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
     return [
-        next(one for one in known if one.decode_seconds == middle)
+        sorted(known, key=_step_seconds)[(len(known) - 1) // 2]
         for known in answers.values()
         if known
-        for middle in [statistics.median_low([one.decode_seconds for one in known])]
     ]
+
+
+def _step_seconds(stats: DecodeStats) -> float:
+    return stats.decode_seconds / max(1, stats.target_steps - 1)
 
 
 async def _answer(

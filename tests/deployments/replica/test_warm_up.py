@@ -1,5 +1,7 @@
 """A replica answers for itself before it is asked, and says how fast it is."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,32 @@ async def test_an_engine_that_cannot_is_left_as_it_is(engine):
             yield
 
     assert await warm_up(Full(), [1, 2, 3]) == []
+
+
+async def test_of_three_answers_the_one_with_the_usual_step_time_counts():
+    """Answers of other lengths have other seconds: a step's are compared."""
+    seconds = {1: (10, 0.10), 2: (20, 0.60), 3: (5, 0.06)}
+
+    class Disturbed:
+        methods = [SimpleNamespace(name="naive")]
+
+        async def generate(self, request):
+            steps, decode = seconds.get(int(request.request_id.rpartition("-")[2]), (1, 9.0))
+            stats = DecodeStats(
+                request_id=request.request_id,
+                method="naive",
+                temperature=0.0,
+                prompt_tokens=3,
+                output_tokens=TOKENS,
+                context_length=3 + TOKENS,
+                target_steps=steps + 1,
+                decode_seconds=decode,
+                finish_reason="length",
+            )
+            yield SimpleNamespace(stats=stats)
+
+    [told] = await warm_up(Disturbed(), [1, 2, 3])
+    assert told.request_id == "warm-up-naive-3"
 
 
 async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(config):
