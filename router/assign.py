@@ -111,14 +111,14 @@ def build_table(
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
     label_of = labels_of(profile, vectors, centroids)
     k, m = len(centroids), len(names)
-    tokens, counts = profiled_acceptance(profile, names, label_of, k, objective)
-    step_grid, step_count, batches, contexts = _step_grid(profile, names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
+    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output)
+    step_grid, step_count, batches, contexts = _step_grid(profile, names)
     speedup, speedup_count = _speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}
     keys |= {prompt_key(text) for text in clustered_prompts}
     table = RoutingTable(
-        fit_id=fit_id_of(profile, centroids, encoder, names),
+        fit_id=_fit_id(profile, centroids, encoder, names, objective),
         encoder=encoder,
         measured_under=meta.measured_under,
         methods=names,
@@ -259,12 +259,18 @@ def _by_speedup(names: Sequence[str], speedup: Floats, count: Floats) -> list[st
     ]
 
 
-def fit_id_of(
-    profile: Profile, centroids: Floats, encoder: EncoderInfo, names: Sequence[str]
+def _fit_id(
+    profile: Profile,
+    centroids: Floats,
+    encoder: EncoderInfo,
+    names: Sequence[str],
+    objective: Objective,
 ) -> str:
     """Twelve hex digits over all that a table is made of."""
     digest = hashlib.sha256(np.asarray(centroids, dtype=np.float32).tobytes())
     for part in (encoder, profile.meta, *profile.rows, *profile.steps):
         digest.update(part.model_dump_json().encode())
     digest.update(",".join(names).encode())
+    if objective != "speedup":  # ids of tables from before there was another one stay
+        digest.update(objective.encode())
     return digest.hexdigest()[:12]

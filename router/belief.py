@@ -20,7 +20,7 @@ PRIOR_STEPS = 50.0
 with three answers in it does not decide anything."""
 
 ANSWER_TOKENS = 32.0
-"""Tokens of evidence that are worth one answer, and the most that one answer is counted for."""
+"""Tokens of evidence that are worth one answer."""
 
 OFFLINE_ANSWERS = 16.0
 """Offline evidence counts as at most so many answers beside live ones: however much was measured,

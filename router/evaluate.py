@@ -68,7 +68,7 @@ def evaluate(
             f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts"
         )
     served = restrict(table, tuple(table.methods if methods is None else methods))
-    _refuse_other_conditions(served.measured_under, profile.meta.measured_under)
+    refuse_other_conditions(served.measured_under, profile.meta.measured_under)
     check_table(served, settings_hashes=profile.meta.settings_hashes)
     _refuse_shared_prompts(served, profile)
 
@@ -174,7 +174,8 @@ def _by_known_acceptance(
     return int(np.argmin(seconds))
 
 
-def _refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:
+def refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:
+    """Raises EvaluationRefusedError naming every condition in which they differ."""
     differences = [
         f"{name} {getattr(table, name)!r} (table) and {getattr(profile, name)!r} (profile)"
         for name in MeasuredUnder.model_fields

@@ -1,7 +1,6 @@
 """What answers say of acceptance, profiled or live."""
 
 from collections.abc import Sequence
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,10 @@ from router.profile import Profile
 from schemas import TEMPERATURE_BANDS, Objective, temperature_band
 
 Floats = NDArray[np.float64]
+
+MOST_ANSWERS = 4.0
+"""Answers that a long one counts for at most where mean seconds are the objective: one answer alone
+must not look like a certainty."""
 
 
 def acceptance_evidence(
@@ -42,21 +45,21 @@ def labels_of(profile: Profile, vectors: NDArray[np.float32], centroids: Floats)
 
 
 def profiled_acceptance(
-    profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int, objective: Objective
+    profile: Profile,
+    names: Sequence[str],
+    label_of: dict[str, int],
+    objective: Objective,
+    usual_tokens: Floats,
 ) -> tuple[Floats, Floats]:
-    """Tokens and steps [k, m, t] that the profile's answers add."""
-    lengths: list[list[float]] = [[] for _ in range(k)]
-    for (prompt_id, _, _), cell in profile.cells.items():
-        lengths[label_of[prompt_id]].append(cell.output_tokens)
-    usual = [fmean(some) if some else 0.0 for some in lengths]
-    tokens = np.zeros((k, len(names), len(TEMPERATURE_BANDS)))
+    """Tokens and steps [k, m, t] that the profile's answers add; usual_tokens [k] of an answer."""
+    tokens = np.zeros((len(usual_tokens), len(names), len(TEMPERATURE_BANDS)))
     counts = np.zeros_like(tokens)
     for (prompt_id, temperature, name), cell in profile.cells.items():
         if name not in names or not learns_acceptance(cell.looping, profile.meta.lossless[name]):
             continue
         index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
         added = acceptance_evidence(
-            cell.output_tokens, cell.target_steps, objective, usual[index[0]]
+            cell.output_tokens, cell.target_steps, objective, float(usual_tokens[index[0]])
         )
         tokens[index] += added[0]
         counts[index] += added[1]

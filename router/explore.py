@@ -29,8 +29,8 @@ _LEAST_SECONDS = 1e-9
 
 @dataclass(frozen=True)
 class Choice:
-    """Which method, the exact probability that it was chosen with, and the seconds that the purse
-    paid for it."""
+    """Which method, the exact probability that it was chosen with, and the seconds of its own that
+    the purse paid for it."""
 
     index: int
     propensity: float
@@ -40,21 +40,26 @@ class Choice:
 def choice(
     seconds: Sequence[float] | Floats,
     errors: Sequence[float] | Floats,
+    delays: Sequence[float] | Floats,
     margin: float,
     share: float,
     purse: Purse,
     rng: np.random.Generator,
 ) -> Choice:
-    """One of the methods with predicted `seconds` [m] and standard errors of their logarithms [m];
-    the first is the one that would be taken if nothing were to be learned.
+    """One of the methods with predicted `seconds` [m], standard errors of their logarithms [m] and
+    the seconds [m] by which each `delays` others; the first is the one that would be taken if
+    nothing were to be learned.
 
     Another is sooner where it is by more than `margin`: to tell near equals apart is worth nothing.
     `share` of the first one's seconds goes into the purse. A method that the purse cannot pay for,
     were it slower than predicted by a standard error, gives its probability to the first. Where a
     prediction is a GUESS there is no price: while the purse owes nothing the method is tried, and
-    as much as the first choice takes is paid until its answer says what it cost.
+    as much as the first choice takes is paid until its answer says what it cost. A delay of others
+    makes a method later, and is paid for good: no answer says what it really was.
     """
     predicted = np.maximum(np.asarray(seconds, dtype=np.float64), _LEAST_SECONDS)
+    delayed = np.asarray(delays, dtype=np.float64)
+    delayed = np.maximum(0.0, delayed - delayed[0])
     purse.earn(share * float(predicted[0]))
     guess = np.asarray(errors) > GUESS
     guess[0] = False
@@ -63,12 +68,12 @@ def choice(
     extra = np.maximum(0.0, predicted - predicted[0])
     extra[guess] = np.maximum(extra[guess], predicted[0])
     handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
-    at_risk = np.maximum(0.0, predicted * np.exp(errors) - predicted[0])
+    at_risk = np.maximum(0.0, predicted * np.exp(errors) + delayed - predicted[0])
     affordable = np.where(guess, purse.seconds >= 0.0, at_risk <= purse.seconds)
-    chances = np.where(affordable, soonest(predicted * handicap, errors), 0.0)
+    chances = np.where(affordable, soonest(predicted * handicap + delayed, errors), 0.0)
     chances[0] += 1.0 - chances.sum()
     index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))
-    purse.pay(float(extra[index]))
+    purse.pay(float(extra[index] + delayed[index]))
     return Choice(index, float(chances[index]), float(extra[index]))
 
 

@@ -67,7 +67,8 @@ class Fit:
                 "provenance": self._provenance(disk),
             }
         )
-        return table.model_copy(update={"assignment": predict.fastest(table)})
+        added = predict.fastest(table)[len(disk.assignment) :]
+        return table.model_copy(update={"assignment": (*disk.assignment, *added)})
 
     def _mean(self, values: Floats, counts: Floats, column: int) -> Floats:
         """Means [k'] of the disk clusters' `values` and of the new ground's sums in `column`."""

@@ -20,7 +20,7 @@ cached share  per method: which part of its prompts' tokens it finds in the pref
 favourites    a cluster's favourite changes when another is predicted to be faster by more than
               `hysteresis`, with a probability of at least `confidence`, and both have
               MIN_EVIDENCE_ANSWERS behind their acceptance; and back to the fit's, without a margin,
-              once that is predicted to be as fast.
+              where that is predicted to be as fast on as much evidence.
 """
 
 from collections import OrderedDict
@@ -161,7 +161,8 @@ class Learner:
         def of(k: int, band: int, name: str) -> str:
             current, fitted = map(table.methods.index, (name, self._fitted[k][band]))
             # What took its place may have looked faster than it is.
-            if seconds[k, fitted, band] <= seconds[k, current, band]:
+            known = answers[k, fitted, band] >= predict.MIN_EVIDENCE_ANSWERS
+            if known and seconds[k, fitted, band] <= seconds[k, current, band]:
                 current = fitted
             winner = predict.favourite(
                 seconds[k, :, band],

@@ -3,8 +3,7 @@
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
 size the sequence will join. The unloaded favourite keeps its place until another is better by
 `hysteresis`; under load the method is taken that costs all requests together the least seconds;
-what may be learned from goes elsewhere with the probability that elsewhere is sooner, while there
-is something in the purse (`router.explore`).
+what may be learned from may go elsewhere, where that is affordable (`router.explore`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,10 +100,11 @@ def choose(
     alone, loaded = ({n: f.seconds for n, f in found.items()} for found in (idle, busy))
     delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
+    costs = {n: loaded[n] + delays[n] for n in loaded}
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
     method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, alone, loaded, delays
+        table, cluster, features, constraints, config, timely, obstacles, alone, loaded, costs
     )
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
     propensity, extra, waiting = 1.0, 0.0, 0.0
@@ -117,6 +117,7 @@ def choose(
         made = explore.choice(
             [loaded[n] for n in ranked],
             [errors[n] for n in ranked],
+            [delays[n] for n in ranked],
             config.hysteresis,
             config.exploration,
             purse,
@@ -192,9 +193,10 @@ def _greedy(
     obstacles: Mapping[str, Reason | None],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
-    delays: Mapping[str, float],
+    costs: Mapping[str, float],
 ) -> tuple[str, Reason, str]:
-    """The choice before exploration, its reason, and the favourite."""
+    """The choice before exploration, its reason, and the favourite. `costs`: loaded seconds, and
+    those by which others are delayed."""
     if constraints.pinned is not None:
         return constraints.pinned, "pinned", constraints.pinned
     if cluster < 0:
@@ -210,11 +212,11 @@ def _greedy(
         obstacle = "starting"
     unloaded = min(running or admissible, key=lambda n: alone[n]) if obstacle else favourite
     doubts = _doubts(table, cluster, features, alone, loaded)
-    method = _under_load(unloaded, admissible, alone, loaded, delays, doubts)
+    method = _under_load(unloaded, admissible, alone, costs, doubts)
     reason: Reason = "favourite" if method == favourite else obstacle or "load"
     last = constraints.conversation_method
     if last is not None and last in admissible and last != method:
-        clearly = loaded[method] * (1.0 + config.conversation_margin) < loaded[last]
+        clearly = costs[method] * (1.0 + config.conversation_margin) < costs[last]
         if not clearly:
             return last, "conversation", favourite
     return method, reason, favourite
@@ -224,20 +226,18 @@ def _under_load(
     unloaded: str,
     admissible: Sequence[str],
     alone: Mapping[str, float],
-    loaded: Mapping[str, float],
-    delays: Mapping[str, float],
+    costs: Mapping[str, float],
     doubts: Mapping[str, float],
 ) -> str:
     """Who costs the least seconds once queues and batches count, the request's own and those by
-    which it `delays` others, `unloaded` being the choice without them.
+    which it delays others, `unloaded` being the choice without them.
 
     That choice has been made on evidence: predicted to be sooner does not suffice. So no other
     counts as sooner than it is alone, and only what the load adds can move a prompt; to a method of
     which little is known only if it were still the sooner one a standard error later than that.
     """
-    later = {n: delays[n] + max(0.0, alone[unloaded] - alone[n]) for n in admissible}
     doubts = {**doubts, unloaded: 1.0}
-    seconds = {n: loaded[n] * doubts[n] + later[n] for n in admissible}
+    seconds = {n: costs[n] * doubts[n] + max(0.0, alone[unloaded] - alone[n]) for n in admissible}
     return min(admissible, key=lambda n: (seconds[n], n != unloaded))
 
 

@@ -62,8 +62,9 @@ class Purse:
         self.seconds = max(min(self.seconds, -self._limit), filled)
 
     def pay(self, seconds: float) -> None:
-        """A trial is predicted to take so much longer than the first choice."""
-        self.seconds -= seconds
+        """A trial is predicted to take so much longer than the first choice, others' delay
+        included."""
+        self.seconds = max(self.seconds - seconds, min(self.seconds, -self._limit))
 
 
 def settle(

@@ -71,12 +71,13 @@ def forecasts(
         step = times.slowest({m, *place.beside}, place.batch)
         prefill = predict.prefill_seconds(table, m, prompt_tokens)
         others = place.batch - 1.0
-        without = place.batch if place.line else max(1.0, others)
+        without = place.batch if place.full else max(1.0, others)
         longer = max(0.0, step - times.slowest(place.beside or {m}, without))
         found[name] = Forecast(
             seconds=place.waiting + prefill + steps * step,
             waiting=place.waiting,
-            delay=others * (prefill + steps * longer) + place.line * steps * step / place.batch,
+            delay=others * (prefill + steps * longer)
+            + place.line * (prefill + steps * step / place.batch),
         )
     return found
 
@@ -84,12 +85,14 @@ def forecasts(
 @dataclass(frozen=True)
 class _Place:
     """Where a request would run: seconds until it is admitted, the batch that it joins then, the
-    methods (indices) of the others in that, and how many stand in line before it."""
+    methods (indices) of the others in that, and how many stand in line before it; a `full` replica
+    has no place until an answer ends."""
 
     waiting: float = 0.0
     batch: float = 1.0
     beside: frozenset[int] = frozenset()
     line: int = 0
+    full: bool = False
 
 
 def _place(
@@ -108,9 +111,10 @@ def _place(
     if roomy:
         # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
         return _Place(0.0, 1.0 + fmean(r.running for r in roomy), frozenset(running))
-    batch, line = max(1.0, float(report.running)), report.waiting + 1
+    batch = max(1.0, float(report.running))
     turn = _turn(table, running or {table.methods.index(method): 1}, band, batch)
-    return _Place(line * turn, batch, frozenset(running), line)
+    waiting = (report.waiting + 1) * turn
+    return _Place(waiting, batch, frozenset(running), report.waiting, full=True)
 
 
 def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: float) -> float:
@@ -120,7 +124,8 @@ def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: flo
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
     prompt = sum(prompts) / len(prompts)
     accepted = belief.acceptance(table)[:, :, band].mean(axis=0)
-    steps = output * sum(n / accepted[m] for m, n in running.items()) / sum(running.values())
-    prefill = fmean(predict.prefill_seconds(table, m, prompt) for m in running)
+    counts = list(running.values())
+    steps = fmean((output / accepted[m] for m in running), weights=counts)
+    prefill = fmean((predict.prefill_seconds(table, m, prompt) for m in running), weights=counts)
     step = predict.StepTimes.at(table, prompt + output / 2.0).slowest(running, batch)
-    return prefill + float(steps) * step / batch
+    return prefill + steps * step / batch

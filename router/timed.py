@@ -9,16 +9,17 @@ from dataclasses import replace
 
 from router import predict
 from router.profile import Profile, ProfileError
+from router.speedup import PLAIN_METHODS
 from schemas import RoutingTable
 from schemas.profile import ProfileRow, StepRow
 
 
 def timed_by(table: RoutingTable, profile: Profile) -> Profile:
     """The table's methods in the profile, every second as the table predicts it of an answer that
-    has a replica to itself; the step-time grid is the table's.
+    has a replica to itself; the step-time grid is what the table measured.
 
     Raises ProfileError for a profile of another bundle, other settings, or of several requests in
-    flight.
+    flight, and for a table without a plain method.
     """
     meta = profile.meta
     if meta.measured_under.bundle != table.measured_under.bundle:
@@ -30,6 +31,10 @@ def timed_by(table: RoutingTable, profile: Profile) -> Profile:
         raise ProfileError(
             f"concurrency: answers were decoded {meta.concurrency} at a time; "
             "profile with --concurrency 1"
+        )
+    if not {*PLAIN_METHODS} & {*table.methods}:
+        raise ProfileError(
+            f"the table has no plain method for speedups to be over: {' or '.join(PLAIN_METHODS)}"
         )
     for name in table.methods:
         if meta.settings_hashes.get(name) != table.settings_hashes[name]:

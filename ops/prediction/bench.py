@@ -36,8 +36,9 @@ def bench_prediction(
     from router import cluster
     from router.assign import build_table
     from router.embed import Encoder
+    from router.evaluate import refuse_other_conditions
     from router.profile import Profile, prompt_key
-    from router.table import load_table
+    from router.table import check_table, load_table
 
     settings = load_config(config).router
     encoder = Encoder(settings.encoder, settings.encoder_threads)
@@ -56,6 +57,8 @@ def bench_prediction(
         lossy=True,
         objective=fitted.objective,
     )
+    refuse_other_conditions(made.measured_under, other.meta.measured_under)
+    check_table(made, settings_hashes=other.meta.settings_hashes)
     known = answers_of(learned, vectors, cluster.assign(made.centroids, vectors), made)
     vectors = embed(encoder, [p.text for p in other.prompts], "prompts foretold")
     asked = answers_of(other, vectors, cluster.assign(made.centroids, vectors), made)

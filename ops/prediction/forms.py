@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ops.prediction.answers import Answers
 from router import belief
-from schemas import RoutingTable
+from schemas import TEMPERATURE_BANDS, RoutingTable
 
 Floats = NDArray[np.float64]
 Form = Callable[[RoutingTable, Answers, Answers], Floats]
@@ -96,7 +96,11 @@ def _columns(known: Answers, asked: Answers) -> tuple[Floats, Floats]:
 
     def raw(answers: Answers) -> Floats:
         return np.column_stack(
-            [components.transform(answers.vectors), answers.features, np.eye(3)[answers.bands]]
+            [
+                components.transform(answers.vectors),
+                answers.features,
+                np.eye(len(TEMPERATURE_BANDS))[answers.bands],
+            ]
         )
 
     scaler = StandardScaler().fit(raw(known))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ops.cli import flags
+from ops.cli.boundary import InputError
 from ops.cli.output import emit
 
 
@@ -29,6 +30,8 @@ def retime(
     from router.table import load_table
     from router.timed import timed_by
 
+    if out.resolve() == profile.resolve():
+        raise InputError(f"--out: {out} is the profile itself, whose seconds would be lost")
     table = load_table(routing)
     made = timed_by(table, Profile.load(profile))
     made.save(out)

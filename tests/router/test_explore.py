@@ -51,7 +51,15 @@ def test_every_choice_is_as_frequent_as_its_propensity_says() -> None:
     draws = 4000
     seen, claimed = np.zeros(4), np.zeros(4)
     for seed in range(draws):
-        made = choice(seconds, errors, 0.0, 0.03, purse_of(1.0), np.random.default_rng(seed))
+        made = choice(
+            seconds,
+            errors,
+            np.zeros(len(seconds)),
+            0.0,
+            0.03,
+            purse_of(1.0),
+            np.random.default_rng(seed),
+        )
         seen[made.index] += 1
         claimed[made.index] = made.propensity
     # the last one is not paid for by one second: it is never chosen
@@ -80,9 +88,14 @@ def test_what_the_purse_cannot_pay_goes_to_the_first() -> None:
     rng = np.random.default_rng(0)
     seconds, errors = [1.0, 1.2, 2.0], [0.3, 0.3, 0.3]
     free = soonest(seconds, errors)
-    poor = [choice(seconds, errors, 0.0, 0.0, Purse(), rng) for _ in range(50)]
+    poor = [
+        choice(seconds, errors, np.zeros(len(seconds)), 0.0, 0.0, Purse(), rng) for _ in range(50)
+    ]
     assert {(c.index, c.propensity, c.seconds) for c in poor} == {(0, 1.0, 0.0)}
-    some = [choice(seconds, errors, 0.0, 0.0, purse_of(0.7), rng) for _ in range(200)]
+    some = [
+        choice(seconds, errors, np.zeros(len(seconds)), 0.0, 0.0, purse_of(0.7), rng)
+        for _ in range(200)
+    ]
     paid = {c.index: c for c in some}
     assert set(paid) == {0, 1}
     assert paid[1].propensity == pytest.approx(free[1])
@@ -92,7 +105,7 @@ def test_what_the_purse_cannot_pay_goes_to_the_first() -> None:
 
 def test_a_method_that_is_not_slower_costs_nothing() -> None:
     rng = np.random.default_rng(0)
-    made = [choice([1.0, 0.9], [0.1, 0.1], 0.0, 0.0, Purse(), rng) for _ in range(20)]
+    made = [choice([1.0, 0.9], [0.1, 0.1], [0.0, 0.0], 0.0, 0.0, Purse(), rng) for _ in range(20)]
     assert {c.index for c in made} == {0, 1}
     assert {c.seconds for c in made} == {0.0}
 
@@ -100,7 +113,10 @@ def test_a_method_that_is_not_slower_costs_nothing() -> None:
 def test_near_equals_are_hardly_tried() -> None:
     def tried(margin: float) -> float:
         rng = np.random.default_rng(0)
-        made = [choice([1.0, 1.0], [0.1, 0.1], margin, 0.0, purse_of(1.0), rng) for _ in range(50)]
+        made = [
+            choice([1.0, 1.0], [0.1, 0.1], [0.0, 0.0], margin, 0.0, purse_of(1.0), rng)
+            for _ in range(50)
+        ]
         return next(c.propensity for c in made if c.index == 1)
 
     assert tried(0.0) == pytest.approx(0.5)
@@ -138,7 +154,7 @@ def test_a_trial_is_booked_at_what_it_cost() -> None:
     purse.settle(paid=0.0, seconds=3.0, first=1.0)
     assert purse.seconds == pytest.approx(-0.8)
     rng = np.random.default_rng(0)
-    made = [choice([1.0, 1.0], [0.1, 0.1], 0.0, 0.01, purse, rng) for _ in range(40)]
+    made = [choice([1.0, 1.0], [0.1, 0.1], [0.0, 0.0], 0.0, 0.01, purse, rng) for _ in range(40)]
     assert {c.index for c in made} == {0}, "debts are paid first"
 
 
@@ -173,7 +189,9 @@ def test_a_guess_is_tried_on_credit_and_so_often() -> None:
     """Of a method without any answers nothing can be known before it is tried; while none of the
     answers has come, or all of them teach nothing, the credit is used up."""
     rng, purse = np.random.default_rng(0), Purse()
-    made = [choice([1.0, 1.0], [0.1, 0.7], 0.0, 0.01, purse, rng).index for _ in range(200)]
+    made = [
+        choice([1.0, 1.0], [0.1, 0.7], [0.0, 0.0], 0.0, 0.01, purse, rng).index for _ in range(200)
+    ]
     assert START_REQUESTS < sum(made) <= START_REQUESTS + 3
     assert not any(made[50:100])
     assert purse.seconds < 0.0
@@ -183,7 +201,7 @@ def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
     rng, purse = np.random.default_rng(0), Purse()
     tried = 0
     for _ in range(200):
-        made = choice([1.0, 1.0], [0.1, 0.7], 0.0, 0.0, purse, rng)
+        made = choice([1.0, 1.0], [0.1, 0.7], [0.0, 0.0], 0.0, 0.0, purse, rng)
         if made.index:
             tried += 1
             purse.settle(made.seconds, seconds=1.0, first=1.0)

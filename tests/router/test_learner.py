@@ -6,7 +6,7 @@ from router.belief import ANSWER_TOKENS, acceptance, log_error
 from router.evidence import acceptance_evidence
 from router.learner import REMEMBERED_IDS, Learner
 from router.policy import Constraints, Features, choose
-from router.predict import favourite, typical_seconds
+from router.predict import favourite
 from router.purse import Purse, settle
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
@@ -275,37 +275,3 @@ def test_traffic_leaves_a_method_that_got_slow_and_comes_back(
         returned = next(i for i in range(800) if back[i : i + 20].count(favourite) >= 18)
         assert returned <= 300
         assert back[returned:].count(favourite) > 0.9 * len(back[returned:])
-
-
-def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: RoutingTable) -> None:
-    """Of two methods that are as fast in this cluster one had a few quick answers at first."""
-    draft, ngram = table.methods.index("draft"), table.methods.index("ngram")
-    steps = table.acceptance_steps.copy()
-    steps[0, ngram] = table.acceptance_tokens[0, ngram] / 1.6
-    near = table.model_copy(update={"acceptance_steps": steps})
-    seconds = typical_seconds(near)[0, :, 0]
-    assert 1.0 < seconds[ngram] / seconds[draft] < 1.05
-    learner = Learner(near, CONFIG)
-
-    def answers(name: str, count: int, pace: float) -> None:
-        for i in range(count):
-            acceptance, step = {"draft": (2.5, 0.015), "ngram": (1.6, 0.011)}[name]
-            decode_steps = round(60 / acceptance)
-            learner.observe(
-                [
-                    observe(
-                        near,
-                        f"{name}-{pace}-{i}",
-                        name,
-                        0,
-                        target_steps=decode_steps + 1,
-                        decode_seconds=pace * step * decode_steps,
-                    )
-                ]
-            )
-
-    answers("draft", 8, 1.0)
-    answers("ngram", 8, 0.6)
-    assert learner.table.assignment[0][0] == "ngram"
-    answers("ngram", 60, 1.0)
-    assert learner.table.assignment[0][0] == "draft"

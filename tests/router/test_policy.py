@@ -7,7 +7,7 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 from router.assign import build_table
 from router.policy import START_SECONDS, Constraints, Features, NoMethodAvailableError, choose
 from router.purse import Purse
-from router.queueing import burden, forecasts, ranked
+from router.queueing import burden, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -264,57 +264,3 @@ def test_behind_a_line_a_prompt_waits_for_the_answers_before_it(table: RoutingTa
 
 def predicted(table: RoutingTable, *loads: LoadReport) -> dict[str, float]:
     return route(table, 0, loads).predicted_seconds
-
-
-def test_what_others_would_wait_counts(table: RoutingTable) -> None:
-    """n-gram's requests share the only replica. The draft model would be done sooner even beside
-    them, but each of their steps would take as long as its own."""
-    tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
-    steps[0, NGRAM] = tokens[0, NGRAM] / 1.6
-    near = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
-    idle = report("all", methods=MADE.methods)
-    assert route(near, 0, (idle,)).method == "draft"
-    shared = {"methods": MADE.methods, "running": 4, "outstanding_tokens": 240}
-    copying = report("all", **shared, running_by_method={"ngram": 4})
-    beside = route(near, 0, (copying,))
-    assert beside.predicted_seconds["draft"] < beside.predicted_seconds["ngram"]
-    assert (beside.method, beside.reason) == ("ngram", "load")
-    drafting = report("all", **shared, running_by_method={"draft": 4})
-    assert route(near, 0, (drafting,)).method == "draft"
-
-
-def test_the_line_is_as_long_for_every_method(table: RoutingTable) -> None:
-    """Who waits on a replica of several methods waits for those that run, whatever it will be."""
-    full = {"methods": MADE.methods, "running": 8, "outstanding_tokens": 480}
-    waits = [
-        {
-            name: found.waiting
-            for name, found in forecasts(
-                table, 0, 0, 20, 128, (report("all", waiting=w, **full, **mix),)
-            ).items()
-        }
-        for mix in ({"running_by_method": {"ngram": 8}}, {"running_by_method": {"draft": 8}})
-        for w in (2, 5)
-    ]
-    for by_method in waits:
-        assert len(set(by_method.values())) == 1
-    copying, longer, drafting, _ = (by_method["ngram"] for by_method in waits)
-    assert longer == pytest.approx(2.0 * copying)
-    assert copying != pytest.approx(drafting)
-
-
-def test_nobody_is_delayed_on_idle_replicas_and_more_are_by_more(table: RoutingTable) -> None:
-    def delays(running: int, waiting: int = 0) -> dict[str, float]:
-        load = report(
-            "all",
-            methods=MADE.methods,
-            running=running,
-            waiting=waiting,
-            running_by_method={"ngram": running},
-        )
-        return {n: f.delay for n, f in forecasts(table, 0, 0, 20, 128, (load,)).items()}
-
-    assert set(delays(0).values()) == {0.0}
-    for name in table.methods:
-        assert 0.0 < delays(2)[name] < delays(4)[name] < delays(4, waiting=3)[name]
-    assert delays(4)["draft"] > delays(4)["ngram"]

@@ -37,7 +37,7 @@ async def test_of_three_answers_the_one_with_the_usual_step_time_counts():
     seconds = {1: (10, 0.10), 2: (20, 0.60), 3: (5, 0.06)}
 
     class Disturbed:
-        methods = [SimpleNamespace(name="naive")]
+        methods = (SimpleNamespace(name="naive"),)
 
         async def generate(self, request):
             steps, decode = seconds.get(int(request.request_id.rpartition("-")[2]), (1, 9.0))
