@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from router.purse import START_REQUESTS, Purse
+from router.purse import START_REQUESTS, Purse, unit_of
+from schemas import Objective
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,7 @@ def choice(
     share: float,
     purse: Purse,
     rng: np.random.Generator,
+    objective: Objective = "speedup",
 ) -> Choice:
     """One of the methods with predicted `seconds` [m], standard errors of their logarithms [m] and
     the seconds [m] by which each `delays` others; the first is the one that would be taken if
@@ -58,7 +60,9 @@ def choice(
     makes a method later, and is paid for good: no answer says what it really was.
     """
     predicted = np.maximum(np.asarray(seconds, dtype=np.float64), _LEAST_SECONDS)
-    delayed = np.asarray(delays, dtype=np.float64)
+    unit = unit_of(objective, float(predicted[0]))
+    predicted /= unit
+    delayed = np.asarray(delays, dtype=np.float64) / unit
     delayed = np.maximum(0.0, delayed - delayed[0])
     purse.earn(share * float(predicted[0]))
     guess = np.asarray(errors) > GUESS
@@ -69,12 +73,12 @@ def choice(
     extra[guess] = np.maximum(extra[guess], predicted[0])
     handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
     at_risk = np.maximum(0.0, predicted * np.exp(errors) + delayed - predicted[0])
-    affordable = np.where(guess, purse.seconds >= 0.0, at_risk <= purse.seconds)
+    affordable = np.where(guess, purse.units >= 0.0, at_risk <= purse.units)
     chances = np.where(affordable, soonest(predicted * handicap + delayed, errors), 0.0)
     chances[0] += 1.0 - chances.sum()
     index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))
     purse.pay(float(extra[index] + delayed[index]))
-    return Choice(index, float(chances[index]), float(extra[index]))
+    return Choice(index, float(chances[index]), unit * float(extra[index]))
 
 
 def soonest(seconds: Sequence[float] | Floats, errors: Sequence[float] | Floats) -> Floats:

@@ -122,6 +122,7 @@ def choose(
             config.exploration,
             purse,
             rng,
+            table.objective,
         )
         method, propensity, extra = ranked[made.index], made.propensity, made.seconds
         if made.index > 0:
@@ -195,8 +196,7 @@ def _greedy(
     loaded: Mapping[str, float],
     costs: Mapping[str, float],
 ) -> tuple[str, Reason, str]:
-    """The choice before exploration, its reason, and the favourite. `costs`: loaded seconds, and
-    those by which others are delayed."""
+    """The choice before exploration, its reason, and the favourite; `costs` are loaded + delays."""
     if constraints.pinned is not None:
         return constraints.pinned, "pinned", constraints.pinned
     if cluster < 0:

@@ -86,7 +86,7 @@ def test_a_method_that_is_sooner_at_others_cost_is_not_tried_for_it() -> None:
     made = [choice(seconds, errors, [0.0, 0.2], 0.05, 0.0, purse, rng) for _ in range(50)]
     tried = sum(one.index for one in made)
     assert tried > 0
-    assert purse.seconds == pytest.approx(5.0 - 0.2 * tried)
+    assert purse.units == pytest.approx(5.0 - 0.2 * tried)
     assert {one.seconds for one in made} == {0.0}
 
 
@@ -158,7 +158,7 @@ def test_a_trial_that_delays_others_leaves_no_more_debt_than_there_may_be() -> N
     tried = 0
     for _ in range(300):
         tried += choice([1.0, 1.0], [0.1, 0.7], [0.0, 1.5], 0.0, 0.01, purse, rng).index
-        assert purse.seconds >= -1.0 - 1e-9
+        assert purse.units >= -1.0 - 1e-9
     assert tried > 0
 
 
@@ -171,3 +171,22 @@ def test_a_conversation_moves_where_staying_delays_others(table: RoutingTable) -
     assert stays.method == "draft"
     moves = route(near, 0, (copying,), conversation_method="draft")
     assert (moves.method, moves.reason) == ("ngram", "load")
+
+
+def test_a_hundredth_of_every_answer_is_not_spent_on_the_short_ones() -> None:
+    """Where all answers count alike, a hundred short ones slowed are not paid for by one long."""
+    spent = {}
+    for objective in ("speedup", "seconds"):
+        rng, purse = np.random.default_rng(0), Purse()
+        slower, short = 0.0, 0
+        for i in range(2000):
+            first = 10.0 if i % 10 == 0 else 0.1
+            made = choice(
+                [first, 1.3 * first], [0.1, 0.15], [0.0, 0.0], 0.0, 0.01, purse, rng, objective
+            )
+            slower += 0.3 * made.index
+            short += made.index and first == 0.1
+        spent[objective] = slower / 2000
+        assert short > 0
+    assert spent["speedup"] == pytest.approx(0.01, rel=0.15)
+    assert spent["seconds"] > 0.012

@@ -128,14 +128,14 @@ def test_a_purse_holds_so_much_and_no_more() -> None:
     purse = Purse()
     for _ in range(1000):
         purse.earn(0.1)
-    assert purse.seconds == pytest.approx(0.1 * PURSE_REQUESTS)
+    assert purse.units == pytest.approx(0.1 * PURSE_REQUESTS)
     purse.earn(0.001)
-    assert purse.seconds == pytest.approx(0.1 * PURSE_REQUESTS)
+    assert purse.units == pytest.approx(0.1 * PURSE_REQUESTS)
     purse.pay(4.0)
     purse.earn(0.1)
-    assert purse.seconds == pytest.approx(6.1)
+    assert purse.units == pytest.approx(6.1)
     purse.settle(paid=4.0, seconds=1.0, first=1.0)  # it cost nothing after all
-    assert purse.seconds == pytest.approx(0.1 * PURSE_REQUESTS)
+    assert purse.units == pytest.approx(0.1 * PURSE_REQUESTS)
 
 
 def test_a_trial_is_booked_at_what_it_cost() -> None:
@@ -143,16 +143,16 @@ def test_a_trial_is_booked_at_what_it_cost() -> None:
     purse = purse_of(1.0)
     purse.pay(0.0)
     purse.settle(paid=0.0, seconds=1.5, first=1.0)
-    assert purse.seconds == pytest.approx(0.5)
+    assert purse.units == pytest.approx(0.5)
     purse.pay(0.3)
     purse.settle(paid=0.3, seconds=1.1, first=1.0)
-    assert purse.seconds == pytest.approx(0.4)
+    assert purse.units == pytest.approx(0.4)
     for _ in range(5):  # everything takes twice as long as predicted
         purse.first_choice_took(2.0, predicted=1.0)
     purse.settle(paid=0.0, seconds=2.2, first=1.0)
-    assert purse.seconds == pytest.approx(0.2)
+    assert purse.units == pytest.approx(0.2)
     purse.settle(paid=0.0, seconds=3.0, first=1.0)
-    assert purse.seconds == pytest.approx(-0.8)
+    assert purse.units == pytest.approx(-0.8)
     rng = np.random.default_rng(0)
     made = [choice([1.0, 1.0], [0.1, 0.1], [0.0, 0.0], 0.0, 0.01, purse, rng) for _ in range(40)]
     assert {c.index for c in made} == {0}, "debts are paid first"
@@ -165,8 +165,8 @@ def test_what_a_prompts_choices_cost_is_booked_once() -> None:
     one.settle(paid=0.3, seconds=1.5, first=1.0)
     for _ in range(4):
         four.settle(paid=0.3, seconds=1.5, first=1.0, choices=4)
-    assert four.seconds == pytest.approx(one.seconds)
-    assert one.seconds == pytest.approx(0.5)
+    assert four.units == pytest.approx(one.units)
+    assert one.units == pytest.approx(0.5)
 
 
 def test_what_a_trial_waits_is_paid_for() -> None:
@@ -174,7 +174,7 @@ def test_what_a_trial_waits_is_paid_for() -> None:
     purse = purse_of(3.0)
     purse.pay(0.5)
     purse.settle(paid=0.5, seconds=2.0 + 1.0, first=1.0, waiting=1.5)
-    assert purse.seconds == pytest.approx(2.5)
+    assert purse.units == pytest.approx(2.5)
 
 
 def test_one_answer_that_stalled_does_not_end_learning() -> None:
@@ -182,7 +182,7 @@ def test_one_answer_that_stalled_does_not_end_learning() -> None:
     purse.settle(paid=0.0, seconds=1000.0, first=1.0)
     for _ in range(int(PURSE_REQUESTS) + 1):
         purse.earn(0.01)
-    assert purse.seconds > 0.0
+    assert purse.units > 0.0
 
 
 def test_a_guess_is_tried_on_credit_and_so_often() -> None:
@@ -194,7 +194,7 @@ def test_a_guess_is_tried_on_credit_and_so_often() -> None:
     ]
     assert START_REQUESTS < sum(made) <= START_REQUESTS + 3
     assert not any(made[50:100])
-    assert purse.seconds < 0.0
+    assert purse.units < 0.0
 
 
 def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
@@ -222,7 +222,7 @@ def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
 def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
     table: RoutingTable, limits: dict[str, object], purse: Purse | None
 ) -> None:
-    before = purse and purse.seconds
+    before = purse and purse.units
     constraints = Constraints(healthy=frozenset(METHODS), **limits)  # type: ignore[arg-type]
     config = RouterConfig(exploration=0.5, conversation_margin=1.0)
     for seed in range(30):
@@ -230,7 +230,7 @@ def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
         decision = choose(table, 0, PROMPT, (), constraints, rng, config, purse)
         assert decision.reason != "exploration"
         assert (decision.propensity, decision.exploration_seconds) == (1.0, 0.0)
-    assert (purse and purse.seconds) == before
+    assert (purse and purse.units) == before
 
 
 def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
