@@ -1,6 +1,5 @@
 """The openai package, against the running service with nothing changed but its address."""
 
-import httpx
 import numpy as np
 import openai
 import pytest
@@ -55,16 +54,18 @@ def test_conversation_goes_on_with_its_own_messages(client):
     assert answer.usage.prompt_tokens > 0
 
 
-def test_conversation_stays_on_its_method(client, service):
-    favourite = httpx.post(
-        f"{service.url}/v1/routing/explain", json={"messages": HELLO, "temperature": 0}
-    ).json()["method"]
-    other = next(method for method in ("naive", "ngram") if method != favourite)
-    first = client.chat.completions.create(**GREEDY | {"model": f"tiny:{other}"}).choices[0].message
-    messages = [*HELLO, first, {"role": "user", "content": "And now?"}]
-    raw = client.chat.completions.with_raw_response.create(**GREEDY | {"messages": messages})
-    assert raw.headers["x-specadapt-reason"] == "conversation"
-    assert raw.headers["x-specadapt-method"] == other
+def test_conversation_stays_on_its_method(client):
+    """Whichever of the two is the favourite by now: it is so of one of them at most."""
+    reasons = set()
+    for method in ("naive", "ngram"):
+        asked = GREEDY | {"model": f"tiny:{method}"}
+        first = client.chat.completions.create(**asked).choices[0].message
+        messages = [*HELLO, first, {"role": "user", "content": f"And now, {method}?"}]
+        raw = client.chat.completions.with_raw_response.create(**GREEDY | {"messages": messages})
+        assert raw.headers["x-specadapt-method"] == method
+        reasons.add(raw.headers["x-specadapt-reason"])
+    assert "conversation" in reasons
+    assert reasons <= {"conversation", "favourite"}
 
 
 def test_choices_repeat_under_a_seed(client):
