@@ -19,13 +19,14 @@ TEXT = (
 
 TOKENS = 24
 ROUNDS = 4
-"""The first of them warms up, the others are measured: three, so that one that was disturbed does
-not count. Methods take turns, so that what else goes on meanwhile hits all alike."""
+"""The first of them warms up, the others are measured: three, so that one may be undisturbed.
+Methods take turns, so that what else goes on meanwhile hits all alike."""
 
 
 async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]:
     """Every method answers TEXT (its `token_ids`), one after another; of each the answer with the
-    median time of a step. An engine that cannot is left as it is.
+    shortest steps: what else starts on the machine meanwhile only ever makes them longer. An
+    engine that cannot is left as it is.
 
     Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
     are measured as well.
@@ -40,11 +41,7 @@ async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]
                 answers[method].append(stats)
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
-    return [
-        sorted(known, key=_step_seconds)[(len(known) - 1) // 2]
-        for known in answers.values()
-        if known
-    ]
+    return [min(known, key=_step_seconds) for known in answers.values() if known]
 
 
 def _step_seconds(stats: DecodeStats) -> float:
