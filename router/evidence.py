@@ -24,11 +24,13 @@ def acceptance_evidence(
     Where the mean speedup is the objective, a longer answer counts as one of ANSWER_TOKENS: a few
     answers that run to their limit (in loops, where copying is at its best) would otherwise outvote
     all others of their cluster. Where mean seconds are, answers count by their tokens, one of
-    the cluster's `usual_tokens` as one of ANSWER_TOKENS.
+    the cluster's `usual_tokens` as one of ANSWER_TOKENS, one of any length as MOST_ANSWERS at most.
     """
     tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
-    whole = usual_tokens if objective == "seconds" else max(tokens, belief.ANSWER_TOKENS)
-    scale = belief.ANSWER_TOKENS / max(1.0, whole)
+    whole = max(tokens, belief.ANSWER_TOKENS)
+    if objective == "seconds":
+        whole = max(1.0, usual_tokens, tokens / MOST_ANSWERS)
+    scale = belief.ANSWER_TOKENS / whole
     return scale * tokens, scale * steps
 
 

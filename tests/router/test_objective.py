@@ -8,9 +8,12 @@ from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
 from test_learner import observe
 
 from router.assign import build_table
+from router.belief import ANSWER_TOKENS
 from router.evaluate import evaluate
+from router.evidence import MOST_ANSWERS, acceptance_evidence
 from router.learner import Learner
 from router.profile import Profile
+from router.table import RoutingTableError
 from schemas import Objective, RouterConfig
 
 LONG, SHORT = 1201, 41
@@ -65,12 +68,54 @@ def test_seconds_are_judged_by_their_sum() -> None:
 
 
 def test_the_method_for_prompts_without_a_cluster_follows_the_objective() -> None:
-    by = {
-        objective: build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+    """n-gram is much the faster in one cluster and much the slower in the other, whose answers are
+    ten times as long: by ratios the one is as good as the other, by seconds it is not."""
+    profile, vectors = make_profile(per_cluster=12)
+
+    def changed(row):
+        talks = int(row.prompt_id.partition("-")[2]) % 2 == 0
+        acceptance = {"naive": 1.0, "draft": 1.6, "ngram": 1.0 if talks else 6.0}[row.method]
+        tokens = 601 if talks else 61
+        steps = round((tokens - 1) / acceptance)
+        decode = steps * STEP["naive"]
+        return row.model_copy(
+            update={
+                "output_tokens": tokens,
+                "target_steps": steps + 1,
+                "decode_seconds": decode,
+                "seconds": 0.02 + decode,
+            }
+        )
+
+    even = replace(
+        profile,
+        rows=tuple(changed(row) for row in profile.rows),
+        steps=tuple(row.model_copy(update={"seconds": STEP["naive"]}) for row in profile.steps),
+    )
+    by: dict[Objective, str] = {}
+    for objective in ("speedup", "seconds"):
+        table = build_table(even, vectors, CENTROIDS, ENCODER, objective=objective)
+        assert [row[0] for row in table.assignment] == ["draft", "ngram"]
+        by[objective] = table.default_method
+    assert by == {"speedup": "ngram", "seconds": "draft"}
+
+
+def test_tables_of_two_objectives_are_two_tables() -> None:
+    """What was learned under the one is no state of the other."""
+    by_speedup, by_seconds = (
+        build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
         for objective in ("speedup", "seconds")
-    }
-    assert by["speedup"].default_method == "draft"
-    assert by["seconds"].default_method == "ngram"
+    )
+    assert by_speedup.fit_id != by_seconds.fit_id
+    state = Learner(by_speedup, RouterConfig()).state()
+    with pytest.raises(RoutingTableError, match="start it anew"):
+        Learner.restore(by_seconds, RouterConfig(), state)
+
+
+def test_one_answer_of_any_length_is_a_few_answers_at_most() -> None:
+    tokens, steps = acceptance_evidence(20_001, 10_001, "seconds", 64.0)
+    assert tokens == pytest.approx(MOST_ANSWERS * ANSWER_TOKENS)
+    assert tokens / steps == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(("objective", "near"), [("speedup", 1.2), ("seconds", 8.0)])

@@ -9,6 +9,7 @@ from routing_world import CENTROIDS, ENCODER, make_profile
 from router.assign import build_table
 from router.evaluate import evaluate
 from router.profile import Profile, ProfileError
+from router.table import restrict
 from router.timed import timed_by
 from schemas import RoutingTable
 
@@ -61,3 +62,8 @@ def test_a_profile_of_something_else_is_refused(table: RoutingTable) -> None:
         timed_by(table, noisy(settings_hashes=hashes)[0])
     with pytest.raises(ProfileError, match="4 at a time"):
         timed_by(table, noisy(concurrency=4)[0])
+
+
+def test_a_table_without_a_plain_method_judges_nothing(table: RoutingTable) -> None:
+    with pytest.raises(ProfileError, match="no plain method"):
+        timed_by(restrict(table, ["draft", "ngram"]), noisy()[0])
