@@ -3,7 +3,7 @@ and so that it is known how long each method's steps take here."""
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from schemas import DecodeRequest, DecodeStats, SamplingParams
 from workers.engine import Engine
@@ -18,22 +18,30 @@ TEXT = (
 """Some prose and some code that repeats itself, so that every drafter has something to draft."""
 
 TOKENS = 24
-ROUNDS = 4
-"""The first of them warms up, the others are measured: three, so that one may be undisturbed.
-Methods take turns, so that what else goes on meanwhile hits all alike."""
+LEAST_ROUNDS = 4
+"""The first round warms up, the others are measured: three, so that two may be undisturbed. Methods
+take turns, so that what else goes on meanwhile hits all alike."""
+
+MOST_ROUNDS = 12
+"""The machine may stay busy with other things: what was found until then has to do."""
+
+AGREE = 1.1
+"""A method's steps are known when its two shortest measurements differ by less than this factor."""
 
 
 async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]:
     """Every method answers TEXT (its `token_ids`), one after another; of each the answer with the
-    shortest steps: what else starts on the machine meanwhile only ever makes them longer. An
-    engine that cannot is left as it is.
+    shortest steps: what else starts on the machine meanwhile only ever makes them longer. While
+    that shows, rounds go on, unless a request has come. An engine that cannot is left as it is.
 
     Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
     are measured as well.
     """
     answers: dict[str, list[DecodeStats]] = {spec.name: [] for spec in engine.methods}
     try:
-        for number, (turn, method) in enumerate(itertools.product(range(ROUNDS), answers)):
+        for number, (turn, method) in enumerate(itertools.product(range(MOST_ROUNDS), answers)):
+            if turn >= LEAST_ROUNDS and (_undisturbed(answers) or engine.load().running > 0):
+                break
             begin = number % len(token_ids)
             prompt = (*token_ids[begin:], *token_ids[:begin])
             stats = await _answer(engine, method, prompt, f"warm-up-{method}-{turn}")
@@ -42,6 +50,11 @@ async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
     return [min(known, key=_step_seconds) for known in answers.values() if known]
+
+
+def _undisturbed(answers: Mapping[str, Sequence[DecodeStats]]) -> bool:
+    shortest = (sorted(map(_step_seconds, known))[:2] for known in answers.values())
+    return all(len(two) == 2 and two[1] < AGREE * two[0] for two in shortest)
 
 
 def _step_seconds(stats: DecodeStats) -> float:

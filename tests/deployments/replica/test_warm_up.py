@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deployments.learning.feedback import Feedback
-from deployments.replica.warm_up import TEXT, TOKENS, warm_up
+from deployments.replica.warm_up import LEAST_ROUNDS, MOST_ROUNDS, TEXT, TOKENS, warm_up
 from router import predict
 from schemas import DecodeStats
 from workers.engine import EngineBusyError
@@ -32,30 +32,56 @@ async def test_an_engine_that_cannot_is_left_as_it_is(engine):
     assert await warm_up(Full(), [1, 2, 3]) == []
 
 
-async def test_of_three_answers_the_one_with_the_shortest_steps_counts():
-    """Answers of other lengths have other seconds: a step's are compared."""
-    seconds = {1: (10, 0.10), 2: (20, 0.60), 3: (5, 0.06)}
+class Disturbed:
+    """An engine that takes `seconds` a step in each round's answer, and 9 in others."""
 
-    class Disturbed:
-        methods = (SimpleNamespace(name="naive"),)
+    methods = (SimpleNamespace(name="naive"),)
 
-        async def generate(self, request):
-            steps, decode = seconds.get(int(request.request_id.rpartition("-")[2]), (1, 9.0))
-            stats = DecodeStats(
-                request_id=request.request_id,
-                method="naive",
-                temperature=0.0,
-                prompt_tokens=3,
-                output_tokens=TOKENS,
-                context_length=3 + TOKENS,
-                target_steps=steps + 1,
-                decode_seconds=decode,
-                finish_reason="length",
-            )
-            yield SimpleNamespace(stats=stats)
+    def __init__(self, *seconds, running=0):
+        self._seconds, self._running = seconds, running
+        self.rounds = 0
 
-    [told] = await warm_up(Disturbed(), [1, 2, 3])
-    assert told.request_id == "warm-up-naive-1"
+    def load(self):
+        return SimpleNamespace(running=self._running)
+
+    async def generate(self, request):
+        turn = int(request.request_id.rpartition("-")[2])
+        assert turn == self.rounds
+        self.rounds += 1
+        steps = 5 * turn + 5  # answers of other lengths have other seconds: a step's are compared
+        seconds = self._seconds[turn] if turn < len(self._seconds) else 9.0
+        stats = DecodeStats(
+            request_id=request.request_id,
+            method="naive",
+            temperature=0.0,
+            prompt_tokens=3,
+            output_tokens=TOKENS,
+            context_length=3 + TOKENS,
+            target_steps=steps + 1,
+            decode_seconds=steps * seconds,
+            finish_reason="length",
+        )
+        yield SimpleNamespace(stats=stats)
+
+
+async def test_the_answer_with_the_shortest_steps_counts_and_never_the_first():
+    engine = Disturbed(0.001, 0.011, 0.03, 0.010)
+    [told] = await warm_up(engine, [1, 2, 3])
+    assert told.request_id == "warm-up-naive-3"
+    assert engine.rounds == LEAST_ROUNDS
+
+
+async def test_a_disturbed_replica_goes_on_until_two_answers_agree():
+    engine = Disturbed(0.05, 0.04, 0.03, 0.02, 0.010, 0.04, 0.0105)
+    [told] = await warm_up(engine, [1, 2, 3])
+    assert (told.request_id, engine.rounds) == ("warm-up-naive-4", 7)
+
+
+async def test_warming_up_ends_on_a_busy_machine_and_makes_way_for_requests():
+    disturbed = [0.04 / 2**turn for turn in range(20)]
+    busy, asked = Disturbed(*disturbed), Disturbed(*disturbed, running=1)
+    assert len(await warm_up(busy, [1, 2, 3])) == len(await warm_up(asked, [1, 2, 3])) == 1
+    assert (busy.rounds, asked.rounds) == (MOST_ROUNDS, LEAST_ROUNDS)
 
 
 async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(config):
