@@ -73,7 +73,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
             BENCHMARK,
         ),
         "balance": BENCHMARK | {"http", "load"},
-        "routed": BENCHMARK | {"http"},
+        "routed": BENCHMARK | {"decode", "http"},
         "learning": BENCHMARK | {"load"},
         "tune": BENCHMARK | {"routing"},
         "commands": BENCHMARK | {"routing", "load", "learning"},

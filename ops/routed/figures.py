@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ops.decode.figures import domain_mean
 from router.speedup import (
     MIN_TOKENS,
     harmonic_mean,
@@ -28,7 +29,8 @@ ROUTED = "routed"
 
 @dataclass(frozen=True)
 class Run:
-    """One answer as its client saw it; seconds run from the request to the answer's end.
+    """One answer as its client saw it; seconds run from the request to the answer's end, and
+    first_text_seconds to its first text (None where it has none).
 
     method: the one that answered, reason: why, as the service says.
     """
@@ -43,7 +45,15 @@ class Run:
     seconds: float
     target_steps: int
     text: str
+    first_text_seconds: float | None = None
     looping: bool = False
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """As in `bench decode`: the tokens after the first over the seconds after it."""
+        if self.first_text_seconds is None or self.seconds <= self.first_text_seconds:
+            return None
+        return (self.tokens - 1) / (self.seconds - self.first_text_seconds)
 
 
 @dataclass(frozen=True)
@@ -130,13 +140,9 @@ def summarise(
     looped = {run.prompt_id for run in long if run.looping}
     routed = [run for run in runs if run.arm == ROUTED]
     return {
-        ROUTED: {
-            "tokens_per_s": harmonic_mean(rates.routed.ravel()),
-            "mat": mean_accepted_tokens(long, ROUTED),
-        },
+        ROUTED: _arm(long, ROUTED, harmonic_mean(rates.routed.ravel())),
         "methods": {
-            name: {"tokens_per_s": speed, "mat": mean_accepted_tokens(long, name)}
-            for name, speed in zip(methods, speeds, strict=True)
+            name: _arm(long, name, speed) for name, speed in zip(methods, speeds, strict=True)
         },
         "best_single": {"name": methods[best], "tokens_per_s": speeds[best]},
         "oracle": None if oracle is None else {"tokens_per_s": harmonic_mean(oracle)},
@@ -151,6 +157,24 @@ def summarise(
             for domain in sorted(set(rates.domains))
         },
     }
+
+
+def _arm(runs: Sequence[Run], arm: str, tokens_per_s: float) -> dict[str, float | None]:
+    return {
+        "tokens_per_s": tokens_per_s,
+        "decode_tokens_per_s": decode_speed(runs, arm),
+        "mat": mean_accepted_tokens(runs, arm),
+    }
+
+
+def decode_speed(runs: Sequence[Run], arm: str) -> float | None:
+    """An arm's tokens/s without what comes before an answer's first token: the harmonic mean of
+    the domains', as `bench decode` has it."""
+    by_domain: dict[str, list[float]] = {}
+    for run in runs:
+        if run.arm == arm and (rate := run.decode_tokens_per_s) is not None:
+            by_domain.setdefault(run.domain, []).append(rate)
+    return domain_mean(by_domain)
 
 
 def mean_accepted_tokens(runs: Sequence[Run], arm: str) -> float:

@@ -8,6 +8,7 @@ from rich.console import Group
 from ops.cli.output import cell, table
 from ops.routed.figures import ROUTED
 
+PER_ARM = {"tokens_per_s": "tok/s", "decode_tokens_per_s": "after the first", "mat": "MAT"}
 RATIOS = {
     "routed_over_best_single": "routed over best single",
     "routed_over_oracle": "routed over oracle",
@@ -18,14 +19,14 @@ RATIOS = {
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     """A line per arm, the ratios with their intervals, a line per domain, and what was left out."""
     routed, chosen = figures[ROUTED], figures["chosen"]
-    rows = [[ROUTED, routed["tokens_per_s"], routed["mat"], None]]
+    rows = [[ROUTED, *map(routed.get, PER_ARM), None]]
     rows += [
-        [name, method["tokens_per_s"], method["mat"], chosen.get(name, 0)]
+        [name, *map(method.get, PER_ARM), chosen.get(name, 0)]
         for name, method in figures["methods"].items()
     ]
     if figures["oracle"] is not None:
-        rows.append(["oracle", figures["oracle"]["tokens_per_s"], None, None])
-    yield table("At the client", ["arm", "tok/s", "MAT", "chosen"], rows)
+        rows.append(["oracle", figures["oracle"]["tokens_per_s"], None, None, None])
+    yield table("At the client", ["arm", *PER_ARM.values(), "chosen"], rows)
     calm = figures["without_looping"]
     yield table(
         f"The best single method is {figures['best_single']['name']}",

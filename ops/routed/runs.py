@@ -123,6 +123,7 @@ def _run(arm: str, prompt: Prompt, repeat: int, reply: Reply) -> Run:
         reason=reply.headers["x-specadapt-reason"],
         tokens=reply.output_tokens,
         seconds=reply.seconds,
+        first_text_seconds=reply.first_text_seconds,
         target_steps=reply.speculative["target_steps"],
         text=reply.text,
         looping=reply.speculative["looping"],

@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 from ops.routed.figures import (
     ROUTED,
     Run,
+    decode_speed,
     mean_accepted_tokens,
     oracle_rates,
     over_repeats,
@@ -177,3 +178,12 @@ def test_the_same_text_is_that_of_all_answers():
     assert same_text([*runs[:-1], other], answers=3) == 0.5
     assert same_text(runs[:-1], answers=3) == 1.0, "a prompt that was not answered says nothing"
     assert same_text(runs[:1], answers=3) is None
+
+
+def test_the_speed_after_the_first_token_leaves_the_prefill_out():
+    quick = run("a", "p", 0, rate=10.0, tokens=21, first_text_seconds=1.1)
+    slow = run("a", "q", 0, rate=5.0, tokens=21, first_text_seconds=0.2, domain="code")
+    assert quick.decode_tokens_per_s == pytest.approx(20.0)
+    assert slow.decode_tokens_per_s == pytest.approx(5.0)
+    assert decode_speed([quick, slow], "a") == pytest.approx(8.0)
+    assert decode_speed([run("a", "p", 0, rate=10.0)], "a") is None
