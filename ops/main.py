@@ -3,6 +3,7 @@
 import typer
 
 from ops.balance.bench import bench_balance
+from ops.bundle.app import bundle
 from ops.cli.boundary import CommandGroup, show_help
 from ops.commands.chat import chat
 from ops.commands.export_encoder import export_encoder
@@ -62,6 +63,7 @@ bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
+app.add_typer(bundle, name="bundle")
 
 
 def main() -> None:

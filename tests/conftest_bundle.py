@@ -9,6 +9,7 @@ import torch
 from random_heads import save_heads
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from training.tokenizer import CHAT_TEMPLATE
 from workers.bundle import Bundle, load_bundle
 
 DEMO = Path(__file__).parent.parent / "bundles" / "demo"
@@ -26,7 +27,11 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     roles = ["<|system|>", "<|user|>", "<|assistant|>"]
     backend.add_special_tokens(["<|bos|>", "<|end|>", "<|pad|>", *roles])
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<|bos|>", eos_token="<|end|>", pad_token="<|pad|>"
+        tokenizer_object=backend,
+        bos_token="<|bos|>",
+        eos_token="<|end|>",
+        pad_token="<|pad|>",
+        chat_template=CHAT_TEMPLATE,
     )
 
 

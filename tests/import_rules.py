@@ -27,7 +27,7 @@ MAY_IMPORT_MODELS = {"router/encoder_export.py"}
 
 ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "end_tokens", "engine", "grammar", "looping"),
-    *("methods", "refusal", "stream", "text", "token_text"),
+    *("methods", "refusal", "stream", "text", "token_text", "user_cache"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {
@@ -66,6 +66,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "training": {"demo_corpus": set()},
     "ops": {
         "cli": set(),
+        "bundle": {"cli"},
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(

@@ -16,6 +16,10 @@ from workers.chat_template import encode_chat
 from workers.engine import Engine
 from workers.loader import load_engine
 
+WINDOW = 2000
+"""So many rows are answered in the order of their prompts' lengths: a batch's attention costs what
+its longest context does."""
+
 
 def generate_answers(
     bundle: Bundle,
@@ -57,11 +61,8 @@ async def _generate(
     places = asyncio.Semaphore(config.max_batch)
     finished = 0
 
-    async def one(row: Row, temperature: float) -> None:
+    async def one(row: Row, temperature: float, prompt: list[int]) -> None:
         nonlocal finished
-        prompt = encode_chat(tokenizer, row["messages"][:-1], True)
-        if len(prompt) + max_tokens > config.max_context:
-            return
         sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
         request = DecodeRequest(
             request_id=row["id"],
@@ -85,7 +86,13 @@ async def _generate(
             report(f"{finished} of {len(todo)} answers")
 
     with out.open("a", encoding="utf-8") as file:
-        await asyncio.gather(*(one(row, t) for row, t in todo))
+        for start in range(0, len(todo), WINDOW):
+            window = [
+                (row, temperature, encode_chat(tokenizer, row["messages"][:-1], True))
+                for row, temperature in todo[start : start + WINDOW]
+            ]
+            short = [w for w in window if len(w[2]) + max_tokens <= config.max_context]
+            await asyncio.gather(*(one(*w) for w in sorted(short, key=lambda w: len(w[2]))))
 
 
 def read_generations(file: Path) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from training.demo_corpus import CorpusError, read_rows
 from training.demo_corpus.rows import row_text
-from workers.chat_template import JINJA
 
 SPECIAL_TOKENS = (
     "<|pad|>",
@@ -31,6 +30,11 @@ PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 CONTEXT = 2048
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
 
 
 def balanced_texts(path: Path, chars_per_domain: int, seed: int) -> Iterator[str]:
@@ -93,7 +97,7 @@ def train_tokenizer(
         "model_max_length": CONTEXT,
         "clean_up_tokenization_spaces": False,
         "add_bos_token": False,
-        "chat_template": JINJA,
+        "chat_template": CHAT_TEMPLATE,
     }
     (out_dir / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
     return size

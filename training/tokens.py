@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.demo_corpus import Message, Row
-from workers.chat_template import encode_chat
+from workers.chat_template import encode_turns
 
 ROW_LENGTHS = (256, 512, 1024, 2048)
 LONG_ROW_SHARE = 0.02
@@ -93,15 +93,21 @@ def token_ids(ids: Sequence[int]) -> TokenIds:
 
 
 def encode_weighted(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[int], list[float]]:
-    """Token ids of a conversation and, per token, the weight of predicting it."""
-    ids = encode_chat(tokenizer, [], False)
-    weight = [0.0]
-    for message in messages:
-        turn = encode_chat(tokenizer, [message], False)[1:]
-        spoken = 1.0 if message["role"] == "assistant" else PROMPT_WEIGHT
-        ids += turn
-        weight += [PROMPT_WEIGHT] + [spoken] * (len(turn) - 1)
-    return ids, weight
+    """Token ids of a conversation and, per token, the weight of predicting it.
+
+    What a template writes after the end of an answer is no part of it: decoding stops there.
+    """
+    ids: list[int] = []
+    weight: list[float] = []
+    for message, (header, rest) in zip(messages, encode_turns(tokenizer, messages), strict=True):
+        spoken = 0
+        if message["role"] == "assistant":
+            end = tokenizer.eos_token_id
+            spoken = len(rest) - rest[::-1].index(end) if end in rest else len(rest)
+        ids += header + rest
+        weight += [PROMPT_WEIGHT] * len(header) + [1.0] * spoken
+        weight += [PROMPT_WEIGHT] * (len(rest) - spoken)
+    return ids, [0.0, *weight[1:]]
 
 
 def answers_only(rows: TokenRows) -> TokenRows:

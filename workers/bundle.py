@@ -2,14 +2,21 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from workers.user_cache import user_cache
+
 MANIFEST = "bundle.json"
+PACKAGED_PARTS = ("target", "tokenizer")
+IMPORTER = 1
+"""Counts up when the same file is imported as something else."""
 
 
 class BundleError(ValueError):
@@ -17,29 +24,63 @@ class BundleError(ValueError):
 
 
 @dataclass(frozen=True)
+class Packaged:
+    """A target and its tokenizer in a GGUF file that a Python package carries: `specadapt bundle
+    import` makes the parts of it, once, in the user's cache.
+
+    package: its name among the installed distributions. file: relative to where it is installed.
+    sha256: of the file, 64 hex digits.
+    """
+
+    package: str
+    file: str
+    sha256: str
+
+    @property
+    def folder(self) -> Path:
+        """Where the parts are, or will be; `$SPECADAPT_MODELS` or the user's cache holds it."""
+        root = os.environ.get("SPECADAPT_MODELS")
+        return Path(root or user_cache("models")) / f"{self.sha256[:16]}-{IMPORTER}"
+
+
+@dataclass(frozen=True)
 class Bundle:
     """A folder with bundle.json `{"name": ..., "parts": {"target": "target", ...}}`.
 
-    Every part is a sub-folder that Hugging Face and vLLM load as it is.
+    Every part is a sub-folder that Hugging Face and vLLM load as it is; those that `packaged` makes
+    are in the user's cache.
     """
 
     name: str
     path: Path
     parts: dict[str, str]
+    packaged: Packaged | None = None
 
     def part(self, name: str) -> Path:
         """The folder of one part; raises BundleError where the bundle has none."""
-        if name not in self.parts:
-            known = ", ".join(sorted(self.parts))
+        folder = self._folders.get(name)
+        if folder is None:
+            known = ", ".join(sorted(self._folders))
             raise BundleError(f"bundle {self.name} has no part {name!r}: it has {known}")
-        folder = self.path / self.parts[name]
-        if not folder.is_dir():
-            raise BundleError(f"bundle {self.name}: part {name!r} is missing at {folder}")
-        return folder
+        if folder.is_dir():
+            return folder
+        if self.packaged is not None and name in PACKAGED_PARTS:
+            raise BundleError(
+                f"bundle {self.name}: its {name} is not here yet: it is made of the package "
+                f"{self.packaged.package} by `specadapt bundle import {self.path}`"
+            )
+        raise BundleError(f"bundle {self.name}: part {name!r} is missing at {folder}")
 
     def has(self, name: str) -> bool:
         """Whether the part is named in bundle.json and present on disk."""
-        return name in self.parts and (self.path / self.parts[name]).is_dir()
+        return name in self._folders and self._folders[name].is_dir()
+
+    @cached_property
+    def _folders(self) -> dict[str, Path]:
+        folders = {name: self.path / folder for name, folder in self.parts.items()}
+        if self.packaged is not None:
+            folders |= {name: self.packaged.folder / name for name in PACKAGED_PARTS}
+        return folders
 
     def tokenizer(self) -> Any:
         """The family's tokenizer (a transformers fast tokenizer), read from disk only."""
@@ -53,15 +94,23 @@ class Bundle:
 
     @cached_property
     def content_hash(self) -> str:
-        """Twelve hex digits over the names and bytes of every part's files."""
+        """Twelve hex digits over the names and bytes of every part's files; of what is packaged
+        the file's own hash stands for them."""
         digest = hashlib.sha256()
+        if self.packaged is not None:
+            digest.update(f"{IMPORTER} {self.packaged.sha256}\0".encode())
         for part in sorted(self.parts):
             folder = self.part(part)
             for file in sorted(f for f in folder.rglob("*") if f.is_file()):
                 digest.update(f"{part}/{file.relative_to(folder).as_posix()}\0".encode())
-                with file.open("rb") as stream:
-                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+                digest.update(bytes.fromhex(file_hash(file)))
         return digest.hexdigest()[:12]
+
+
+def file_hash(file: Path) -> str:
+    """A file's SHA-256, 64 hex digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def name_part(path: Path | str, part: str) -> None:
@@ -69,8 +118,10 @@ def name_part(path: Path | str, part: str) -> None:
     stays as it is. Raises BundleError as `load_bundle` does."""
     bundle = load_bundle(path)
     if part not in bundle.parts:
-        body = {"name": bundle.name, "parts": bundle.parts | {part: part}}
-        (bundle.path / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+        manifest = bundle.path / MANIFEST
+        body = json.loads(manifest.read_text(encoding="utf-8"))
+        body["parts"][part] = part
+        manifest.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
 
 
 def load_bundle(path: Path | str) -> Bundle:
@@ -92,4 +143,19 @@ def load_bundle(path: Path | str) -> Bundle:
     for part, folder_name in parts.items():
         if not (folder / folder_name).resolve().is_relative_to(folder.resolve()):
             raise BundleError(f"{manifest}: part {part!r} must be a folder inside the bundle")
-    return Bundle(name=name, path=folder, parts=dict(parts))
+    return Bundle(name, folder, dict(parts), _packaged(body.get("packaged"), parts, manifest))
+
+
+def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged | None:
+    """Raises BundleError where it is malformed or makes a part that is in the bundle as well."""
+    if body is None:
+        return None
+    names = [field.name for field in fields(Packaged)]
+    if not isinstance(body, dict) or not all(isinstance(body.get(n), str) for n in names):
+        raise BundleError(f"{manifest}: 'packaged' must have {', '.join(names)}, all strings")
+    if len(body["sha256"]) != 64:
+        raise BundleError(f"{manifest}: packaged.sha256 must have 64 hex digits")
+    twice = sorted(set(PACKAGED_PARTS) & set(parts))
+    if twice:
+        raise BundleError(f"{manifest}: {twice[0]!r} is packaged and may not be in 'parts' too")
+    return Packaged(**{name: body[name] for name in names})

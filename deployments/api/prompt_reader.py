@@ -13,7 +13,7 @@ from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from workers.bundle import Bundle
-from workers.chat_template import encode_chat, encode_text
+from workers.chat_template import ChatFormatError, encode_chat, encode_text
 from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
@@ -143,9 +143,12 @@ class PromptReader:
     ) -> list[int]:
         size = sum(len(m["content"].encode()) for m in messages)
         self._check_size(size, request, None)
-        return await self._tokenised(
-            size, lambda tokenizer: encode_chat(tokenizer, messages, add_generation_prompt=True)
-        )
+        try:
+            return await self._tokenised(
+                size, lambda tokenizer: encode_chat(tokenizer, messages, add_generation_prompt=True)
+            )
+        except ChatFormatError as error:
+            raise ApiError(400, str(error), param="messages", code="invalid_value") from error
 
     def _check_size(self, size: int, request: GenerationRequest, field: str | None) -> None:
         # No text has fewer tokens than this, so megabytes are refused without tokenising them.

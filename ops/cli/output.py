@@ -41,6 +41,11 @@ def emit(
         console.print(table)
 
 
+def say(text: str) -> None:
+    """A line on a run's progress, on standard error."""
+    typer.echo(text, err=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Group:
     """A title line above a table with its figures to the right and its text to the left."""
     result = Table()

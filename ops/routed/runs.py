@@ -12,9 +12,11 @@ import httpx
 from ops.cli.boundary import InputError
 from ops.http.runs import Questions
 from ops.measure.prompts import Prompt
+from ops.routed.beside import Beside
 from ops.routed.figures import ROUTED, Run
 from ops.routed.service import Site
 from ops.service.client import Reply, model_name
+from schemas import SamplingParams
 
 READY_SECONDS = 60.0
 WARM_UPS = 3
@@ -38,9 +40,11 @@ class Plan:
 
 @dataclass
 class Measured:
-    """The answers, how many requests failed, and the routing table at the end of each repeat."""
+    """The answers, those of the engine in this process, how many requests failed, and the routing
+    table at the end of each repeat."""
 
     runs: list[Run] = field(default_factory=list)
+    in_process: list[Run] = field(default_factory=list)
     errors: int = 0
     tables: list[dict[str, Any]] = field(default_factory=list)
 
@@ -52,33 +56,56 @@ def measure(site: Site, plan: Plan, advance: Callable[[], None]) -> Measured:
     """
     measured = Measured()
     for repeat in range(plan.repeats):
-        with site.service() as url:
-            asyncio.run(_repeat(url, site, plan, repeat, measured, advance))
+        with site.service() as url, site.beside() as engine:
+            asyncio.run(_repeat(url, site, engine, plan, repeat, measured, advance))
     return measured
 
 
 async def _repeat(
-    url: str, site: Site, plan: Plan, repeat: int, measured: Measured, advance: Callable[[], None]
+    url: str,
+    site: Site,
+    engine: Beside | None,
+    plan: Plan,
+    repeat: int,
+    measured: Measured,
+    advance: Callable[[], None],
 ) -> None:
-    """Every prompt once by every arm, prompts and arms in an order of chance. One request at a
-    time: what is compared runs within seconds of each other."""
+    """Every prompt once by every arm, prompts and arms in an order of chance, and right before or
+    after it in the engine of this process. One request at a time: what is compared runs within
+    seconds of each other."""
     limits = httpx.Limits(max_connections=1)
+    sampling = SamplingParams(
+        max_tokens=plan.max_tokens, temperature=plan.temperature, seed=plan.seed + repeat
+    )
+    warm_up = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         await _until_ready(client, site.methods)
         arms = await _arms(client, site.methods, plan, repeat)
         order = random.Random(f"{plan.seed} {repeat}")
+
+        async def served(arm: str, prompt: Prompt) -> None:
+            await asyncio.sleep(site.rest)
+            reply = await arms[arm].ask(prompt, streamed=True)
+            if reply is None:
+                measured.errors += 1
+            else:
+                measured.runs.append(_run(arm, prompt, repeat, reply))
+            advance()
+
+        async def in_process(arm: str, prompt: Prompt) -> None:
+            if engine is not None and arm != ROUTED:
+                measured.in_process.append(await engine.ask(arm, prompt, repeat, sampling))
+                advance()
+
         for _ in range(WARM_UPS):
-            for questions in arms.values():
+            for arm, questions in arms.items():
                 await questions.ask(WARM_UP, streamed=True, max_tokens=WARM_UP_TOKENS)
+                if engine is not None and arm != ROUTED:
+                    await engine.ask(arm, WARM_UP, repeat, warm_up)
         for prompt in order.sample(plan.prompts, len(plan.prompts)):
             for arm in order.sample(list(arms), len(arms)):
-                await asyncio.sleep(site.rest)
-                reply = await arms[arm].ask(prompt, streamed=True)
-                if reply is None:
-                    measured.errors += 1
-                else:
-                    measured.runs.append(_run(arm, prompt, repeat, reply))
-                advance()
+                for answer in order.sample((served, in_process), 2):
+                    await answer(arm, prompt)
         table = (await client.get("/v1/routing")).raise_for_status().json()
     measured.tables.append({"fit_id": table["fit_id"], "version": table["version"]})
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -10,6 +10,7 @@ import httpx
 from ops.cli.boundary import InputError
 from ops.cli.settings import Setup
 from ops.measure.engines import POLLING_SECONDS
+from ops.routed.beside import Beside, beside
 from ops.service.client import model_names
 from ops.service.running import started_service
 from schemas import AppConfig, MethodDeployment
@@ -20,17 +21,19 @@ from workers.methods import METHODS
 class Site:
     """What is measured.
 
-    service: gives the address of a service for one repeat. methods: to be pinned. rest: seconds
-    after an answer until no engine uses the machine any more. settings: what is known of it.
+    service: gives the address of a service for one repeat. beside: the same methods in an engine
+    of this process, or None. methods: to be pinned. rest: seconds after an answer until no engine
+    uses the machine any more. settings: what is known of it.
     """
 
     service: Callable[[], AbstractContextManager[str]]
     methods: tuple[str, ...]
     rest: float
     settings: dict[str, Any]
+    beside: Callable[[], AbstractContextManager[Beside | None]] = nullcontext
 
 
-def started(settings: AppConfig, setup: Setup) -> Site:
+def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
     """A service of the set-up's methods alone, another one for every repeat."""
     cold = cold_service(settings, setup)
     known = {
@@ -44,7 +47,8 @@ def started(settings: AppConfig, setup: Setup) -> Site:
         "methods": {spec.name: spec.settings_hash() for spec in setup.methods},
     }
     rest = _rest_seconds(settings, setup.names)
-    return Site(lambda: started_service(cold), tuple(setup.names), rest, known)
+    site = Site(lambda: started_service(cold), tuple(setup.names), rest, known)
+    return replace(site, beside=lambda: beside(setup)) if in_process else site
 
 
 async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) -> Site:

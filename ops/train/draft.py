@@ -7,6 +7,7 @@ import typer
 
 from ops.cli import flags
 from ops.cli.boundary import InputError
+from ops.cli.output import say
 from ops.train.flags import (
     BatchesPerStep,
     BatchTokens,
@@ -27,7 +28,7 @@ from ops.train.flags import (
     Tokens,
     Work,
 )
-from ops.train.output import emit_losses, say
+from ops.train.output import emit_losses
 
 
 def draft(

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from ops.cli import flags
-from ops.cli.output import emit
+from ops.cli.output import emit, say
 from ops.train.flags import BundleDir, Corpus, Threads
-from ops.train.output import say
 
 
 def generate(

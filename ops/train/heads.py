@@ -8,7 +8,7 @@ import typer
 
 from ops.cli import flags
 from ops.cli.boundary import InputError
-from ops.cli.output import emit, table
+from ops.cli.output import emit, say, table
 from ops.train.flags import (
     BatchesPerStep,
     BatchTokens,
@@ -22,7 +22,6 @@ from ops.train.flags import (
     Threads,
     Tokens,
 )
-from ops.train.output import say
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,14 +2,7 @@
 
 from pathlib import Path
 
-import typer
-
 from ops.cli.output import emit, table
-
-
-def say(text: str) -> None:
-    """A line on a run's progress, on standard error."""
-    typer.echo(text, err=True)
 
 
 def emit_losses(

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from ops.cli import flags
+from ops.cli.output import say
 from ops.train.flags import (
     BatchesPerStep,
     BatchTokens,
@@ -25,7 +26,7 @@ from ops.train.flags import (
     Tokens,
     Work,
 )
-from ops.train.output import emit_losses, say
+from ops.train.output import emit_losses
 
 
 def target(

@@ -58,3 +58,65 @@ def test_a_part_is_named_once(tmp_path: Path) -> None:
         name_part(tmp_path, "target")
     bundle = load_bundle(tmp_path)
     assert (bundle.name, bundle.parts) == ("x", {"target": "t", "eagle": "eagle"})
+
+
+SHA = "ab" * 32
+PACKAGED = {"package": "some-model==1.0", "file": "some/model.gguf", "sha256": SHA}
+
+
+def packaged_bundle(folder: Path, **changed: object) -> Path:
+    body = {"name": "x", "packaged": PACKAGED | changed, "parts": {"eagle": "eagle"}}
+    (folder / "eagle").mkdir(parents=True)
+    (folder / "eagle" / "config.json").write_text("{}")
+    (folder / "bundle.json").write_text(json.dumps(body))
+    return folder
+
+
+def test_packaged_parts_are_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPECADAPT_MODELS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bundle = load_bundle(packaged_bundle(tmp_path / "x"))
+    assert not bundle.has("target")
+    with pytest.raises(BundleError, match=r"some-model==1\.0 by `specadapt bundle import .*/x`"):
+        bundle.part("target")
+    before = bundle.content_hash
+    target = tmp_path / "cache" / "specadapt" / "models" / "abababababababab-1" / "target"
+    target.mkdir(parents=True)
+    assert bundle.has("target")
+    assert bundle.part("target") == target
+    assert load_bundle(bundle.path).content_hash == before
+    with pytest.raises(BundleError, match="no part 'mtp': it has eagle, target, tokenizer"):
+        bundle.part("mtp")
+    other = load_bundle(packaged_bundle(tmp_path / "y", sha256="cd" * 32))
+    assert other.content_hash != before
+    monkeypatch.setenv("SPECADAPT_MODELS", str(tmp_path / "models"))
+    assert not bundle.has("eagle3")
+    assert load_bundle(bundle.path).packaged.folder.parent == tmp_path / "models"
+
+
+def test_a_named_part_leaves_the_rest_of_the_manifest(tmp_path: Path) -> None:
+    name_part(packaged_bundle(tmp_path / "x"), "medusa")
+    body = json.loads((tmp_path / "x" / "bundle.json").read_text())
+    assert body["packaged"] == PACKAGED
+    assert set(body["parts"]) == {"eagle", "medusa"}
+
+
+@pytest.mark.parametrize(
+    ("packaged", "said"),
+    [
+        ("a.gguf", "'packaged' must have package, file, sha256"),
+        (PACKAGED | {"sha256": "12"}, "64 hex digits"),
+    ],
+)
+def test_what_is_packaged_badly_is_refused(tmp_path: Path, packaged: object, said: str) -> None:
+    body = {"name": "x", "packaged": packaged, "parts": {}}
+    (tmp_path / "bundle.json").write_text(json.dumps(body))
+    with pytest.raises(BundleError, match=said):
+        load_bundle(tmp_path)
+
+
+def test_a_target_is_packaged_or_in_the_bundle(tmp_path: Path) -> None:
+    body = {"name": "x", "packaged": PACKAGED, "parts": {"target": "target"}}
+    (tmp_path / "bundle.json").write_text(json.dumps(body))
+    with pytest.raises(BundleError, match="'target' is packaged and may not be in 'parts' too"):
+        load_bundle(tmp_path)

@@ -30,6 +30,7 @@ from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.operators import computes_bfloat16
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import load_weights
+from workers.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> st
     if device.type != "cpu":
         return "bfloat16"
     folder = bundle.part("target")
-    file = _cache() / f"{_fingerprint(folder, threads)}.json"
+    file = user_cache("precision") / f"{_fingerprint(folder, threads)}.json"
     with _locked(file.with_suffix(".lock")):
         try:
             return str(json.loads(file.read_text())["dtype"])
@@ -136,11 +137,6 @@ def _cpu() -> list[str]:
     except OSError:
         return [platform.processor()]
     return sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
-
-
-def _cache() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(cache)) / "specadapt" / "precision"  # noqa: PTH111 - never fails
 
 
 def _keep(measured: dict[str, object], file: Path) -> None:

@@ -1,0 +1,1 @@
+"""`specadapt bundle`: bundles out of models that others made."""
