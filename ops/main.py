@@ -26,6 +26,7 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.step.bench import bench_step
+from ops.trace.trace import trace
 from ops.train.app import train
 from ops.tune.batch import tune_batch
 from ops.tune.tree import tune_tree
@@ -46,7 +47,20 @@ bench = typer.Typer(
     invoke_without_command=True,
 )
 
-for noun in (methods, generate, profile, retime, fit, assign, evaluate, route, serve, chat, plot):
+for noun in (
+    methods,
+    generate,
+    trace,
+    profile,
+    retime,
+    fit,
+    assign,
+    evaluate,
+    route,
+    serve,
+    chat,
+    plot,
+):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
 app.command("tune-tree")(tune_tree)

@@ -70,9 +70,10 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(
-            ("decode", "geometry", "http", "load", "prediction", "routing", "step", "train"),
+            ("decode", "geometry", "http", "load", "prediction", "step", "trace", "train"),
             BENCHMARK,
         ),
+        "routing": BENCHMARK | {"trace"},
         "balance": BENCHMARK | {"http", "load"},
         "routed": BENCHMARK | {"decode", "http"},
         "learning": BENCHMARK | {"load"},
@@ -84,7 +85,7 @@ ASSEMBLERS = {
     "workers": {"loader"},
     "workers/torch_engine": {
         *("engine", "logprobs", "method", "processed_logits", "scheduler", "slowed_target"),
-        *("step", "stopwatch", "target"),
+        *("step", "stopwatch", "target", "tracing"),
     },
     "deployments": {"app", "ingress", "run"},
     "ops": {"main", "__main__"},

@@ -1,0 +1,143 @@
+"""The tracing behind `specadapt trace`: plain answers in batches, then every method over them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.progress import Progress
+
+from ops.cli.settings import Setup
+from ops.measure.decoding import Answer, EncodedPrompt, decode, encode
+from ops.measure.engines import Engines, engines_of
+from ops.measure.machine import describe_machine, measured_under
+from ops.measure.prompts import Prompt
+from ops.trace.store import TracedAnswer, TraceStore
+from router.speedup import BASELINE
+from schemas import MethodSpec, SamplingParams
+from schemas.profile import ProfileMeta
+from workers.bundle import load_bundle
+from workers.torch_engine.tracing.tracer import Tracer
+
+ROUNDS = 4
+"""Prompts that are answered, traced and written together are so many batches of them."""
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """What is traced, and under which settings; a plain method is among the set-up's."""
+
+    setup: Setup
+    prompts: Sequence[Prompt]
+    max_tokens: int
+    temperature: float
+    batch: int
+    seed: int
+
+    @property
+    def drafting(self) -> list[MethodSpec]:
+        """The methods that draft."""
+        return [spec for spec in self.setup.methods if spec.drafter != "none"]
+
+
+async def run_trace(plan: TracePlan, out: Path, bar: Progress) -> int:
+    """Trace what the folder does not hold yet; returns the number of prompts that were too long.
+
+    Raises InputError where the folder's traces are of another bundle or of other settings.
+    """
+    bundle = load_bundle(plan.setup.bundle)
+    config = plan.setup.engine
+    encoded, skipped = encode(bundle, plan.prompts, config.max_context - plan.max_tokens)
+    store = TraceStore(out, _meta(plan))
+    done = store.traced(plan.temperature)
+    todo = sorted(
+        (item for item in encoded if item.prompt.id not in done), key=lambda i: len(i.token_ids)
+    )
+    torch.set_num_threads(config.threads)
+    tracer = Tracer(plan.drafting, bundle, config, plan.batch)
+    task = bar.add_task("prompts", total=len(todo))
+    room = {"max_batch": plan.batch, "kv_slots": plan.batch * config.max_context}
+    plain = replace(
+        plan.setup,
+        methods=tuple(spec for spec in plan.setup.methods if spec.name == BASELINE),
+        engine=config.model_copy(update=room),
+    )
+    with engines_of(plain, bundle, "trace") as engines:
+        for start in range(0, len(todo), ROUNDS * plan.batch):
+            items = todo[start : start + ROUNDS * plan.batch]
+            answers = await _answers(plan, engines, items)
+            rows = [_row(plan, *pair, BASELINE) for pair in zip(items, answers, strict=True)]
+            order = sorted(range(len(items)), key=lambda i: len(answers[i].token_ids))
+            for first in range(0, len(order), plan.batch):
+                chosen = order[first : first + plan.batch]
+                pairs = [(items[i], answers[i]) for i in chosen]
+                rows += await _traced(plan, tracer, pairs)
+                bar.advance(task, len(chosen))
+            store.add(rows)
+    return skipped
+
+
+async def _answers(
+    plan: TracePlan, engines: Engines, items: Sequence[EncodedPrompt]
+) -> list[Answer]:
+    places = asyncio.Semaphore(plan.batch)
+
+    async def one(item: EncodedPrompt) -> Answer:
+        async with places:
+            known = f"trace-{item.prompt.id}"
+            return await decode(engines, known, BASELINE, item.token_ids, _sampling(plan))
+
+    return await asyncio.gather(*(one(item) for item in items))
+
+
+async def _traced(
+    plan: TracePlan, tracer: Tracer, pairs: Sequence[tuple[EncodedPrompt, Answer]]
+) -> list[TracedAnswer]:
+    texts = [
+        tracer.read(item.token_ids, answer.token_ids, _sampling(plan)) for item, answer in pairs
+    ]
+    rows = []
+    for spec in plan.drafting:
+        traces = await tracer.trace(spec.name, texts)
+        rows += [
+            replace(_row(plan, *pair, spec.name), kept=trace.kept, confidences=trace.confidences)
+            for pair, trace in zip(pairs, traces, strict=True)
+        ]
+    return rows
+
+
+def _row(plan: TracePlan, item: EncodedPrompt, answer: Answer, method: str) -> TracedAnswer:
+    """The answer's row under a method that drafts nothing."""
+    stopped = len(answer.token_ids) < plan.max_tokens
+    nothing: tuple[tuple[float, ...], ...] = ((),) * (len(answer.token_ids) - 1)
+    return TracedAnswer(
+        prompt_id=item.prompt.id,
+        domain=item.prompt.domain,
+        text=item.prompt.text,
+        prompt=item.token_ids,
+        temperature=plan.temperature,
+        method=method,
+        answer=answer.token_ids,
+        finished="stop" if stopped else "length",
+        looping=answer.stats.looping,
+        kept=nothing,
+        confidences=nothing,
+    )
+
+
+def _sampling(plan: TracePlan) -> SamplingParams:
+    return SamplingParams(temperature=plan.temperature, seed=plan.seed, max_tokens=plan.max_tokens)
+
+
+def _meta(plan: TracePlan) -> ProfileMeta:
+    specs = plan.setup.methods
+    return ProfileMeta(
+        measured_under=measured_under(plan.setup, load_bundle(plan.setup.bundle)),
+        methods=tuple(spec.name for spec in specs),
+        settings_hashes={spec.name: spec.settings_hash() for spec in specs},
+        lossless={spec.name: spec.lossless for spec in specs},
+        max_tokens=plan.max_tokens,
+        seed=plan.seed,
+        provenance=describe_machine(),
+    )

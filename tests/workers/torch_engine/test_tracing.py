@@ -1,0 +1,160 @@
+"""Traces: what drafting at every position of a known answer says of decoding it."""
+
+import asyncio
+import itertools
+
+import pytest
+import torch
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import SMALL, decode
+from test_demo_bundle import ask, demo
+from transformers import LlamaForCausalLM
+
+from router.acceptance import expected_steps
+from schemas import EngineConfig, MethodSpec, SamplingParams
+from workers.loader import load_engine
+from workers.methods import get_method
+from workers.torch_engine.tracing.tracer import Tracer
+
+METHODS = ("draft_verify", "ngram", "medusa", "eagle", "eagle2", "eagle3")
+CONFIG = EngineConfig.model_validate(SMALL | {"prefill_chunk": 1024})
+PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
+
+
+async def _both(bundle, methods, prompts, config, temperature=0.0, max_tokens=24, seeds=(0, 0)):
+    """By method the steps of decoding and those that the traces of the plain answers expect."""
+
+    def sampling(seed):
+        return {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+
+    engine = load_engine(["naive", *methods], bundle, config)
+    plain = [
+        await decode(engine, "naive", p, **sampling(seeds[0] + i)) for i, p in enumerate(prompts)
+    ]
+    real = {
+        m: [await decode(engine, m, p, **sampling(seeds[1] + i)) for i, p in enumerate(prompts)]
+        for m in methods
+    }
+    engine.close()
+    tracer = Tracer([get_method(m) for m in methods], bundle, config, batch=4)
+    texts = [
+        tracer.read(prompt, answer.tokens, SamplingParams(**sampling(0)))
+        for prompt, answer in zip(prompts, plain, strict=True)
+    ]
+    found = {}
+    for method in methods:
+        traces = []
+        for first in range(0, len(texts), 4):
+            traces += await tracer.trace(method, texts[first : first + 4])
+        steps = [
+            expected_steps(trace.kept, len(text.answer))
+            for trace, text in zip(traces, texts, strict=True)
+        ]
+        found[method] = (real[method], steps)
+    return plain, found
+
+
+def test_at_temperature_0_a_trace_says_every_decodings_steps(tiny_bundle):
+    plain, found = asyncio.run(_both(tiny_bundle, METHODS, PROMPTS, CONFIG))
+    for method, (real, steps) in found.items():
+        assert [a.tokens for a in real] == [a.tokens for a in plain]
+        assert [float(a.stats.target_steps) for a in real] == steps, method
+    assert any(sum(steps) < sum(len(a.tokens) for a in plain) for _, steps in found.values())
+
+
+def test_the_demos_traces_say_its_decodings_steps():
+    asked = ask(12, 2, 40)
+    config = CONFIG.model_copy(update={"max_context": 1024, "kv_slots": 4096})
+    _, found = asyncio.run(_both(demo(), METHODS, asked.prompts[:12], config, max_tokens=40))
+    for method, (real, steps) in found.items():
+        measured = [float(a.stats.target_steps) for a in real]
+        # a near-tie may send a decoding another way than the plain one
+        assert sum(a != b for a, b in zip(measured, steps, strict=True)) <= 1, method
+        assert sum(steps) < 0.9 * sum(len(a.tokens) for a in real)
+
+
+@pytest.mark.slow
+def test_above_it_they_say_the_mean_tokens_per_step_within_two_percent():
+    asked = ask(90, 30, 80)
+    config = CONFIG.model_copy(update={"max_context": 1024, "kv_slots": 4096})
+    prompts = [p for p in asked.prompts if len(p) < 400] * 4
+    plain, found = asyncio.run(
+        _both(demo(), METHODS, prompts, config, 0.8, max_tokens=80, seeds=(0, 10_000))
+    )
+    given = sum(len(answer.tokens) for answer in plain)
+    for method, (real, steps) in found.items():
+        tokens, decoded = sum(len(a.tokens) for a in real), sum(a.stats.target_steps for a in real)
+        assert abs((given / sum(steps)) / (tokens / decoded) - 1.0) < 0.02, method
+
+
+@pytest.fixture(scope="module")
+def six_words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("six") / "bundle"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=6, kv_heads=2, noise=0.3)
+
+
+def test_rejection_sampling_keeps_what_p_and_q_share(six_words):
+    """Summed over all answers, each with its probability: the mass that p and q have in common,
+    level by level (arXiv 2211.17192, section 3)."""
+    prompt, first = [0, 1, 2, 3, 1], 4
+    sampling = SamplingParams(temperature=0.7, max_tokens=8)
+    p, q = (_model(six_words, part) for part in ("target", "draft"))
+    tracer = Tracer([get_method("draft_verify")], six_words, CONFIG, batch=36)
+    answers = [(first, x, y) for x, y in itertools.product(range(6), repeat=2)]
+    texts = [tracer.read(prompt, answer, sampling) for answer in answers]
+    traces = asyncio.run(tracer.trace("draft_verify", texts))
+    one = two = 0.0
+    for (_, x, y), trace in zip(answers, traces, strict=True):
+        chance = p([*prompt, first])[x] * p([*prompt, first, x])[y]
+        one += chance * trace.kept[0][0]
+        two += chance * (trace.kept[0][1] if len(trace.kept[0]) > 1 else 0.0)
+    shared = torch.minimum(p([*prompt, first]), q([*prompt, first]))
+    deeper = sum(
+        shared[x] * torch.minimum(p([*prompt, first, x]), q([*prompt, first, x])).sum()
+        for x in range(6)
+    )
+    assert one == pytest.approx(float(shared.sum()), abs=1e-4)
+    assert two == pytest.approx(float(deeper), abs=4e-3)
+
+
+def _model(bundle, part):
+    model = LlamaForCausalLM.from_pretrained(bundle.part(part), dtype=torch.float32).eval()
+
+    def after(tokens):
+        with torch.no_grad():
+            return (model(torch.tensor([tokens])).logits[0, -1] / 0.7).softmax(-1)
+
+    return after
+
+
+def test_confidences_are_the_drafters_favourites(six_words):
+    tracer = Tracer([get_method("draft_verify"), get_method("eagle2")], six_words, CONFIG, batch=2)
+    text = tracer.read([0, 1, 2], [3, 1, 2, 2, 5], SamplingParams(temperature=0.7, max_tokens=8))
+    model = LlamaForCausalLM.from_pretrained(six_words.part("draft"), dtype=torch.float32)
+    [trace] = asyncio.run(tracer.trace("draft_verify", [text]))
+    with torch.no_grad():
+        favourite = model(torch.tensor([[0, 1, 2, 3]])).logits[0, -1].softmax(-1).max()
+    assert trace.confidences[0][0] == pytest.approx(float(favourite), abs=1e-4)
+    assert len(trace.kept) == len(trace.confidences) == 4
+    [other] = asyncio.run(tracer.trace("eagle2", [text]))
+    assert all(0.0 < value <= 1.0 for row in other.confidences for value in row)
+    assert len(other.confidences[0]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"verifier": "typical", "lossless": False}, "verifier 'typical': an answer tells what"),
+        ({"engine": "vllm"}, "only methods of our own engine are traced"),
+    ],
+)
+def test_what_an_answer_cannot_tell_is_refused(tiny_bundle, changed, said):
+    spec = MethodSpec.model_validate(get_method("medusa").model_dump() | changed)
+    with pytest.raises(ValueError, match=said):
+        Tracer([spec], tiny_bundle, CONFIG, batch=1)
+
+
+def test_a_text_that_is_too_long_is_refused(tiny_bundle):
+    tracer = Tracer([get_method("ngram")], tiny_bundle, CONFIG, batch=1)
+    with pytest.raises(ValueError, match="250 prompt and 10 answer tokens exceed"):
+        tracer.read(range(250), range(10), SamplingParams(max_tokens=10))
