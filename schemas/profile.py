@@ -53,7 +53,9 @@ class ProfileRow(Schema):
     repeat: int = Field(default=0, ge=0)
     prompt_tokens: int = Field(ge=1)
     output_tokens: int = Field(ge=0)
-    target_steps: int = Field(ge=0, description="prefill included")
+    target_steps: float = Field(
+        ge=0.0, description="prefill included; expected ones where acceptance was traced"
+    )
     seconds: float = Field(gt=0.0, description="request to last token")
     prefill_seconds: float = Field(ge=0.0, description="request to first token")
     decode_seconds: float = Field(ge=0.0, description="first token to last token")

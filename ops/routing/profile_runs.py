@@ -56,31 +56,43 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
     bundle = load_bundle(plan.setup.bundle)
     engine_config = plan.setup.engine
     encoded, _ = encode(bundle, plan.prompts, engine_config.max_context - plan.max_tokens)
-    store = ProfileStore(out, _meta(plan, measured_under(plan.setup, bundle)))
+    store = ProfileStore(out, profile_meta(plan, measured_under(plan.setup, bundle)))
     with engines_of(plan.setup, bundle, "profile") as engines:
-        for name in plan.setup.names:
-            await decode(engines, f"warm-up-{name}", name, encoded[0].token_ids, _sampling(plan, 8))
+        await warm_up(plan, engines, encoded[0])
         done = store.answered(plan.temperature)
         todo = [item for item in encoded if item.prompt.id not in done]
         task = bar.add_task("prompts", total=len(todo))
         for start in range(0, len(todo), plan.block):
             items = todo[start : start + plan.block]
-            rows = await _all_methods(plan, engines, items)
+            rows = await all_methods(plan, engines, items)
             for item in items:
                 store.add_answers(item, rows[item.prompt.id])
                 bar.advance(task)
         if not store.has_steps():
-            grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
-            task = bar.add_task("step times", total=len(grid))
-            steps = []
-            for cell in grid:
-                steps.append(await step_time(plan, engines, encoded, *cell))
-                bar.advance(task)
-            store.add_steps(steps)
+            store.add_steps(await grid_steps(plan, engines, encoded, bar))
     return Profile.load(out)
 
 
-async def _all_methods(
+async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> None:
+    """A short answer of each method: first calls allocate."""
+    for name in plan.setup.names:
+        await decode(engines, f"warm-up-{name}", name, item.token_ids, _sampling(plan, 8))
+
+
+async def grid_steps(
+    plan: ProfilePlan, engines: Engines, encoded: Sequence[EncodedPrompt], bar: Progress
+) -> list[StepRow]:
+    """The step-time grid."""
+    grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
+    task = bar.add_task("step times", total=len(grid))
+    steps = []
+    for cell in grid:
+        steps.append(await step_time(plan, engines, encoded, *cell))
+        bar.advance(task)
+    return steps
+
+
+async def all_methods(
     plan: ProfilePlan, engines: Engines, items: Sequence[EncodedPrompt]
 ) -> dict[str, list[ProfileRow]]:
     """These prompts' rows by prompt id, under every method in an order of the prompts' own."""
@@ -203,7 +215,8 @@ def _laid_end_to_end(
     return result
 
 
-def _meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
+def profile_meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
+    """What the plan measures, and under which conditions."""
     specs = plan.setup.methods
     return ProfileMeta(
         measured_under=under,

@@ -27,7 +27,7 @@ COLUMNS = pa.schema(
         ("domain", pa.string()),
         ("text", pa.string()),
         ("prompt", pa.list_(pa.int32())),
-        ("temperature", pa.float32()),
+        ("temperature", pa.float64()),
         ("method", pa.string()),
         ("answer", pa.list_(pa.int32())),
         ("finished", pa.string()),
