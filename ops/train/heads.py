@@ -42,7 +42,7 @@ POSITIONS = {"medusa": 4, "eagle": 3, "eagle3": 4}
 
 VOCABULARY = {"medusa": 2048, "eagle3": 2048}
 """How many of the most frequent tokens a kind of head speaks, unless --vocabulary says otherwise;
-EAGLE-1/2 has the target's own LM head."""
+EAGLE-1/2 speaks through the target's own LM head, all of it or so many of its rows."""
 
 HELD_EVERY = 20
 """Without a corpus every so many-th answer is measured on and not learned from."""
@@ -188,13 +188,9 @@ def _head(
     from training.heads.medusa import Medusa
 
     torch.manual_seed(seed)
-    if kind == "eagle":
-        if vocabulary:
-            raise InputError(
-                "--vocabulary: EAGLE speaks through the target's LM head; leave it out"
-            )
-        return Eagle(teacher)
     words = _vocabulary(rows, vocabulary, len(teacher.lm_head))
+    if kind == "eagle":
+        return Eagle(teacher, words)
     return Eagle3(teacher, words) if kind == "eagle3" else Medusa(teacher, words, positions)
 
 

@@ -106,12 +106,12 @@ def _started(start: Path, bundle: Path, context: typer.Context) -> "Llama":
 
 
 def _vocabulary(bundle: Path) -> int:
-    from transformers import AutoTokenizer
+    from workers.bundle import load_bundle
 
-    folder = bundle / "tokenizer"
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no tokenizer; run `specadapt train tokenizer` first")
-    return len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+    family = load_bundle(bundle)
+    if not family.has("tokenizer"):
+        raise InputError(f"{bundle}: no tokenizer; run `specadapt train tokenizer` first")
+    return len(family.tokenizer())
 
 
 def tokens_seen(log: Path) -> int:

@@ -31,9 +31,10 @@ def tokenizer(
     from training.demo_corpus import build_corpus, read_rows, repeats
     from training.tokenizer import train_tokenizer
     from training.tokens import tokenise
+    from workers.bundle import load_bundle
 
     stats = build_corpus(shared, corpus, seed)
-    folder = bundle / "tokenizer"
+    folder = load_bundle(bundle).part("tokenizer") if keep else bundle / "tokenizer"
     size = None if keep else train_tokenizer(corpus, folder, seed=seed)
     fast = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     counts = {}

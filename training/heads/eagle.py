@@ -1,6 +1,8 @@
 """The EAGLE-1 and EAGLE-2 head: one block that predicts the target's next feature."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,17 +16,19 @@ from training.heads.teacher import Teacher
 
 class Eagle(Head):
     """fc([embedding of the next token; feature]), one block without input norm, and the target's
-    own LM head (arXiv 2401.15077). A feature is the target's hidden state after its final norm.
-    Names as in vLLM's EagleLlamaForCausalLM."""
+    own LM head (arXiv 2401.15077), of which it may read some rows only (FR-Spec, 2502.14856). A
+    feature is the target's hidden state after its final norm. Names as in vLLM's
+    EagleLlamaForCausalLM."""
 
     kind = "eagle"
     regression = 1.0
     lm_head: Tensor
 
-    def __init__(self, teacher: Teacher) -> None:
-        super().__init__(teacher)
+    def __init__(self, teacher: Teacher, vocabulary: Tensor | None = None) -> None:
+        super().__init__(teacher, vocabulary)
         hidden = teacher.config.hidden_size
-        self.register_buffer("lm_head", teacher.lm_head, persistent=False)
+        words = teacher.lm_head if vocabulary is None else teacher.lm_head[vocabulary]
+        self.register_buffer("lm_head", words, persistent=False)
         self.fc = ScaledLinear(2 * hidden, hidden)
         self.layers = nn.ModuleList([RolledBlock(teacher.config, hidden)])
         self._config = llama_config(teacher, architectures=["EagleLlamaForCausalLM"])
@@ -48,3 +52,11 @@ class Eagle(Head):
 
     def config(self) -> dict[str, Any]:
         return self._config
+
+    def save(self, folder: Path) -> None:
+        """As every head, and the tokens that are drafted."""
+        super().save(folder)
+        file = folder / "draft_vocabulary.json"
+        file.unlink(missing_ok=True)
+        if self.vocabulary is not None:
+            file.write_text(json.dumps({"token_ids": self.vocabulary.tolist()}) + "\n")

@@ -23,6 +23,7 @@ def flags(folders, *given):
     [
         ("medusa", ["--vocabulary", 50], 4),
         ("eagle", ["--positions", 2], 2),
+        ("eagle", ["--vocabulary", 50], 3),
         ("eagle3", ["--vocabulary", 0], 4),
     ],
 )
@@ -37,6 +38,10 @@ def test_heads_are_trained_and_measured(specadapt, folders, kind, given, positio
     config = json.loads((out / "config.json").read_text())
     assert config["hidden_size"] == 64
     assert (out / "model.safetensors").exists()
+    listed = out / "draft_vocabulary.json"
+    assert listed.exists() == (kind == "eagle" and "--vocabulary" in given)
+    if listed.exists():
+        assert len(json.loads(listed.read_text())["token_ids"]) == 50
 
 
 def test_heads_go_on_from_weights_and_share_the_targets_states(specadapt, folders) -> None:
@@ -52,7 +57,6 @@ def test_heads_go_on_from_weights_and_share_the_targets_states(specadapt, folder
 @pytest.mark.parametrize(
     ("kind", "given", "named"),
     [
-        ("eagle", ["--vocabulary", 50], "--vocabulary"),
         ("medusa", ["--vocabulary", 10**6], "--vocabulary"),
         ("eagle3", ["--length", 100], "--length"),
         ("eagle3", ["--generations", "{folder}/none.jsonl"], "none.jsonl"),

@@ -89,7 +89,13 @@ def eagle(head: Head, tokens: list[int], path: list[int]) -> Tensor:
         x = head.linear(torch.cat((head.embed(read), features), -1), "fc")
         x = head.after_attention(x + head.attention(x, "layers.0.self_attn"), "layers.0")
         own = "lm_head.weight" in head.tensors
-        return x, head.linear(x, "lm_head") if own else head.target.get_output_embeddings()(x)
+        logits = head.linear(x, "lm_head") if own else head.target.get_output_embeddings()(x)
+        file = head.folder / "draft_vocabulary.json"
+        if file.is_file():
+            listed = json.loads(file.read_text())["token_ids"]
+            unlisted = [token for token in range(logits.shape[1]) if token not in listed]
+            logits[:, unlisted] = -torch.inf
+        return x, logits
 
     return rolled_out(step, tokens, head.states(tokens)[-1][:-1], path)
 

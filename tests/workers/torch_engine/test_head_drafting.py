@@ -42,7 +42,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         folder / "eagle3-full", target, reduced=False, norm_before_residual=True
     )
     parts = json.loads((folder / "bundle.json").read_text())["parts"]
-    others = ("medusa-full", "eagle-own", "eagle3-full")
+    for part in ("eagle", "eagle-own"):
+        shutil.copytree(folder / part, folder / f"{part}-listed")
+        listed = json.dumps({"token_ids": list(range(1, VOCAB, 2))})
+        (folder / f"{part}-listed" / "draft_vocabulary.json").write_text(listed)
+    others = ("medusa-full", "eagle-own", "eagle-listed", "eagle-own-listed", "eagle3-full")
     parts |= {name: name for name in others}
     (folder / "bundle.json").write_text(json.dumps({"name": "heads", "parts": parts}))
     return load_bundle(folder)
@@ -103,6 +107,8 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
         ("medusa", "medusa-full"),
         ("eagle", "eagle"),
         ("eagle", "eagle-own"),
+        ("eagle", "eagle-listed"),
+        ("eagle", "eagle-own-listed"),
         ("eagle3", "eagle3"),
         ("eagle3", "eagle3-full"),
     ],
@@ -149,6 +155,22 @@ def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> Non
     (drafter,) = rig.scheduler._drafters
     assert drafter.head.embedding is rig.engine._target.model.embedding
     assert drafter.head._own_read_out is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ({"token_ids": []}, "token_ids must be a list of token ids"),
+        ({"token_ids": [1, VOCAB]}, f"maps to tokens 1 .. {VOCAB}, the target has {VOCAB}"),
+    ],
+)
+def test_a_list_of_tokens_that_does_not_fit_is_refused(
+    make_rig, bundle: Bundle, tmp_path: Path, listed: dict, said: str
+) -> None:
+    other = changed(bundle, tmp_path / "other", "eagle")
+    (other.part("eagle") / "draft_vocabulary.json").write_text(json.dumps(listed))
+    with pytest.raises(BundleError, match=said):
+        make_rig(other, [spec("eagle", "eagle", "chain")])
 
 
 def changed(bundle: Bundle, folder: Path, part: str, **config: Any) -> Bundle:

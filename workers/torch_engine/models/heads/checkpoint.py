@@ -27,6 +27,23 @@ def read_config(folder: Path, target: Model) -> dict[str, Any]:
     return config
 
 
+LISTED = "draft_vocabulary.json"
+"""Beside a head that shares the target's LM head: `{"token_ids": [...]}`, the tokens it drafts. A
+file of its own, since vLLM, which drafts with all of them, loads no tensor it does not know."""
+
+
+def listed_tokens(folder: Path) -> Tensor | None:
+    """The token ids [k] of LISTED, ascending, where the folder has it; raises BundleError for what
+    is no such list."""
+    file = folder / LISTED
+    if not file.is_file():
+        return None
+    ids = json.loads(file.read_text(encoding="utf-8")).get("token_ids")
+    if not ids or not all(isinstance(token, int) for token in ids):
+        raise BundleError(f"{file}: token_ids must be a list of token ids")
+    return torch.tensor(sorted(set(ids)))
+
+
 class DraftVocabulary:
     """The target's tokens that a head with `size` logits knows.
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, listed_tokens
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer
@@ -19,7 +20,9 @@ class EagleHead(FeatureHead):
     """One block without input norm over fc([embedding(x_{t+1}); feature(x_t)]).
 
     A feature is the state that the target's LM head reads, and so is what comes out. A checkpoint
-    may bring an embedding, an LM head and a bias of fc of its own.
+    may bring an embedding, an LM head and a bias of fc of its own. With a list of tokens beside it
+    (draft_vocabulary.json) only those rows of the LM head are read, which is most of what a level
+    costs where the vocabulary is large (FR-Spec, arXiv 2502.14856).
     """
 
     captures = (FINAL,)
@@ -32,7 +35,15 @@ class EagleHead(FeatureHead):
             self.take, self.take, self.shape, 0, prefix="layers.0.", input_norm=False
         )
         own = "lm_head.weight" in self.weights
-        self._own_read_out = projection(self.take("lm_head.weight")) if own else None
+        words = self.take("lm_head.weight") if own else target.lm_head
+        ids = listed_tokens(folder)
+        ids = None if ids is None else ids.to(target.device)
+        self._vocabulary = DraftVocabulary(
+            folder, len(words if ids is None else ids), ids, target.vocab
+        )
+        # the target's LM head is laid out for its kernel already, and once is enough
+        shared = not own and ids is None
+        self._own_read_out = None if shared else projection(words if ids is None else words[ids])
         self._target = target
 
     def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
@@ -42,5 +53,5 @@ class EagleHead(FeatureHead):
         x = wanted(x + self.attend(x, self._layer, layout, pool), layout)
         x = self.block.feed_forward(x, self._layer)
         if self._own_read_out is not None:
-            return x, self._own_read_out(x).float()
+            return x, self._vocabulary.spread(self._own_read_out(x).float())
         return x, self._target.read_out(x)
