@@ -23,6 +23,7 @@ from deployments.replica.placement import (
 from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
+from workers.portfolio import with_portfolio
 
 INGRESS = "ingress"
 SHARED = "shared"
@@ -75,7 +76,12 @@ def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
 
 
 def resolved(config: AppConfig) -> AppConfig:
-    """The same with absolute paths: replicas run in other working directories."""
+    """The same with absolute paths, since replicas run in other working directories, and with the
+    methods that the bundle has the parts for. Raises ConfigError for a bundle that is not there."""
+    try:
+        config = with_portfolio(config, load_bundle(config.bundle))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     state = config.feedback.state_uri
     if "://" not in state:
         state = str(Path(state).absolute())

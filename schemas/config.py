@@ -146,8 +146,9 @@ class AppConfig(Schema):
 
     bundle: Path = Path("bundles/demo")
     layout: Literal["per_method", "shared"] = "per_method"
-    methods: tuple[MethodDeployment, ...] = tuple(
-        MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO
+    methods: tuple[MethodDeployment, ...] = Field(
+        default=tuple(MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO),
+        description="the default ones are those that the bundle has the parts for",
     )
     shared: MethodDeployment = Field(
         default=MethodDeployment(name="shared"), description="resources of a shared replica"

@@ -27,7 +27,7 @@ MAY_IMPORT_MODELS = {"router/encoder_export.py"}
 
 ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "end_tokens", "engine", "grammar", "looping"),
-    *("methods", "refusal", "stream", "text", "token_text", "user_cache"),
+    *("methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 from ops.cli.boundary import InputError, describe
 from router.speedup import BASELINE, VLLM_BASELINE
 from schemas import AppConfig, EngineConfig, MethodSpec
+from workers.bundle import load_bundle
 from workers.methods import get_method
+from workers.portfolio import with_portfolio
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def resolve(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Setup:
-    """The configuration's engine with the flags laid over it.
+    """The configuration's engine with the flags laid over it; where neither names methods, the
+    default ones that the bundle has the parts for.
 
     Raises InputError where a method is unknown or the bundle is not there.
     """
@@ -67,6 +70,8 @@ def resolve(
     folder = bundle or config.bundle
     if not folder.is_dir():
         raise InputError(f"--bundle: {folder} is no folder; give one with a trained model family")
+    if methods is None:
+        config = with_portfolio(config, load_bundle(folder))
     return Setup(folder, _specs(config, methods), engine, config.layout == "shared")
 
 
@@ -89,7 +94,6 @@ def with_dtype(setup: Setup) -> Setup:
     if any(spec.engine == "torch" for spec in setup.methods):
         import torch
 
-        from workers.bundle import load_bundle
         from workers.torch_engine.precision import chosen
 
         device = torch.device(device_of(setup.engine))

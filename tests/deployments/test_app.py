@@ -113,10 +113,13 @@ def test_other_settings_than_the_measured_ones_are_refused(config):
 
 def test_paths_are_made_absolute_and_uris_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "bundle.json").write_text('{"name": "b", "parts": {}}')
     made = resolved(AppConfig(bundle="b", router={"routing": "r"}))
     assert made.bundle == tmp_path / "b"
+    assert [method.name for method in made.methods] == ["naive", "ngram"]
     assert made.router.routing == tmp_path / "r"
     assert made.router.encoder is None
     assert made.feedback.state_uri == str(tmp_path / "state")
-    remote = AppConfig(feedback={"state_uri": "s3://bucket/state"})
+    remote = AppConfig(bundle="b", feedback={"state_uri": "s3://bucket/state"})
     assert resolved(remote).feedback.state_uri == "s3://bucket/state"

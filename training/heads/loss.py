@@ -20,14 +20,17 @@ def head_loss(head: Head, lm_head: Tensor, decay: float) -> Loss:
     ) -> Tensor:
         count = weights.shape[1]
         final = states[..., -1, :].flatten(0, 1)
+        places = torch.stack([ahead(slots, j, len(final)) for j in range(count)])
+        # prompts have no places, and the whole LM head over them would be most of a step
+        asked, row_of = places.unique(return_inverse=True)
         with torch.no_grad():
-            wanted, scale = target_logits(head, lm_head, final)
+            wanted, scale = target_logits(head, lm_head, final[asked])
         outputs = head.drafts(labels, states, documents, count)
         total = torch.zeros((), device=final.device)
         for j, output in enumerate(outputs):
-            rows, place = output.flatten(0, 1)[slots], ahead(slots, j, len(final))
+            rows, place, own = output.flatten(0, 1)[slots], places[j], row_of[j]
             with torch.no_grad():
-                p = (wanted[place].float() - scale[place]).exp()
+                p = (wanted[own].float() - scale[own]).exp()
             each = -(p * head.logits(rows).float().log_softmax(-1)).sum(-1)
             if head.regression:
                 apart = F.smooth_l1_loss(rows.float(), final[place].float(), reduction="none")
@@ -43,7 +46,10 @@ def target_logits(head: Head, lm_head: Tensor, final: Tensor) -> tuple[Tensor, T
     """The target's logits [n, k] over the head's vocabulary, and the log of the sum of the
     exponentials of all of them [n, 1] float32; final [n, hidden]."""
     everything = F.linear(final, lm_head)
-    scale = everything.float().logsumexp(-1, keepdim=True)
+    best = everything.amax(-1, keepdim=True)
+    # in the logits' own dtype: what rounding takes from the largest exponentials is nothing
+    sums = (everything - best).exp_().sum(-1, keepdim=True, dtype=torch.float32)
+    scale = sums.log() + best.float()
     if head.vocabulary is None:
         return everything, scale
     return everything[:, head.vocabulary], scale
