@@ -9,6 +9,9 @@ from torch import Tensor
 from training.heads.head import Head
 from training.trainer import Loss
 
+MOST = 0.7
+"""Answers are about half of the text, and a position or two beyond."""
+
 
 def head_loss(head: Head, lm_head: Tensor, decay: float) -> Loss:
     """Cross-entropy of the head's distribution under the target's (nats), and for EAGLE the
@@ -21,9 +24,8 @@ def head_loss(head: Head, lm_head: Tensor, decay: float) -> Loss:
         count = weights.shape[1]
         final = states[..., -1, :].flatten(0, 1)
         places = torch.stack([ahead(slots, j, len(final)) for j in range(count)])
-        # prompts have no places, and the whole LM head over them would be most of a step
-        asked, row_of = places.unique(return_inverse=True)
         with torch.no_grad():
+            asked, row_of = asked_places(places, len(final))
             wanted, scale = target_logits(head, lm_head, final[asked])
         outputs = head.drafts(labels, states, documents, count)
         total = torch.zeros((), device=final.device)
@@ -53,6 +55,23 @@ def target_logits(head: Head, lm_head: Tensor, final: Tensor) -> tuple[Tensor, T
     if head.vocabulary is None:
         return everything, scale
     return everything[:, head.vocabulary], scale
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def asked_places(places: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The different ones among places [positions, k] of `count`, and where each of them is there.
+
+    Prompts have no places, and the whole LM head over them would be much of a step. Compiled code
+    wants few shapes: the first of the others follow up to MOST of `count`, or up to all.
+    """
+    asked = torch.zeros(count, dtype=torch.bool, device=places.device)
+    asked[places] = True
+    size = int(MOST * count)
+    size = size if int(asked.sum()) <= size else count
+    order = asked.to(torch.int8).argsort(descending=True, stable=True)[:size]
+    row_of = torch.zeros(count, dtype=torch.int64, device=places.device)
+    row_of[order] = torch.arange(size, device=places.device)
+    return order, row_of[places]
 
 
 def ahead(slots: Tensor, position: int, count: int) -> Tensor:
