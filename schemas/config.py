@@ -16,8 +16,10 @@ class EngineConfig(Schema):
     """One engine's resources; the same values are used to profile and to serve."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "bfloat16", "float32"] = Field(
-        default="auto", description="auto: measured on a CPU, bfloat16 elsewhere and in vLLM"
+    dtype: Literal["auto", "bfloat16", "float32", "int8"] = Field(
+        default="auto",
+        description="auto: measured on a CPU, bfloat16 elsewhere and in vLLM; int8: the target's "
+        "weights in integers, on CPUs, which makes another model of it",
     )
     threads: int = Field(default=1, ge=1, description="torch threads of one replica")
     pin_cores: bool = Field(

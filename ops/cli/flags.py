@@ -8,11 +8,12 @@ import typer
 
 
 class Dtype(StrEnum):
-    """The precisions an engine runs in; auto is the one that decodes soonest here."""
+    """The precisions an engine runs in; auto is the sooner of the two floating-point ones here."""
 
     auto = "auto"
     bfloat16 = "bfloat16"
     float32 = "float32"
+    int8 = "int8"
 
 
 class Objective(StrEnum):

@@ -19,7 +19,8 @@ MODES = ("plain", "assisted", "prompt_lookup")
 
 
 class HuggingFace:
-    """The bundle's target (and draft) under transformers: sdpa, KV cache, the given dtype.
+    """The bundle's target (and draft) under transformers: sdpa, KV cache, the given dtype, or
+    float32 where the engine computes in int8.
 
     `plain` is its ordinary decoding, `assisted` has the bundle's draft propose 4 tokens a step,
     `prompt_lookup` copies up to 8 tokens from what is already there.
@@ -27,7 +28,7 @@ class HuggingFace:
 
     def __init__(self, bundle: Bundle, dtype: str, threads: int, device: str) -> None:
         torch.set_num_threads(threads)
-        precision = getattr(torch, dtype)
+        precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
         self.device = device
         self._target = self._load(bundle, "target", precision)
         self._draft = self._load(bundle, "draft", precision) if bundle.has("draft") else None

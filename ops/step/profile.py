@@ -180,7 +180,10 @@ class _Bench:
     def _bytes(self, part: str) -> int:
         """Bytes of a part's weights as the engine holds them; a tied LM head is read once."""
         files = sorted(self._bundle.part(part).glob("*.safetensors"))
-        return sum(_held_bytes(file, self._config.dtype) for file in files)
+        dtype = self._config.dtype
+        if dtype == "int8" and part != "target":
+            dtype = "float32"  # drafters are not rounded
+        return sum(_held_bytes(file, dtype) for file in files)
 
     def _operators(
         self, method: Method, item: EncodedPrompt, max_tokens: int, drafter: TimedModel | None
@@ -209,11 +212,12 @@ def _part(method: Method) -> str:
 
 
 def _held_bytes(file: Path, dtype: str) -> int:
-    """float32 arithmetic reads 16-bit weights as such where it can widen them."""
+    """float32 arithmetic reads 16-bit weights as such where it can widen them; int8 a byte each."""
     total = 0
     with safe_open(file, framework="pt") as weights:
         for name in weights.keys():  # noqa: SIM118
             stored = weights.get_slice(name)
             narrow = dtype == "bfloat16" or (widens_float16() and stored.get_dtype() != "F32")
-            total += (2 if narrow else 4) * torch.Size(stored.get_shape()).numel()
+            size = 1 if dtype == "int8" else 2 if narrow else 4
+            total += size * torch.Size(stored.get_shape()).numel()
     return total

@@ -21,7 +21,7 @@ from workers.torch_engine.constraint import Constraint, GrammarCompiler
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
-from workers.torch_engine.models.model import load_model
+from workers.torch_engine.models.model import load_int8, load_model
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.slowed_target import SlowedTarget
@@ -179,7 +179,8 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     device = _device(config.device)
     named = precision.chosen(config.dtype, bundle, device, config.threads)
     dtype = torch.bfloat16 if named == "bfloat16" else torch.float32
-    model = load_model(bundle.part("target"), dtype, device)
+    folder = bundle.part("target")
+    model = load_int8(folder, device) if named == "int8" else load_model(folder, dtype, device)
     capacity = min(config.max_context, config.kv_slots)
     if model.max_positions is not None:
         capacity = min(capacity, model.max_positions)

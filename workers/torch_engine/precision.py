@@ -48,7 +48,8 @@ holds."""
 
 
 def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> str:
-    """`dtype`, or for "auto" the one to compute in: "bfloat16" or "float32".
+    """`dtype`, or for "auto" the one to compute in: "bfloat16" or "float32", never "int8", which
+    makes another model of the target.
 
     A CPU's is measured once and kept in the user's cache, under what it depends on: the CPU and
     its flags, threads, torch's version, the model. Where several processes begin side by side one

@@ -24,6 +24,8 @@ def engine_arguments(
 ) -> dict[str, Any]:
     """Fields of AsyncEngineArgs; raises ValueError and BundleError for what cannot be loaded."""
     vllm = config.vllm
+    if config.dtype == "int8":
+        raise ValueError("engine.dtype: int8 is our own engine's; set engine.vllm.quantization")
     arguments = {
         "model": str(bundle.part("target")),
         "tokenizer": str(tokenizer_folder(bundle)),

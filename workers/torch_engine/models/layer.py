@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.torch_engine.models.operators import Operator, projection, rms_norm
+from workers.torch_engine.models.operators import Operator, Projection, projection, rms_norm
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import Take
 
@@ -41,11 +41,12 @@ def build_layer(
     input_norm: bool = True,
     rotary: int = 0,
     view: int = 0,
+    project: Projection = projection,
 ) -> Layer:
     """Read block `index`, whose tensors' names begin with `prefix`.
 
     take_norm: yields norm weights with the family's offset added. input_norm: whether the block
-    norms what its attention reads.
+    norms what its attention reads. project: makes operators of matrices.
     """
 
     def norm(name: str) -> Operator:
@@ -58,22 +59,22 @@ def build_layer(
     last = prefix + "post_feedforward_layernorm.weight"
     return Layer(
         input_norm=norm(prefix + "input_layernorm.weight") if input_norm else _as_it_is,
-        qkv=projection(
+        qkv=project(
             _qkv(take, attention, "weight", shape, dims),
             _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
         ),
         qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
-        out=projection(
+        out=project(
             take(attention + "o_proj.weight"),
             take(attention + "o_proj.bias") if shape.out_bias else None,
         ),
         attention_norm=norm(after) if shape.sandwich else None,
         mlp_norm=norm(before_mlp),
-        gate_up=projection(
+        gate_up=project(
             _gate_up(take, mlp, "weight", shape),
             _gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
         ),
-        down=projection(
+        down=project(
             take(mlp + "down_proj.weight"),
             take(mlp + "down_proj.bias") if shape.mlp_bias else None,
         ),

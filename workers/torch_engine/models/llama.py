@@ -12,7 +12,7 @@ from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout, Span
-from workers.torch_engine.models.operators import projection, rms_norm
+from workers.torch_engine.models.operators import Projection, projection, rms_norm
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
 from workers.torch_engine.models.weights import load_weights, taker
@@ -34,6 +34,7 @@ class Llama:
         weights: dict[str, Tensor],
         dtype: torch.dtype,
         device: torch.device,
+        project: Projection = projection,
     ) -> None:
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
@@ -51,7 +52,7 @@ class Llama:
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
         tied = "lm_head.weight" not in weights
         self.lm_head = self.embedding if tied else take("lm_head.weight")
-        self._read_out = projection(self.lm_head)
+        self._read_out = project(self.lm_head, None)
         self._norm = rms_norm(take_norm("model.norm.weight"), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
@@ -66,19 +67,25 @@ class Llama:
                 prefix=f"model.layers.{index}.",
                 rotary=self._rotaries.index(attention.rotary),
                 view=self._windows.index(attention.window),
+                project=project,
             )
             for index, attention in enumerate(attentions)
         ]
         self._tables: list[Tensor] = []
 
     @staticmethod
-    def load(folder: Path, dtype: torch.dtype, device: torch.device) -> "Llama":
+    def load(
+        folder: Path,
+        dtype: torch.dtype,
+        device: torch.device,
+        project: Projection = projection,
+    ) -> "Llama":
         """Load a part in Hugging Face layout (safetensors, one file or several).
 
         Raises NotCoveredError for a config this forward does not compute, BundleError for a part
         without config.json or weights.
         """
-        return Llama(read_shape(folder), load_weights(folder), dtype, device)
+        return Llama(read_shape(folder), load_weights(folder), dtype, device, project)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""

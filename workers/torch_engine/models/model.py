@@ -12,6 +12,7 @@ from workers.torch_engine.models.families import NotCoveredError
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
+from workers.torch_engine.models.operators import int8_projection
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,15 @@ class Model(Protocol):
     def read_out(self, states: Tensor) -> Tensor:
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         ...
+
+
+def load_int8(folder: Path, device: torch.device) -> Model:
+    """Load a target whose matrices are rounded to integers. Raises NotCoveredError for a model
+    that our own forward does not compute, ValueError for a device other than a CPU."""
+    if device.type != "cpu":
+        raise ValueError("engine.dtype: int8 is computed on CPUs; on GPUs use engine.vllm")
+    log.info("%s: served through our own forward, in int8", folder)
+    return Llama.load(folder, torch.float32, device, int8_projection)
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Model:

@@ -1,5 +1,6 @@
 """The operators that a forward spends its time in, as the device runs them fastest."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -10,8 +11,18 @@ from torch import Tensor
 FLOAT16_ERROR = 2.0**-25
 """Half of float16's smallest number: what it loses of a bfloat16 weight at most."""
 
+INT8_LEVELS = 63
+"""What the largest weight of a channel is rounded to: not 127, since CPUs without VNNI add products
+in pairs to 16 bits, which two of 255 * 127 overflow. Every CPU computes the same."""
+
+TINY = 1e-12
+"""Stands for a largest value of 0."""
+
 Operator = Callable[[Tensor], Tensor]
 """[N, features in] -> [N, features out], weights included."""
+
+Projection = Callable[[Tensor, Tensor | None], Operator]
+"""A weight [out, in] and perhaps a bias [out] -> an operator."""
 
 PACKED_FOR = 1
 """Rows that packed weights are laid out for; measured, other counts run as fast with them."""
@@ -37,6 +48,34 @@ def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
         widen = torch.ops.quantized.linear_dynamic_fp16.default
         return lambda x: widen(x, halved)
     return lambda x: F.linear(x, weight, bias)
+
+
+def int8_projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
+    """As `projection`, in products of integers on CPUs; x and the result are float32.
+
+    Weights are rounded to whole multiples of their output channel's largest over INT8_LEVELS,
+    inputs by FBGEMM to 8 bits of the range that it finds over all rows. Each row is brought to
+    [-1, 1] by its own largest value before, and two more inputs of 1 and -1, whose weights are 0,
+    make that the range whatever the rows are: so a row's result does not depend on its batch.
+    """
+    scale = weight.float().abs().amax(1).clamp_min(TINY) / INT8_LEVELS
+    with warnings.catch_warnings():
+        # what a later torch will have instead is not in this one
+        warnings.filterwarnings("ignore", message=".*quantized tensor creation functions")
+        rounded = torch.quantize_per_channel(
+            F.pad(weight.float(), (0, 2)), scale, torch.zeros(len(weight)).long(), 0, torch.qint8
+        )
+    packed = torch.ops.quantized.linear_prepack(rounded, None)
+    multiply = torch.ops.quantized.linear_dynamic.default
+    ends = torch.tensor([[1.0, -1.0]])
+
+    def project(x: Tensor) -> Tensor:
+        largest = x.abs().amax(-1, keepdim=True).clamp_min(TINY)
+        given = torch.cat((x / largest, ends.expand(len(x), 2)), -1)
+        product: Tensor = multiply(given, packed).mul_(largest)
+        return product if bias is None else product.add_(bias)
+
+    return project
 
 
 def rms_norm(weight: Tensor, eps: float) -> Operator:

@@ -3,8 +3,15 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from workers.torch_engine.models.operators import projection, rms_norm, widens_float16
+from workers.torch_engine.models.operators import (
+    int8_projection,
+    projection,
+    rms_norm,
+    widens_float16,
+)
 
 PRECISIONS = [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
 
@@ -92,3 +99,34 @@ def test_weights_that_float16_does_not_hold_stay_as_they_are(outlier: float) -> 
     x = torch.randn(5, 64)
     with torch.inference_mode():
         assert torch.equal(projection(weight)(x), F.linear(x, weight))
+
+
+@given(rows=st.integers(1, 9), seed=st.integers(0, 999), loud=st.floats(1e-3, 1e3))
+@settings(deadline=None, max_examples=40)
+def test_an_int8_row_does_not_depend_on_its_batch(rows: int, seed: int, loud: float) -> None:
+    torch.manual_seed(seed)
+    project = int8_projection(torch.randn(24, 40), torch.randn(24))
+    x = torch.randn(rows, 40) * torch.logspace(-3, 3, rows)[:, None]
+    x[0] *= loud
+    together = project(x)
+    for row in range(rows):
+        assert torch.equal(project(x[row : row + 1])[0], together[row])
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_an_int8_projection_is_near_the_linear_layer(biased: bool) -> None:
+    torch.manual_seed(0)
+    weight, bias = torch.randn(96, 128), torch.randn(96) if biased else None
+    x = torch.randn(16, 128) * torch.logspace(-3, 3, 16)[:, None]
+    x[3] = 0.0
+    ours, exact = int8_projection(weight, bias)(x), F.linear(x, weight, bias)
+    plain = F.linear(x, weight)
+    off = (ours - exact).square().mean(1).sqrt() / plain.square().mean(1).sqrt().clamp_min(1e-9)
+    assert off.max() < 0.02
+    assert torch.equal(ours[3], exact[3])
+
+
+def test_pairs_of_the_largest_products_do_not_overflow() -> None:
+    """Inputs and weights all at their largest: what 16-bit sums of pairs would cut off."""
+    project = int8_projection(torch.ones(8, 64))
+    assert torch.allclose(project(torch.ones(1, 64)), torch.full((1, 8), 64.0), rtol=1e-2)

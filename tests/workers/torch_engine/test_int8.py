@@ -1,0 +1,56 @@
+"""A target whose matrices are integers: another model, to which every method is lossless."""
+
+import asyncio
+
+import pytest
+import torch
+from decoding import SMALL, decode
+
+from schemas import EngineConfig
+from workers.loader import load_engine
+from workers.methods import METHODS
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.model import load_int8, load_model
+
+CONFIG = EngineConfig.model_validate(SMALL | {"dtype": "int8"})
+LOSSLESS = [m.name for m in METHODS.values() if m.lossless and m.engine == "torch"]
+PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
+
+
+def test_every_method_says_what_plain_decoding_in_int8_says(tiny_bundle):
+    """Alone and in a batch: a row's integers do not depend on the rows beside it."""
+
+    async def answers():
+        engine = load_engine(LOSSLESS, tiny_bundle, CONFIG)
+        try:
+            alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS]
+            mixed = await asyncio.gather(
+                *(decode(engine, m, p, max_tokens=20) for p in PROMPTS for m in LOSSLESS)
+            )
+        finally:
+            engine.close()
+        return alone, mixed
+
+    alone, mixed = asyncio.run(answers())
+    for index, answer in enumerate(mixed):
+        assert answer.tokens == alone[index // len(LOSSLESS)].tokens
+    assert sum(answer.stats.accepted_tokens for answer in mixed) > 0
+
+
+def test_its_logits_are_near_those_of_the_weights(tiny_bundle):
+    folder, cpu = tiny_bundle.part("target"), torch.device("cpu")
+    logits = []
+    for model in (load_model(folder, torch.float32, cpu), load_int8(folder, cpu)):
+        pool = model.make_pool(1, 64)
+        with torch.inference_mode():
+            layout = model.lay_out([Span(pool.acquire(), PROMPTS[0])], pool)
+            logits.append(model.forward(layout, pool)[0])
+    exact, rounded = logits
+    assert not torch.equal(exact, rounded)
+    similar = torch.cosine_similarity(exact, rounded, dim=-1)
+    assert similar.min() > 0.98
+
+
+def test_where_it_is_not_computed_it_is_refused(tiny_bundle):
+    with pytest.raises(ValueError, match=r"engine.dtype: int8 is computed on CPUs"):
+        load_int8(tiny_bundle.part("target"), torch.device("cuda"))
