@@ -26,8 +26,8 @@ def bench_geometry(
     from ops.geometry.runs import measure_geometries
     from ops.measure.machine import describe_machine
 
-    if dtype is flags.Dtype.auto:
-        raise InputError("--dtype: auto is measured on a model; give bfloat16 or float32")
+    if dtype in (flags.Dtype.auto, flags.Dtype.int8):
+        raise InputError(f"--dtype: {dtype.value} is of one target; give bfloat16 or float32")
     measured = measure_geometries(parse_shapes(shapes), threads, dtype.value)
     settings = {**describe_machine(), "dtype": dtype.value, "threads": threads}
     columns = list(measured[0])

@@ -1,25 +1,17 @@
 """The runs of `bench geometry`: step times of random weights in the engine's own forward."""
 
-import statistics
-import time
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from ops.cli.boundary import InputError
-from workers.torch_engine.models.kv_pool import KvPool, Lease
-from workers.torch_engine.models.layout import Span
+from ops.measure.forwards import forward, median_seconds
 from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.shape import LlamaShape
 
 HEAD_DIM = 64
 VOCAB = 4096
-CONTEXT = 256
-"""Tokens each sequence already has in its cache."""
 VERIFIED = (8, 17, 33)
 BATCH = 8
-ROUNDS = 41
 
 
 def measure_geometries(
@@ -86,10 +78,10 @@ def _measure(shape: LlamaShape, dtype: torch.dtype) -> dict[str, object]:
     weights = random_weights(shape)
     model = Llama(shape, weights, dtype, torch.device("cpu"))
     single = Llama(_one_layer(shape), weights, dtype, torch.device("cpu"))
-    forwards = {"step": _forward(model, 1, 1), "one_layer": _forward(single, 1, 1)}
-    forwards |= {f"verify_{n}": _forward(model, 1, n) for n in VERIFIED}
-    forwards[f"batch_{BATCH}"] = _forward(model, BATCH, 1)
-    seconds = _medians(forwards)
+    forwards = {"step": forward(model, 1, 1), "one_layer": forward(single, 1, 1)}
+    forwards |= {f"verify_{n}": forward(model, 1, n) for n in VERIFIED}
+    forwards[f"batch_{BATCH}"] = forward(model, BATCH, 1)
+    seconds = median_seconds(forwards)
     step = seconds.pop("step")
     return {
         "shape": f"{shape.hidden}x{shape.layers}",
@@ -101,24 +93,3 @@ def _measure(shape: LlamaShape, dtype: torch.dtype) -> dict[str, object]:
 
 def _one_layer(shape: LlamaShape) -> LlamaShape:
     return LlamaShape(**{**vars(shape), "layers": 1})
-
-
-def _forward(model: Llama, sequences: int, tokens: int) -> Callable[[], object]:
-    """A forward of so many tokens for each of so many sequences, laid out anew each time."""
-    pool: KvPool = model.make_pool(sequences, CONTEXT + tokens)
-    leases: list[Lease] = [pool.acquire() for _ in range(sequences)]
-    for lease in leases:
-        lease.length = CONTEXT
-    spans = [Span(lease, list(range(1, tokens + 1))) for lease in leases]
-    return lambda: model.forward(model.lay_out(spans, pool), pool)
-
-
-def _medians(forwards: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of each; they take turns, so that a slow moment hits all alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in forwards}
-    for _ in range(ROUNDS):
-        for name, forward in forwards.items():
-            start = time.perf_counter()
-            forward()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}

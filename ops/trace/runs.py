@@ -1,6 +1,5 @@
 """The tracing behind `specadapt trace`: plain answers in batches, then every method over them."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,25 +7,30 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
+from ops.cli.boundary import InputError
 from ops.cli.settings import Setup
-from ops.measure.decoding import Answer, EncodedPrompt, decode, encode
-from ops.measure.engines import Engines, engines_of
+from ops.measure.decoding import EncodedPrompt, encode
 from ops.measure.machine import describe_machine, measured_under
 from ops.measure.prompts import Prompt
+from ops.trace.answers import PlainAnswer, answers_for, earlier_answers
 from ops.trace.store import TracedAnswer, TraceStore
 from router.speedup import BASELINE
 from schemas import MethodSpec, SamplingParams
 from schemas.profile import ProfileMeta
 from workers.bundle import load_bundle
+from workers.torch_engine.tracing.given_text import GivenText
 from workers.torch_engine.tracing.tracer import Tracer
 
+OWN = 0.9
+"""The share of an answer's tokens that have to be the target's favourites."""
 ROUNDS = 4
 """Prompts that are answered, traced and written together are so many batches of them."""
 
 
 @dataclass(frozen=True)
 class TracePlan:
-    """What is traced, and under which settings; a plain method is among the set-up's."""
+    """What is traced, and under which settings; a plain method is among the set-up's. answers: an
+    earlier trace of this target, whose answers are taken instead of decoded anew."""
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -34,6 +38,14 @@ class TracePlan:
     temperature: float
     batch: int
     seed: int
+    answers: Path | None = None
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How every prompt is answered."""
+        return SamplingParams(
+            temperature=self.temperature, seed=self.seed, max_tokens=self.max_tokens
+        )
 
     @property
     def drafting(self) -> list[MethodSpec]:
@@ -54,19 +66,18 @@ async def run_trace(plan: TracePlan, out: Path, bar: Progress) -> int:
     todo = sorted(
         (item for item in encoded if item.prompt.id not in done), key=lambda i: len(i.token_ids)
     )
+    known = (
+        earlier_answers(plan.answers, todo, plan.temperature, plan.max_tokens)
+        if plan.answers is not None
+        else {}
+    )
     torch.set_num_threads(config.threads)
     tracer = Tracer(plan.drafting, bundle, config, plan.batch)
     task = bar.add_task("prompts", total=len(todo))
-    room = {"max_batch": plan.batch, "kv_slots": plan.batch * config.max_context}
-    plain = replace(
-        plan.setup,
-        methods=tuple(spec for spec in plan.setup.methods if spec.name == BASELINE),
-        engine=config.model_copy(update=room),
-    )
-    with engines_of(plain, bundle, "trace") as engines:
+    with answers_for(todo, known, plan.setup, plan.batch) as answered:
         for start in range(0, len(todo), ROUNDS * plan.batch):
             items = todo[start : start + ROUNDS * plan.batch]
-            answers = await _answers(plan, engines, items)
+            answers = await answered.to(items, plan.sampling)
             rows = [_row(plan, *pair, BASELINE) for pair in zip(items, answers, strict=True)]
             order = sorted(range(len(items)), key=lambda i: len(answers[i].token_ids))
             for first in range(0, len(order), plan.batch):
@@ -78,25 +89,11 @@ async def run_trace(plan: TracePlan, out: Path, bar: Progress) -> int:
     return skipped
 
 
-async def _answers(
-    plan: TracePlan, engines: Engines, items: Sequence[EncodedPrompt]
-) -> list[Answer]:
-    places = asyncio.Semaphore(plan.batch)
-
-    async def one(item: EncodedPrompt) -> Answer:
-        async with places:
-            known = f"trace-{item.prompt.id}"
-            return await decode(engines, known, BASELINE, item.token_ids, _sampling(plan))
-
-    return await asyncio.gather(*(one(item) for item in items))
-
-
 async def _traced(
-    plan: TracePlan, tracer: Tracer, pairs: Sequence[tuple[EncodedPrompt, Answer]]
+    plan: TracePlan, tracer: Tracer, pairs: Sequence[tuple[EncodedPrompt, PlainAnswer]]
 ) -> list[TracedAnswer]:
-    texts = [
-        tracer.read(item.token_ids, answer.token_ids, _sampling(plan)) for item, answer in pairs
-    ]
+    texts = [tracer.read(item.token_ids, answer.token_ids, plan.sampling) for item, answer in pairs]
+    _refuse_strangers(plan, texts)
     rows = []
     for spec in plan.drafting:
         traces = await tracer.trace(spec.name, texts)
@@ -107,7 +104,15 @@ async def _traced(
     return rows
 
 
-def _row(plan: TracePlan, item: EncodedPrompt, answer: Answer, method: str) -> TracedAnswer:
+def _refuse_strangers(plan: TracePlan, texts: Sequence[GivenText]) -> None:
+    """Raises InputError where answers that were given are another target's: at temperature 0 its
+    tokens are the target's favourites, but for near ties between forwards of other shapes."""
+    p = [value for text in texts for value in text.p]
+    if plan.temperature == 0.0 and sum(p) < OWN * len(p):
+        raise InputError(f"--answers: {plan.answers} has answers of another target")
+
+
+def _row(plan: TracePlan, item: EncodedPrompt, answer: PlainAnswer, method: str) -> TracedAnswer:
     """The answer's row under a method that drafts nothing."""
     stopped = len(answer.token_ids) < plan.max_tokens
     nothing: tuple[tuple[float, ...], ...] = ((),) * (len(answer.token_ids) - 1)
@@ -120,14 +125,10 @@ def _row(plan: TracePlan, item: EncodedPrompt, answer: Answer, method: str) -> T
         method=method,
         answer=answer.token_ids,
         finished="stop" if stopped else "length",
-        looping=answer.stats.looping,
+        looping=answer.looping,
         kept=nothing,
         confidences=nothing,
     )
-
-
-def _sampling(plan: TracePlan) -> SamplingParams:
-    return SamplingParams(temperature=plan.temperature, seed=plan.seed, max_tokens=plan.max_tokens)
 
 
 def _meta(plan: TracePlan) -> ProfileMeta:

@@ -99,10 +99,13 @@ def read_meta(folder: Path) -> ProfileMeta:
     return ProfileMeta.model_validate(json.loads(meta[META]))
 
 
-def read_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows, with the columns named above."""
+def read_rows(
+    folder: Path, where: Sequence[tuple[str, str, Any]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows, with the columns named above; `where` is pyarrow's filter, such as
+    [("method", "=", "naive")]."""
     for file in files(folder):
-        yield from pq.read_table(file).to_pylist()
+        yield from pq.read_table(file, filters=where).to_pylist()
 
 
 def _refuse_other_settings(folder: Path, before: ProfileMeta, now: ProfileMeta) -> None:

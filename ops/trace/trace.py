@@ -26,13 +26,18 @@ def trace(
     batch: Annotated[
         int, typer.Option("--batch", min=1, help="answers that are made and traced together")
     ] = 32,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="DIR", help="take the answers of this trace's prompts"),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
     """Answer every prompt plainly, then let each method draft at every position of the answer.
 
     Files are added as they come; the same command again goes on where the last one stopped, and
-    another --temperature adds to the same folder.
+    another --temperature adds to the same folder. After a training the target's answers are what
+    they were: --answers takes them from an earlier trace.
 
     Example: `specadapt trace --out runs/trace --limit 600`
     """
@@ -45,7 +50,8 @@ def trace(
     setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if BASELINE not in setup.names:
         raise InputError(f"--methods: answers are made by {BASELINE}, of our own engine; name it")
-    plan = TracePlan(setup, select(prompts, ids, limit, seed), max_tokens, temperature, batch, seed)
+    chosen = select(prompts, ids, limit, seed)
+    plan = TracePlan(setup, chosen, max_tokens, temperature, batch, seed, answers)
     with progress() as bar:
         skipped = asyncio.run(run_trace(plan, out, bar))
     figures = {**summarise(out), "skipped_too_long": skipped}

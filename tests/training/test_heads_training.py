@@ -95,9 +95,21 @@ def test_states_are_computed_once_and_those_beyond_the_bound_every_time(
     assert len(computed) == 3
     assert sum(f.stat().st_size for f in tmp_path.glob("*.bin")) <= (half + 1) * bytes_per_bin
 
+    # A head that reads some of these states takes them, and what it computes others find.
+    fewer = FeatureCache(teacher, (), packed, tmp_path, 1)
+    torch.testing.assert_close(fewer.of(first), expected[:, :, 1:], atol=0, rtol=0)
+    assert fewer.of(last).shape == (len(packed) - half, 64, 1, 32)
+    assert len(computed) == 4
+    more = FeatureCache(teacher, (0, 1), packed, tmp_path / "more", 1)
+    more.of(last)
+    found = FeatureCache(teacher, (1,), packed, tmp_path / "more", 1).of(last)
+    assert len(computed) == 5
+    torch.testing.assert_close(found, cache.of(last), atol=0, rtol=0)
+    assert len(computed) == 6
+
     other = PackedRows(_rows(40, seed=9), 64, 2)
     FeatureCache(teacher, (1,), other, tmp_path, 1).of(other.batch(np.arange(2), rng))
-    assert len(computed) == 4
+    assert len(computed) == 7
 
 
 def _drafted(head: Head, teacher: Teacher, ahead: int) -> float:

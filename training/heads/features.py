@@ -18,8 +18,8 @@ class FeatureCache:
     """States of the first bins of `packed`, as many as fit into `gigabytes`, in `folder`:
     states.bin, bfloat16 [bins, length, captures + 1, hidden], filled.bin, a byte per bin, and
     manifest.json, which says of which target and text they are. What a run has computed serves
-    its later passes and the run that goes on; bins beyond are computed whenever they are seen.
-    A cache of another target or text is begun anew."""
+    its later passes, the run that goes on, and heads that read some of the same states; bins beyond
+    are computed whenever they are seen. A cache of another target or text is begun anew."""
 
     def __init__(
         self,
@@ -29,32 +29,33 @@ class FeatureCache:
         folder: Path,
         gigabytes: float,
     ) -> None:
-        self.teacher, self.captures = teacher, tuple(captures)
-        self.shape = (packed.length, len(self.captures) + 1, teacher.config.hidden_size)
-        self.count = min(len(packed), int(gigabytes * 1e9 / (2 * np.prod(self.shape))))
+        self.teacher = teacher
+        self.captures = wanted = tuple(captures)
+        per_bin = (packed.length, len(wanted) + 1, teacher.config.hidden_size)
+        self.count = min(len(packed), int(gigabytes * 1e9 / (2 * np.prod(per_bin))))
         if self.count == 0:
+            self.columns = list(range(len(wanted) + 1))
             return
         folder.mkdir(parents=True, exist_ok=True)
-        manifest = {
-            "shape": [self.count, *self.shape],
-            "captures": list(self.captures),
-            "content": _content(teacher, packed),
-        }
-        file = folder / "manifest.json"
-        known = file.is_file() and json.loads(file.read_text(encoding="utf-8")) == manifest
-        mode: Literal["r+", "w+"] = "r+" if known else "w+"
+        file, content = folder / "manifest.json", _content(teacher, packed)
+        known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        mode: Literal["r+", "w+"] = "w+"
+        if known.get("content") == content and set(wanted) <= set(known["captures"]):
+            mode, self.captures, self.count = "r+", tuple(known["captures"]), known["shape"][0]
+        self.columns = [*(self.captures.index(layer) for layer in wanted), len(self.captures)]
+        shape = (self.count, packed.length, len(self.captures) + 1, teacher.config.hidden_size)
         # numpy has no bfloat16: the two bytes are kept as int16
-        self.states = np.memmap(
-            folder / "states.bin", np.int16, mode, shape=(self.count, *self.shape)
-        )
+        self.states = np.memmap(folder / "states.bin", np.int16, mode, shape=shape)
         self.filled = np.memmap(folder / "filled.bin", np.uint8, mode, shape=(self.count,))
+        manifest = {"shape": shape, "captures": self.captures, "content": content}
         file.write_text(json.dumps(manifest), encoding="utf-8")
 
     def of(self, batch: HeadBatch) -> Tensor:
-        """States of a batch, bfloat16 [rows, length, captures + 1, hidden], on the device."""
+        """The wanted states of a batch, bfloat16 [rows, length, captures + 1, hidden], on the
+        device."""
         held = batch.bins < self.count
         if held.all() and self.filled[batch.bins].all():
-            kept = torch.from_numpy(self.states[batch.bins])
+            kept = torch.from_numpy(self.states[batch.bins][:, :, self.columns])
             return kept.view(torch.bfloat16).to(self.teacher.device)
         ids, documents = (
             torch.from_numpy(a).to(self.teacher.device) for a in (batch.inputs, batch.documents)
@@ -64,7 +65,7 @@ class FeatureCache:
             bins = batch.bins[held]
             self.states[bins] = states.cpu().view(torch.int16).numpy()[held]
             self.filled[bins] = 1
-        return states
+        return states[:, :, self.columns]
 
 
 def _content(teacher: Teacher, packed: PackedRows) -> str:

@@ -15,3 +15,8 @@ def test_a_row_per_shape(specadapt):
 @pytest.mark.parametrize("shapes", ["320", "axb", "0x4", "100x2", "64x1,"])
 def test_a_wrong_shape_is_named(specadapt, shapes):
     assert "--shapes" in specadapt.refusal("bench", "geometry", "--shapes", shapes)
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+def test_random_weights_have_a_plain_precision(specadapt, dtype):
+    assert "--dtype" in specadapt.refusal("bench", "geometry", "--dtype", dtype)

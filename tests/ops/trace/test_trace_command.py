@@ -1,5 +1,6 @@
 """`specadapt trace`: a folder that grows, is gone on with, and refuses what does not belong."""
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -57,6 +58,41 @@ def test_other_settings_need_another_folder(specadapt, command):
     said = specadapt.refusal(*command, "--limit", 2, "--max-tokens", 13)
     assert "max_tokens was 12 and is 13 now; take another --out" in said
     assert "methods was" in specadapt.refusal(*command, "--limit", 2, "--methods", "naive,ngram")
+
+
+def test_answers_of_an_earlier_trace_are_not_decoded_again(
+    specadapt, command, tmp_path, monkeypatch
+):
+    given = specadapt.json(*command, "--limit", 4, "--methods", "naive")
+    assert given["methods"]["naive"]["0"]["answers"] == 4
+    first = tmp_path / "trace"
+    earlier = first.rename(tmp_path / "earlier")
+    other = [*command, "--answers", earlier]
+    monkeypatch.setattr("ops.trace.answers.engines_of", None)
+    specadapt.json(*other, "--limit", 4)
+    said = {row["prompt_id"]: row["answer"] for row in read_rows(earlier)}
+    rows = list(read_rows(first))
+    assert len(rows) == 3 * 4
+    assert all(row["answer"] == said[row["prompt_id"]] for row in rows)
+    monkeypatch.undo()
+    figures = specadapt.json(*other, "--limit", 6)
+    assert figures["methods"]["draft_verify"]["0"]["answers"] == 6
+    assert "--max-tokens 12" in specadapt.refusal(
+        *other, "--max-tokens", 13, "--out", tmp_path / "x"
+    )
+
+
+def test_another_targets_answers_are_refused(specadapt, command, tmp_path):
+    specadapt.json(*command, "--limit", 4)
+    folder = tmp_path / "trace"
+    for file in files(folder):
+        table = pq.read_table(file)
+        changed = [[token ^ 1 for token in answer] for answer in table["answer"].to_pylist()]
+        at = table.schema.get_field_index("answer")
+        field = table.schema.field(at)
+        pq.write_table(table.set_column(at, field, pa.array(changed, field.type)), file)
+    other = [*command, "--limit", 4, "--answers", folder, "--out", tmp_path / "other"]
+    assert "another target" in specadapt.refusal(*other)
 
 
 def test_what_cannot_be_traced_is_refused(specadapt, command):
