@@ -4,13 +4,15 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
+from schemas import MethodSpec
 from workers.user_cache import user_cache
 
 MANIFEST = "bundle.json"
@@ -48,13 +50,15 @@ class Bundle:
     """A folder with bundle.json `{"name": ..., "parts": {"target": "target", ...}}`.
 
     Every part is a sub-folder that Hugging Face and vLLM load as it is; those that `packaged` makes
-    are in the user's cache.
+    are in the user's cache. methods: by name, those that are tuned for this family: they stand for
+    the methods of the same names.
     """
 
     name: str
     path: Path
     parts: dict[str, str]
     packaged: Packaged | None = None
+    methods: Mapping[str, MethodSpec] = field(default_factory=dict)
 
     def part(self, name: str) -> Path:
         """The folder of one part; raises BundleError where the bundle has none."""
@@ -143,14 +147,27 @@ def load_bundle(path: Path | str) -> Bundle:
     for part, folder_name in parts.items():
         if not (folder / folder_name).resolve().is_relative_to(folder.resolve()):
             raise BundleError(f"{manifest}: part {part!r} must be a folder inside the bundle")
-    return Bundle(name, folder, dict(parts), _packaged(body.get("packaged"), parts, manifest))
+    packaged = _packaged(body.get("packaged"), parts, manifest)
+    methods = _methods(body.get("methods", []), manifest)
+    return Bundle(name, folder, dict(parts), packaged, methods)
+
+
+def _methods(body: Any, manifest: Path) -> dict[str, MethodSpec]:
+    """Raises BundleError for what is no list of methods."""
+    try:
+        specs = TypeAdapter(list[MethodSpec]).validate_python(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        place = ".".join(map(str, ("methods", *found["loc"])))
+        raise BundleError(f"{manifest}: {place}: {found['msg']}") from error
+    return {spec.name: spec for spec in specs}
 
 
 def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged | None:
     """Raises BundleError where it is malformed or makes a part that is in the bundle as well."""
     if body is None:
         return None
-    names = [field.name for field in fields(Packaged)]
+    names = [one.name for one in fields(Packaged)]
     if not isinstance(body, dict) or not all(isinstance(body.get(n), str) for n in names):
         raise BundleError(f"{manifest}: 'packaged' must have {', '.join(names)}, all strings")
     if len(body["sha256"]) != 64:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.engine import Engine
-from workers.methods import get_method
+from workers.portfolio import method_of
 
 
 def load_engine(
@@ -19,7 +19,7 @@ def load_engine(
     Raises ValueError for an unknown method or part, for methods of different engines, and for a
     bundle without a part that a method needs.
     """
-    specs = [get_method(m) if isinstance(m, str) else m for m in methods]
+    specs = [method_of(m, bundle) if isinstance(m, str) else m for m in methods]
     names = [spec.name for spec in specs]
     if not specs or len(set(names)) != len(names):
         raise ValueError("methods: name at least one method, each of them once")

@@ -1,8 +1,16 @@
-"""Which methods a bundle has the parts for."""
+"""What a configuration leaves open: which bundle, and which methods it has the parts for."""
+
+import logging
+from pathlib import Path
 
 from schemas import AppConfig, MethodSpec
-from workers.bundle import Bundle
+from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
+
+log = logging.getLogger(__name__)
+
+SMALL_DEMO = Path("bundles/demo")
+"""Beside the default bundle, with all of its parts in the repository."""
 
 PARTS = {"draft_model": "draft", "medusa": "medusa", "eagle": "eagle", "eagle3": "eagle3"}
 """By drafter the part that it reads, unless its settings name another."""
@@ -14,11 +22,42 @@ def part_of(spec: MethodSpec) -> str | None:
     return usual and str(spec.settings.get("drafter", {}).get("part", usual))
 
 
+def with_bundle(config: AppConfig) -> AppConfig:
+    """The configuration with a bundle that can be decoded with: the one it names, or else the
+    default one where its target is imported, or else the small demo. Raises BundleError where the
+    default one's folder is none."""
+    if "bundle" in config.model_fields_set or load_bundle(config.bundle).has("target"):
+        return config
+    log.warning(
+        "The target of %s is not here (`specadapt bundle import %s` makes it of its package): "
+        "the small demo, %s, takes its place. It shows the machinery; its answers make no sense.",
+        *(config.bundle, config.bundle, SMALL_DEMO),
+    )
+    return config.model_copy(update={"bundle": SMALL_DEMO})
+
+
 def with_portfolio(config: AppConfig, bundle: Bundle) -> AppConfig:
     """The configuration with methods that the bundle can decode with: those it names, or else of
-    the default ones those whose parts are there."""
-    if "methods" in config.model_fields_set:
-        return config
-    parts = {method.name: part_of(get_method(method.name)) for method in config.methods}
-    kept = [m for m in config.methods if (part := parts[m.name]) is None or bundle.has(part)]
-    return config.model_copy(update={"methods": tuple(kept)})
+    the default ones those whose parts are there; each as it is defined here, or else as the bundle
+    has tuned it."""
+    methods = config.methods
+    if "methods" not in config.model_fields_set:
+        methods = tuple(m for m in methods if _decodable(method_of(m.name, bundle), bundle))
+    tuned = tuple(
+        m.model_copy(update={"spec": bundle.methods[m.name]})
+        if m.spec is None and m.name in bundle.methods
+        else m
+        for m in methods
+    )
+    return config.model_copy(update={"methods": tuned})
+
+
+def method_of(name: str, bundle: Bundle) -> MethodSpec:
+    """The method of a name as the bundle has tuned it, or else as it is registered; raises
+    ValueError for an unknown name."""
+    return bundle.methods.get(name) or get_method(name)
+
+
+def _decodable(spec: MethodSpec, bundle: Bundle) -> bool:
+    part = part_of(spec)
+    return part is None or bundle.has(part)

@@ -1,14 +1,16 @@
-"""Which methods a bundle has the parts for."""
+"""What a configuration leaves open: the bundle, and the methods that it has the parts for."""
 
 import json
+import logging
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from schemas import AppConfig, MethodDeployment
 from workers.bundle import load_bundle
 from workers.methods import METHODS, get_method
-from workers.portfolio import part_of, with_portfolio
+from workers.portfolio import SMALL_DEMO, method_of, part_of, with_bundle, with_portfolio
 
 
 @pytest.fixture
@@ -61,6 +63,45 @@ def test_default_methods_are_those_whose_parts_are_there(tiny_bundle, without_dr
     assert [method.name for method in kept] == ["naive", "ngram", "eagle2", "eagle3"]
 
 
+def test_a_bundles_own_tuning_stands_for_methods_of_that_name(tiny_bundle):
+    tuned = get_method("eagle2").model_copy(update={"settings": {"stop": {"gamma": 7}}})
+    bundle = replace(tiny_bundle, methods={"eagle2": tuned})
+    assert method_of("eagle2", bundle) == tuned
+    assert method_of("ngram", bundle) == get_method("ngram")
+    specs = {method.name: method.spec for method in with_portfolio(AppConfig(), bundle).methods}
+    assert specs == dict.fromkeys(specs) | {"eagle2": tuned}
+    here = tuned.model_copy(update={"settings": {"stop": {"gamma": 1}}})
+    named = AppConfig(methods=[{"name": "eagle2"}, {"name": "naive"}])
+    assert [m.spec for m in with_portfolio(named, bundle).methods] == [tuned, None]
+    named = AppConfig(methods=[{"name": "eagle2", "spec": here}])
+    assert with_portfolio(named, bundle) == named
+
+
 def test_methods_that_are_named_stay(without_drafts):
     named = AppConfig(methods=(MethodDeployment(name="draft_verify"),))
     assert with_portfolio(named, without_drafts) == named
+
+
+@pytest.fixture
+def checkout(tiny_bundle, tmp_path, monkeypatch):
+    """A working directory whose default bundle is the tiny one, imported or not."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / AppConfig().bundle
+    shutil.copytree(tiny_bundle.path, folder)
+    return folder
+
+
+def test_the_default_bundle_is_taken_where_its_target_is_there(checkout, caplog):
+    assert with_bundle(AppConfig()) == AppConfig()
+    assert not caplog.records
+    shutil.rmtree(checkout / "target")
+    with caplog.at_level(logging.WARNING):
+        assert with_bundle(AppConfig()).bundle == SMALL_DEMO
+    assert "specadapt bundle import bundles/smollm2" in caplog.text
+    assert "small demo" in caplog.text
+
+
+def test_a_bundle_that_is_named_stays(checkout):
+    shutil.rmtree(checkout / "target")
+    named = AppConfig(bundle=AppConfig().bundle)
+    assert with_bundle(named) == named

@@ -69,20 +69,22 @@ class GrammarCompiler:
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def start(self, grammar: Grammar) -> Constraint:
-        """A new answer's constraint (any thread); raises GrammarError for a malformed grammar."""
+        """A new answer's constraint (any thread; one that compiles takes a while, and others do not
+        wait for it). Raises GrammarError for a malformed grammar."""
         with self._lock:
-            if grammar not in self._compiled:
-                self._compiled[grammar] = self._compile(grammar)
-                if len(self._compiled) > CACHED:
-                    self._compiled.popitem(last=False)
+            known = self._compiled.get(grammar)
+            wrapped = self._wrapped = self._wrapped or self._wrap()
+        matcher = known or self._compile(grammar, wrapped)
+        with self._lock:
+            self._compiled[grammar] = matcher
             self._compiled.move_to_end(grammar)
-            matcher = self._compiled[grammar].deep_copy()
-        return Constraint(matcher, self._vocab, self._end)
+            if len(self._compiled) > CACHED:
+                self._compiled.popitem(last=False)
+            copied = matcher.deep_copy()
+        return Constraint(copied, self._vocab, self._end)
 
-    def _compile(self, grammar: Grammar) -> LLMatcher:
-        if self._wrapped is None:
-            self._wrapped = self._wrap()
-        matcher = LLMatcher(self._wrapped, specification(grammar), log_level=0)
+    def _compile(self, grammar: Grammar, wrapped: LLTokenizer) -> LLMatcher:
+        matcher = LLMatcher(wrapped, specification(grammar), log_level=0)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return matcher

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadReport, MethodSpec
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
@@ -26,6 +27,8 @@ from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.slowed_target import SlowedTarget
 from workers.torch_engine.target import Target
+
+log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 30.0
 """How long `close` waits for the step in progress."""
@@ -58,10 +61,12 @@ class TorchEngine:
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """Stream an answer; see workers.engine.Engine."""
+        self._check(request)
+        constraint = None
         if request.sampling.grammar is not None:
-            # a large grammar takes a while: compile it beside the event loop, to be found below
-            await asyncio.to_thread(self._constraint, request)
-        sequence = self._sequence(request)
+            # a large one takes a while: beside the event loop
+            constraint = await asyncio.to_thread(self._constraint, request.sampling.grammar)
+        sequence = self._sequence(request, constraint)
         stream = sequence.stream
         self._scheduler.submit(sequence)
         try:
@@ -114,21 +119,20 @@ class TorchEngine:
         with torch.inference_mode():
             scheduler.run()
 
-    def _sequence(self, request: DecodeRequest) -> DecodeSequence:
-        """The request as what the scheduler runs; raises EngineRefusedError."""
-        self._check(request)
+    def _sequence(
+        self, request: DecodeRequest, constraint: Constraint | None = None
+    ) -> DecodeSequence:
+        """The request as what the scheduler runs."""
         return DecodeSequence(
             request,
             Stream(request.request_id),
             tokenizer=self._tokenizer,
             eos=self._eos,
-            processor=make_logit_processor(request, self._constraint(request)),
+            processor=make_logit_processor(request, constraint),
         )
 
-    def _constraint(self, request: DecodeRequest) -> Constraint | None:
-        grammar = request.sampling.grammar
-        if grammar is None:
-            return None
+    def _constraint(self, grammar: Grammar) -> Constraint:
+        """Raises EngineRefusedError for a malformed grammar."""
         try:
             return self._grammars.start(grammar)
         except GrammarError as error:
@@ -185,6 +189,12 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     if model.max_positions is not None:
         capacity = min(capacity, model.max_positions)
     rows = min(config.max_batch, config.kv_slots // capacity)
+    if rows < config.max_batch:
+        log.warning(
+            "engine.max_batch is %d, but engine.kv_slots (%d) hold %d sequences of %d tokens: "
+            "batches of %d; more kv_slots, or a smaller max_context, make room",
+            *(config.max_batch, config.kv_slots, rows, capacity, rows),
+        )
     pool_rows = config.kv_slots // capacity if config.prefix_cache else rows
     target = Target(model, model.make_pool(pool_rows, capacity))
     materials = Materials(

@@ -30,6 +30,13 @@ class Method:
                 f"method {spec.name!r}: verifier {spec.verifier!r} needs a drafter with a "
                 f"distribution, which {spec.drafter!r} has not"
             )
+        drawn = self.plan.tree.samples and self.plan.drafter.has_distribution
+        if drawn and not self.verifier.takes_sampled:
+            raise ValueError(
+                f"method {spec.name!r}: verifier {spec.verifier!r} takes chosen tokens only, and "
+                f"the tree {spec.tree!r} draws them from what {spec.drafter!r} gives above "
+                "temperature 0; use rejection, or for trees multi_step"
+            )
         if not self.verifier.takes_trees and spec.tree != "chain":
             raise ValueError(
                 f"method {spec.name!r}: verifier {spec.verifier!r} takes chains only, not the tree "

@@ -44,6 +44,9 @@ class Drafter(Protocol):
 class Tree(Protocol):
     """Which shape a model's drafts take."""
 
+    samples: bool
+    """Whether, above temperature 0, nodes are drawn from a drafter's distribution."""
+
     def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """Add one level; each proposal's frontier becomes the nodes worth extending.
 
@@ -80,6 +83,8 @@ class Verifier(Protocol):
     """Whether it reads the drafter's logits or q."""
     takes_trees: bool
     """Whether a node may have siblings."""
+    takes_sampled: bool
+    """Whether nodes may be drawn from the drafter's distribution."""
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; draws come from each sequence's own generator."""

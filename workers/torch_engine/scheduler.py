@@ -163,10 +163,15 @@ class Scheduler:
         with self._work:
             if not self._waiting or len(self._running) == self._rows:
                 return None
-            sequence = self._waiting.popleft()
-            sequence.admit(self._lease_for(sequence))
+            sequence = self._waiting[0]
+        # Rows may have to be searched and copied, which nobody who asks for the load waits for.
+        # Only this thread takes sequences out of the line: until it has a row it stays the first.
+        lease = self._lease_for(sequence)
+        with self._work:
+            self._waiting.popleft()
+            sequence.admit(lease)
             self._running.append(sequence)
-            return sequence
+        return sequence
 
     def _lease_for(self, sequence: DecodeSequence) -> Lease:
         # a drafter that captures hidden states wants them of the whole prompt

@@ -19,6 +19,10 @@ from workers.vllm_engine.load import EngineLoad
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 
 
+class AnswerError(RuntimeError):
+    """What vLLM gave is no answer to the request."""
+
+
 class StepCollector(RequestOutputCollector):
     """Keeps the engine's steps apart where vLLM's own joins those that nobody has fetched yet:
     only a step's own tokens say how many of them were drafted."""
@@ -191,8 +195,8 @@ def _logprobs(completion: CompletionOutput) -> tuple[TokenLogprobs, ...]:
         return ()
     result = []
     for token, entries in zip(completion.token_ids, completion.logprobs, strict=True):
-        if entries is None:
-            raise ValueError(f"vLLM gave no log probability for token {token}")
+        if not entries or token not in entries:
+            raise AnswerError(f"no log probability came with token {token}")
         ranked = sorted(entries.items(), key=lambda item: item[1].rank or 0)
         top = [(i, entry.logprob) for i, entry in ranked]
         result.append(TokenLogprobs(chosen=entries[token].logprob, top=tuple(top)))

@@ -18,7 +18,7 @@ from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, load_report
 from workers.refusal import refused_field
-from workers.vllm_engine.answer import Answer, StepCollector
+from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.load import EngineLoad
@@ -85,6 +85,9 @@ class VllmEngine:
             raise EngineRefusedError(str(error)) from error
         except VLLMServerError as error:
             log.error("vLLM gave up on %s: %s", request.request_id, error)
+            yield answer.failed(f"vLLM: {error}")
+        except AnswerError as error:
+            log.error("vLLM's answer to %s: %s", request.request_id, error)
             yield answer.failed(f"vLLM: {error}")
         finally:
             self._load.end(answer)

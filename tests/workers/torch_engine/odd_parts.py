@@ -43,6 +43,8 @@ class LeafyTree:
 class Pairs:
     """The two best children of every node; only the second is extended, the first stays a leaf."""
 
+    samples = False
+
     def __init__(self, _materials: Materials) -> None: ...
 
     def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:

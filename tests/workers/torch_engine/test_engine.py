@@ -1,8 +1,9 @@
 """What a caller of the engine sees: refusals, streams, seeds, cancellation, failures."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +13,8 @@ from decoding import decode, reference, request
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.torch_engine.engine import TorchEngine
+from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.models.prefix_cache import Holding
 from workers.torch_engine.slowed_target import SlowedTarget
 
 
@@ -199,6 +202,51 @@ async def test_nobody_waits_when_freeing_an_answer_fails(
     assert first.tokens == reference(byte_bundle, [0], 9)
     assert {a.finish for a in others} == {"error"}
     await until(lambda: not engine.load().healthy)
+
+
+async def test_nobody_waits_when_a_row_cannot_be_had(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+
+    def broken(_prompt: object, _running: object) -> None:
+        raise ArithmeticError("broken on purpose")
+
+    monkeypatch.setattr(engine._scheduler._prefixes, "take", broken)
+    jobs = [decode(engine, "naive", [i], max_tokens=9) for i in range(3)]
+    answers = await asyncio.wait_for(asyncio.gather(*jobs), 60)
+    assert {a.finish for a in answers} == {"error"}
+    assert not engine.load().healthy
+
+
+async def test_the_load_is_told_while_a_row_is_copied(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    take, copying, told = engine._scheduler._prefixes.take, threading.Event(), threading.Event()
+
+    def slow(prompt: list[int], running: Iterable[Holding]) -> Lease:
+        copying.set()
+        assert told.wait(60)
+        return take(prompt, running)
+
+    monkeypatch.setattr(engine._scheduler._prefixes, "take", slow)
+    jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]
+    await asyncio.to_thread(copying.wait, 60)
+    load = await asyncio.wait_for(asyncio.to_thread(engine.load), 60)
+    assert (load.running, load.waiting) == (0, 2)
+    told.set()
+    for index, job in enumerate(jobs):
+        assert (await job).tokens == reference(byte_bundle, [index], 9)
+
+
+async def test_a_batch_that_the_kv_slots_cannot_hold_is_said(
+    load_engine, byte_bundle: Bundle, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = load_engine(["naive"], byte_bundle, max_batch=9, max_context=256, kv_slots=1024)
+    assert engine._scheduler.counts()[3] == 1024
+    assert "engine.max_batch is 9" in caplog.text
+    assert "batches of 4" in caplog.text
 
 
 async def test_a_failure_that_is_nobodys_makes_the_engine_unhealthy(

@@ -29,6 +29,20 @@ def test_divergences() -> None:
     assert float(apart) == pytest.approx(math.log(2.0), abs=1e-5)
 
 
+def test_a_draft_vocabulary_of_fewer_tokens_leaves_divergences_finite() -> None:
+    p = torch.tensor([[0.5, 0.3, 0.2]]).log()
+    q = torch.tensor([[0.6, 0.4, 0.0]]).log()
+    values = {name: float(f(p, q)) for name, (f, _) in DIVERGENCES.items()}
+    both = (p.exp() + q.exp()) / 2
+    half = [float((x.exp() * (x.exp() / both).log()).nan_to_num(0.0).sum()) for x in (p, q)]
+    assert values["js"] == pytest.approx(sum(half) / 2, abs=1e-6)
+    assert values["tv"] == pytest.approx(0.2, abs=1e-6)
+    assert values["kl_qp"] == pytest.approx(
+        0.6 * math.log(0.6 / 0.5) + 0.4 * math.log(0.4 / 0.3), abs=1e-6
+    )
+    assert values["kl_pq"] == math.inf
+
+
 @pytest.mark.parametrize("divergence", sorted(DIVERGENCES))
 async def test_a_threshold_of_zero_accepts_nothing(
     load_engine, byte_bundle: Bundle, divergence: str
@@ -67,3 +81,12 @@ def test_it_needs_a_drafter_with_a_distribution(load_engine, byte_bundle: Bundle
     spec = fuzzy().model_copy(update={"drafter": "ngram"})
     with pytest.raises(ValueError, match="needs a drafter with a distribution"):
         load_engine([spec], byte_bundle)
+
+
+async def test_a_drawn_chain_needs_a_verifier_of_draws(load_engine, byte_bundle: Bundle) -> None:
+    """Each sampled request would fail: it is refused when it is loaded."""
+    drafts = get_method("draft_verify")
+    with pytest.raises(ValueError, match="verifier 'one_hot' takes chosen tokens only"):
+        load_engine([drafts.model_copy(update={"verifier": "one_hot"})], byte_bundle)
+    lookup = get_method("ngram").model_copy(update={"tree": "chain", "verifier": "one_hot"})
+    load_engine([lookup], byte_bundle)

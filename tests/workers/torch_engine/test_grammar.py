@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from typing import Any
 
 import jsonschema
@@ -158,3 +159,28 @@ async def test_malformed_grammars_are_refused(
 def test_contradictions_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SamplingParams.model_validate(fields)
+
+
+async def test_requests_do_not_wait_for_anothers_grammar(
+    load_engine, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One grammar is compiled until the others have their answers."""
+    engine = load_engine(["naive"], tiny_bundle)
+    answered, compiling, compile_ = threading.Event(), threading.Event(), GrammarCompiler._compile
+
+    def slow(compiler: GrammarCompiler, grammar: Grammar, wrapped: Any) -> Any:
+        if grammar == DATE:
+            compiling.set()
+            assert answered.wait(60)
+        return compile_(compiler, grammar, wrapped)
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", slow)
+    waiting = asyncio.create_task(decode(engine, "naive", PROMPT, grammar=DATE, max_tokens=20))
+    await asyncio.to_thread(compiling.wait, 60)
+    digit = Grammar(kind="regex", text="[0-9]")
+    others = [decode(engine, "naive", PROMPT, max_tokens=5, grammar=g) for g in (None, digit)]
+    free, other = await asyncio.wait_for(asyncio.gather(*others), 60)
+    assert len(free.tokens) == 5
+    assert re.fullmatch("[0-9]", other.text)
+    answered.set()
+    assert valid(DATE, (await waiting).text)

@@ -93,6 +93,26 @@ async def test_log_probabilities_are_the_targets(engine, prompts):
         assert 0 >= said.chosen >= second
 
 
+async def test_a_missing_log_probability_ends_the_answer_with_an_error(
+    engine, prompts, monkeypatch
+):
+    from workers.vllm_engine.answer import Answer
+
+    step = Answer.step
+
+    def without(answer, output):
+        output.outputs[0].logprobs = [None] * len(output.outputs[0].token_ids)
+        return step(answer, output)
+
+    monkeypatch.setattr(Answer, "step", without)
+    answer = await decode(engine, METHOD, prompts[1], max_tokens=8, logprobs=2)
+    assert (answer.finish, answer.tokens) == ("error", [])
+    assert "no log probability" in answer.error
+    monkeypatch.undo()
+    await until(lambda: engine.load().running == 0, "the engine still decodes the rest")
+    assert (await decode(engine, METHOD, prompts[1], max_tokens=8)).finish is not None
+
+
 async def test_a_grammar_is_followed_under_speculation(engine, prompts):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     closed = json.dumps(schema | {"additionalProperties": False})

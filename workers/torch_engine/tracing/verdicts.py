@@ -30,6 +30,8 @@ class ForcedChain:
     is whether x is the favourite of both.
     """
 
+    samples = False
+
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
         self._kept: dict[int, list[float]] = {}
@@ -88,6 +90,7 @@ class Verdicts:
 
     needs_distribution = False
     takes_trees = True
+    takes_sampled = True
 
     def __init__(self, texts: Texts, forced: ForcedChain | None) -> None:
         self._texts, self._forced = texts, forced

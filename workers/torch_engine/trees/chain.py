@@ -14,6 +14,8 @@ from workers.torch_engine.registry import register
 class Chain:
     """One child per level: the drafter's argmax at temperature 0, a draw from q above it."""
 
+    samples = True
+
     def __init__(self, _materials: Materials) -> None: ...
 
     def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:

@@ -21,6 +21,8 @@ class Eagle2:
     what stays is connected. All children are chosen, at every temperature.
     """
 
+    samples = False
+
     def __init__(self, materials: Materials, *, nodes: int = 16, k: int = 4) -> None:
         if not 1 <= k <= nodes <= TREE_ROOM:
             raise ValueError(

@@ -54,12 +54,12 @@ class Static:
                 f"tree 'static': rank {widest - 1} does not exist in a vocabulary of "
                 f"{materials.vocab}"
             )
-        self._sample = sample
+        self.samples = sample
 
     def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
         """Add the shape's next level; empties the frontier at its last one."""
         rows = rows_of(proposals, logits)
-        drawn = [self._sample and p.sequence.sampling.temperature > 0.0 for p in proposals]
+        drawn = [self.samples and p.sequence.sampling.temperature > 0.0 for p in proposals]
         chosen = [i for i, draws in enumerate(drawn) if not draws]
         if chosen:
             self._choose([proposals[i] for i in chosen], [rows[i] for i in chosen], logits)

@@ -15,8 +15,8 @@ from workers.torch_engine.tree import Path
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p || q) in nats of rows of log probabilities [n, vocab]."""
-    return (p.exp() * (p - q)).sum(-1)
+    """KL(p || q) in nats of rows of log probabilities [n, vocab]; what p excludes adds nothing."""
+    return (p.exp() * (p - q)).where(p > -torch.inf, 0.0).sum(-1)
 
 
 def js(p: Tensor, q: Tensor) -> Tensor:
@@ -52,6 +52,7 @@ class Fuzzy:
 
     needs_distribution = True
     takes_trees = False
+    takes_sampled = True
 
     def __init__(
         self,

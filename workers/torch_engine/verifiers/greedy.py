@@ -21,6 +21,7 @@ class Greedy:
 
     needs_distribution = False
     takes_trees = True
+    takes_sampled = True
 
     def __init__(self, _materials: Materials) -> None: ...
 

@@ -27,6 +27,7 @@ class MultiStep:
 
     needs_distribution = False
     takes_trees = True
+    takes_sampled = True
 
     def __init__(self, _materials: Materials) -> None: ...
 

@@ -24,6 +24,7 @@ class OneHot:
 
     needs_distribution = False
     takes_trees = True
+    takes_sampled = False
 
     def __init__(self, _materials: Materials) -> None: ...
 

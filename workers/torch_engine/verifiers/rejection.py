@@ -24,6 +24,7 @@ class Rejection:
 
     needs_distribution = False
     takes_trees = False
+    takes_sampled = True
 
     def __init__(self, _materials: Materials) -> None: ...
 

@@ -26,6 +26,7 @@ class Typical:
 
     needs_distribution = False
     takes_trees = True
+    takes_sampled = True
 
     def __init__(self, _materials: Materials, *, epsilon: float = 0.09, delta: float = 0.3) -> None:
         if not (0.0 <= epsilon < 1.0 and delta >= 0.0):
