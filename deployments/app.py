@@ -12,6 +12,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from deployments.artifacts import portfolios, served_table
+from deployments.guard.key_file import read_keys
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
 from deployments.replica.placement import (
@@ -23,7 +24,7 @@ from deployments.replica.placement import (
 from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
-from workers.portfolio import with_portfolio
+from workers.portfolio import with_bundle, with_portfolio
 
 INGRESS = "ingress"
 SHARED = "shared"
@@ -42,15 +43,24 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     there, and a routing table or a recording that does not fit.
     """
     config = resolved(validated(args))
+    return _ingress_deployment(config).bind(config, checked(config))
+
+
+def checked(config: AppConfig) -> dict[str, serve.Application]:
+    """Each method's deployment in a resolved configuration, once all that can be known without
+    starting anything fits together: bundle, methods, GPUs, routing table, recording, keys. Raises
+    ConfigError naming the field."""
     try:
         bundle = load_bundle(config.bundle)
         engines = portfolios(config)
         for specs in engines:
             check_portfolio(specs, bundle)
         served_table(config)
+        if config.http.guard.keys_file is not None:
+            read_keys(config.http.guard.keys_file)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
             load_engine([spec for specs in engines for spec in specs], bundle, config.engine)
-        hosts = {
+        return {
             spec.name: deployment
             for specs in engines
             for deployment in [_method_deployment(specs, config)]
@@ -58,7 +68,6 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
         }
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return _ingress_deployment(config).bind(config, hosts)
 
 
 def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
@@ -76,9 +85,11 @@ def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
 
 
 def resolved(config: AppConfig) -> AppConfig:
-    """The same with absolute paths, since replicas run in other working directories, and with the
-    methods that the bundle has the parts for. Raises ConfigError for a bundle that is not there."""
+    """The same with absolute paths, since replicas run in other working directories, and with a
+    bundle that is here and the methods that it has the parts for. Raises ConfigError for a bundle
+    that is not there."""
     try:
+        config = with_bundle(config)
         config = with_portfolio(config, load_bundle(config.bundle))
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -92,12 +103,15 @@ def resolved(config: AppConfig) -> AppConfig:
         }
     )
     replay = config.engine.replay and config.engine.replay.absolute()
+    keys_file = config.http.guard.keys_file
+    guard = config.http.guard.model_copy(update={"keys_file": keys_file and keys_file.absolute()})
     return config.model_copy(
         update={
             "bundle": config.bundle.absolute(),
             "engine": config.engine.model_copy(update={"replay": replay}),
             "router": router,
             "feedback": config.feedback.model_copy(update={"state_uri": state}),
+            "http": config.http.model_copy(update={"guard": guard}),
         }
     )
 

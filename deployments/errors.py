@@ -6,7 +6,8 @@ RETRY_AFTER_SECONDS = 1
 
 
 class ApiError(Exception):
-    """An answer other than 2xx; `status` is the HTTP status, the rest fills OpenAI's object."""
+    """An answer other than 2xx; `status` is the HTTP status, `retry_after` the seconds to wait
+    where it is 429 or 503, the rest fills OpenAI's object."""
 
     def __init__(
         self,
@@ -15,12 +16,14 @@ class ApiError(Exception):
         *,
         param: str | None = None,
         code: str | None = None,
+        retry_after: int = RETRY_AFTER_SECONDS,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
+        self.retry_after = retry_after
 
     @property
     def kind(self) -> str:
@@ -39,12 +42,15 @@ class ApiError(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
-        """Retry-After where the same request may be answered later; what OpenAI's clients read
-        where it may not: they repeat every 5xx by themselves, a missed deadline too."""
+        """How to ask with a key where none was accepted, and Retry-After where the same request
+        may be answered later; what OpenAI's clients read where it may not: they repeat every 5xx
+        by themselves, a missed deadline too."""
         if self.status == 504:
             return {"x-should-retry": "false"}
+        if self.status == 401:
+            return {"www-authenticate": "Bearer"}
         later = self.status in (429, 503)
-        return {"retry-after": str(RETRY_AFTER_SECONDS)} if later else {}
+        return {"retry-after": str(self.retry_after)} if later else {}
 
 
 def line_full() -> ApiError:

@@ -15,6 +15,7 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.replay_notice import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.guard.middleware import guarded
 from deployments.learning.feedback import Exchange, actor_name, feedback_actor
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
@@ -57,15 +58,15 @@ class Ingress:
         publish(application, answerer.in_flight)
         reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)
         embeddings = Embeddings(encoder)
-        limit = config.http.max_body_bytes
-        self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, limit)
+        self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, config)
         self._replay = notice_of(config.engine)
+        self._guarded = partial(guarded, config=config.http.guard, metrics=metrics)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = self._http.app(lambda _: self._link.exchanging())
         if self._replay is not None:
             app.add_middleware(ReplayNotice, notice=self._replay)
-        return app
+        return self._guarded(app)
 
 
 class RayActor:

@@ -12,11 +12,14 @@ from ops.commands.methods import methods
 from ops.commands.plot import plot
 from ops.commands.route import route
 from ops.commands.serve import serve
+from ops.config.app import config
 from ops.decode.bench import bench_decode
 from ops.geometry.bench import bench_geometry
 from ops.http.bench import bench_http
+from ops.keys.app import keys
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
+from ops.precision.bench import bench_precision
 from ops.prediction.bench import bench_prediction
 from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
@@ -68,6 +71,7 @@ app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("prediction")(bench_prediction)
+bench.command("precision")(bench_precision)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)
@@ -78,6 +82,8 @@ bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")
+app.add_typer(keys, name="keys")
+app.add_typer(config, name="config")
 
 
 def main() -> None:

@@ -132,12 +132,27 @@ class FeedbackConfig(Schema):
     load_report_seconds: float = Field(default=0.25, gt=0.0)
 
 
+class GuardConfig(Schema):
+    """Who may ask, and from which pages."""
+
+    keys_file: Path | None = Field(
+        default=None, description="API keys, YAML or JSON; without one everybody may ask"
+    )
+    cors_origins: tuple[str, ...] = Field(
+        default=(), description="origins whose pages may ask, such as https://chat.example.com"
+    )
+
+
 class HttpConfig(Schema):
     """Where the ingress listens and what it accepts."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    max_answer_seconds: float | None = Field(
+        default=None, gt=0.0, description="deadline of requests that name none, and longest one"
+    )
+    guard: GuardConfig = GuardConfig()
     ingress_replicas: int = Field(default=1, ge=1)
     ingress_num_cpus: float = Field(default=0.5, ge=0.0)
     ingress_max_ongoing_requests: int = Field(default=256, ge=1)
@@ -146,7 +161,10 @@ class HttpConfig(Schema):
 class AppConfig(Schema):
     """Everything `deployments.app.build` needs; a YAML file, the flags and serve.yaml's args."""
 
-    bundle: Path = Path("bundles/demo")
+    bundle: Path = Field(
+        default=Path("bundles/smollm2"),
+        description="where this one is not named and its target not imported: bundles/demo",
+    )
     layout: Literal["per_method", "shared"] = "per_method"
     methods: tuple[MethodDeployment, ...] = Field(
         default=tuple(MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO),

@@ -1,5 +1,8 @@
-"""Fixtures every room's tests may use."""
+"""Fixtures every room's tests may use, and how tests are dealt to processes."""
 
+from pathlib import Path
+
+import pytest
 import torch
 from conftest_bundle import tiny_bundle
 
@@ -8,3 +11,12 @@ __all__ = ["tiny_bundle"]
 # The tests' models are tiny: a second thread has nothing to add, and its waiting takes a whole core
 # from whatever else runs. Engines and commands set the number they are given.
 torch.set_num_threads(1)
+
+END_TO_END = Path(__file__).parent / "e2e"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A process takes whole files, whose fixtures are made once; one takes all that needs a Ray."""
+    for item in items:
+        group = "ray" if END_TO_END in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))

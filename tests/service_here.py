@@ -42,8 +42,7 @@ def service_here(config: AppConfig) -> Iterator[str]:
         refusals = Refusals(portfolios(config))
         answerer = Answerer(streams, link, config.router, embedding(encoder), Metrics(), refusals)
         reader = PromptReader(bundle, methods, config.engine)
-        embeddings, limit = Embeddings(encoder), config.http.max_body_bytes
-        api = HttpApi(reader, answerer, embeddings, link, Metrics(), limit).app()
+        api = HttpApi(reader, answerer, Embeddings(encoder), link, Metrics(), config).app()
         server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="warning"))
         servers.append(server)
         ready.set()

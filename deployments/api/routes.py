@@ -21,6 +21,7 @@ from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
 from deployments.errors import ApiError, unavailable
+from deployments.guard.caller import Caller
 from deployments.metrics import Metrics
 from deployments.request.answer import Answer, Answerer
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
@@ -28,6 +29,8 @@ from deployments.request.deadline import deadline_seconds
 from deployments.request.gathering import all_or_none
 from deployments.request.prompt import Prompt
 from deployments.request.routing_state import RoutingState
+from deployments.request.shedding import shed
+from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +49,14 @@ class HttpApi:
         embeddings: Embeddings,
         state: RoutingState,
         metrics: Metrics,
-        max_body_bytes: int,
+        config: AppConfig,
     ) -> None:
         self._reader = reader
         self._answerer = answerer
         self._embeddings = embeddings
         self._state = state
         self._metrics = metrics
-        self._max_body_bytes = max_body_bytes
+        self._http, self._max_waiting = config.http, config.engine.max_waiting
         self._created = int(time.time())
 
     def app(self, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -139,9 +142,13 @@ class HttpApi:
     async def _reply(
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
-        allowed = deadline_seconds(request.headers.get(DEADLINE_HEADER))
-        answering = [self._answerer.answers(replace(p, deadline_seconds=allowed)) for p in prompts]
-        answers = await all_or_none(answering, _close)
+        caller: Caller = getattr(request.state, "caller", None) or Caller()
+        shed(caller.priority, self._state.loads, self._max_waiting)
+        asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
+        allowed = min(filter(None, (asked_for, self._http.max_answer_seconds)), default=None)
+        metered = [replace(p, deadline_seconds=allowed, spend=caller.spend) for p in prompts]
+        answers = await all_or_none([self._answerer.answers(p) for p in metered], _close)
+        caller.spend(sum(len(prompt.token_ids) for prompt in prompts))
         reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
         if asked.stream:
             events = reply.events(asked.stream_options)
@@ -150,7 +157,7 @@ class HttpApi:
 
     async def _body(self, request: Request) -> bytes:
         """The request's body. Raises ApiError 413 as soon as it is known to be too large."""
-        limit = self._max_body_bytes
+        limit = self._http.max_body_bytes
         declared = request.headers.get("content-length", "")
         body = bytearray()
         if not (declared.isdecimal() and int(declared) > limit):

@@ -236,6 +236,7 @@ class Answerer:
                 chunk: DecodeChunk | None = first
                 while chunk is not None:
                     text.append(chunk.text)
+                    prompt.spend(len(chunk.token_ids))
                     if chunk.finish_reason is not None:
                         outcome = chunk.finish_reason
                         self._learn(answer, chunk.stats, prompt.choices)

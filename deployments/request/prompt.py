@@ -1,18 +1,21 @@
 """A prompt on its way to an answer."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 from schemas import SamplingParams
 
 
+def _unmetered(_tokens: int) -> None: ...
+
+
 @dataclass(frozen=True)
 class Prompt:
     """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
     answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
-    with `echoed`."""
+    with `echoed`, and `spend` is told of the answers' tokens as they come."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -23,6 +26,7 @@ class Prompt:
     choices: int = 1
     deadline_seconds: float | None = None
     echoed: str = ""
+    spend: Callable[[int], None] = _unmetered
 
     def further(self, index: int) -> Self:
         """The prompt of the answer with this index: the first, 0, has the seed that was asked for,

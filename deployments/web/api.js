@@ -1,14 +1,26 @@
 // The service's endpoints, as the page calls them. Everything rejects with a message for people.
 
-async function asked(path, options) {
+// Kept until the tab is closed, and sent to this service alone.
+const KEY = "specadapt-key";
+
+async function asked(path, options = {}) {
+  const key = sessionStorage.getItem(KEY);
+  const headers = key ? { ...options.headers, authorization: `Bearer ${key}` } : options.headers;
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server cannot be reached. Is it running?");
   }
   if (response.ok) return response;
+  if (response.status === 401) {
+    const given = window.prompt("This service asks for an API key.")?.trim();
+    if (given) {
+      sessionStorage.setItem(KEY, given);
+      return asked(path, options);
+    }
+  }
   let message;
   try {
     message = (await response.json()).error.message;

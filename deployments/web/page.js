@@ -36,7 +36,7 @@ async function start() {
       const label = pinned.includes(name) ? `only ${name.split(":")[1]}` : "best for each prompt";
       $("model").append(new Option(label, name));
     }
-    $("note").hidden = names[0] !== "demo";
+    $("note").hidden = !["demo", "smollm2"].includes(names[0]);
   } catch (error) {
     $("log").append(element("div", "facts error", error.message));
     say(`Error: ${error.message}`);

@@ -30,7 +30,9 @@ Config = Annotated[
 Bundle = Annotated[
     Path | None,
     typer.Option(
-        "--bundle", metavar="DIR", help="model family  [default: the configuration's, bundles/demo]"
+        "--bundle",
+        metavar="DIR",
+        help="model family  [default: the configuration's, bundles/smollm2]",
     ),
 ]
 Methods = Annotated[

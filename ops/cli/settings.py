@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from ops.cli.boundary import InputError, describe
 from router.speedup import BASELINE, VLLM_BASELINE
 from schemas import AppConfig, EngineConfig, MethodSpec
-from workers.bundle import load_bundle
+from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
-from workers.portfolio import with_portfolio
+from workers.portfolio import method_of, with_bundle, with_portfolio
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,14 @@ def resolve(
     """
     overrides = {"dtype": dtype, "threads": threads}
     engine = config.engine.model_copy(update={k: v for k, v in overrides.items() if v is not None})
+    if bundle is None:
+        config = with_bundle(config)
     folder = bundle or config.bundle
     if not folder.is_dir():
         raise InputError(f"--bundle: {folder} is no folder; give one with a trained model family")
-    if methods is None:
-        config = with_portfolio(config, load_bundle(folder))
-    return Setup(folder, _specs(config, methods), engine, config.layout == "shared")
+    family = load_bundle(folder)
+    config = with_portfolio(config, family)
+    return Setup(folder, _specs(config, methods, family), engine, config.layout == "shared")
 
 
 def with_baseline(setup: Setup) -> Setup:
@@ -124,7 +126,7 @@ def names(methods: str, flag: str = "--methods") -> list[str]:
     return listed
 
 
-def _specs(config: AppConfig, methods: str | None) -> tuple[MethodSpec, ...]:
+def _specs(config: AppConfig, methods: str | None, bundle: Bundle) -> tuple[MethodSpec, ...]:
     configured = {method.name: method.spec for method in config.methods}
     wanted = list(configured) if methods is None else names(methods)
-    return tuple(configured.get(name) or get_method(name) for name in wanted)
+    return tuple(configured.get(name) or method_of(name, bundle) for name in wanted)

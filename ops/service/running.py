@@ -66,9 +66,10 @@ def started_service(
     Raises InputError where it does not become ready.
     """
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
-        changed = settings.model_dump(mode="json")
-        changed["http"] |= {"host": "127.0.0.1", "port": free_port()}
-        changed["feedback"]["state_uri"] = f"{folder}/state"
+        # What was left open stays so: default methods are those that the bundle has parts for.
+        changed = settings.model_dump(mode="json", exclude_unset=True)
+        changed.setdefault("http", {}).update(host="127.0.0.1", port=free_port())
+        changed.setdefault("feedback", {})["state_uri"] = f"{folder}/state"
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(changed))
         log = Path(folder) / "serve.log"

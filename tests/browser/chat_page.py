@@ -11,6 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.expected_conditions import alert_is_present
 from selenium.webdriver.support.ui import WebDriverWait
 
 WAIT_SECONDS = 120.0
@@ -52,6 +53,12 @@ class Browser:
 
     def open(self, address: str, width: int = 1000, height: int = 760) -> "ChatPage":
         """The page at `address` in a viewport of so many CSS pixels, once it has its methods."""
+        page = self.begin(address, width, height)
+        page.until(lambda: page.all("#model option"))
+        return page
+
+    def begin(self, address: str, width: int = 1000, height: int = 760) -> "ChatPage":
+        """The same as soon as it is there, whatever it asks first."""
         self.driver.get_log("browser")
         self._command(
             "Emulation.setDeviceMetricsOverride",
@@ -61,9 +68,7 @@ class Browser:
             mobile=width < 600,
         )
         self.driver.get(address)
-        page = ChatPage(self.driver)
-        page.until(lambda: page.all("#model option"))
-        return page
+        return ChatPage(self.driver)
 
     def offline(self, on: bool) -> None:
         self._command("Network.enable")
@@ -99,6 +104,15 @@ class ChatPage:
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
+
+    def asks(self) -> bool:
+        """Whether a dialog is open."""
+        return bool(alert_is_present()(self.driver))
+
+    def answer_dialog(self, text: str) -> None:
+        dialog = self.driver.switch_to.alert
+        dialog.send_keys(text)
+        dialog.accept()
 
     def one(self, selector: str) -> WebElement:
         return self.driver.find_element(By.CSS_SELECTOR, selector)

@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from page_service import CONFIG
 
 from ops.service.running import running_service
 
 if TYPE_CHECKING:
     from chat_page import Browser, ChatPage
-
-# one replica for all methods: the smallest service that routes
-CONFIG = {
-    "layout": "shared",
-    "shared": {"name": "shared", "max_ongoing_requests": 16},
-    "engine": {"threads": 1, "max_context": 512, "kv_slots": 4096},
-}
 
 
 @pytest.fixture(scope="session")

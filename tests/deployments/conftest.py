@@ -97,8 +97,7 @@ async def ingress(
     streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
     refusals = Refusals(portfolios(config))
     answerer = Answerer(streams, link, config.router, embedding(encoder), metrics, refusals)
-    embeddings, limit = Embeddings(encoder), config.http.max_body_bytes
-    app = HttpApi(reader, answerer, embeddings, link, metrics, limit).app()
+    app = HttpApi(reader, answerer, Embeddings(encoder), link, metrics, config).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         yield Ingress(config, engine, feedback, link, streams, answerer, reader, app, http)

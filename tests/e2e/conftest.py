@@ -18,21 +18,24 @@ Deploy = Callable[[AppConfig], Service]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Last, since Ray's processes take a fifth of a core for as long as the session lives; and of
-    these tests those last that share an application, so that it is started once."""
+    """First, so that other processes have tests for as long as these take; and of these tests those
+    last that share an application, so that it is started once."""
 
     def place(item: pytest.Item) -> int:
         shares = "shared_config" in getattr(item, "fixturenames", ())
-        return 1 + shares if HERE in item.path.parents else 0
+        return shares if HERE in item.path.parents else 2
 
     items.sort(key=place)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def deploy() -> Iterator[Deploy]:
-    """Deploys on a Ray of the session's own: four logical CPUs, and four GPUs that are only a
+    """Deploys on a Ray of these tests' own: four logical CPUs, and four GPUs that are only a
     number to Ray. An application stays until one of other settings is asked for."""
-    start_local_ray(cpus=4, gpus=4)
+    # Ray's default, 15, would let the tests of other processes go before.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        start_local_ray(cpus=4, gpus=4)
     running: list[Service] = []
 
     def deploy(config: AppConfig) -> Service:

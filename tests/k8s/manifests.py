@@ -1,4 +1,4 @@
-"""Strict schemas of what is deployed: Ray's own, KubeRay's and Kubernetes'."""
+"""Strict schemas of what is deployed: KubeRay's, the Prometheus operator's and Kubernetes'."""
 
 import copy
 import json
@@ -8,11 +8,13 @@ from typing import Any
 
 import jsonschema
 import yaml
+from http_route import HTTP_ROUTE
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED = ROOT.parent / "shared" / "schemas"
 DEFINITIONS = SHARED / "kubernetes_v1.36.0_definitions.json"
 
+CUSTOM = {"ray.io", "monitoring.coreos.com"}
 _ANY = {"x-kubernetes-preserve-unknown-fields", "additionalProperties"}
 
 
@@ -46,9 +48,9 @@ def kubernetes() -> dict[str, Any]:
 
 
 @cache
-def custom(kind: str, version: str) -> dict[str, Any]:
+def custom(group: str, kind: str, version: str) -> dict[str, Any]:
     """The schema of a custom resource; pod templates in it are Kubernetes' own, strictly."""
-    [resource] = documents(SHARED / f"ray.io_{kind.lower()}s.yaml")
+    [resource] = documents(SHARED / f"{group}_{kind.lower()}s.yaml")
     [found] = [v for v in resource["spec"]["versions"] if v["name"] == version]
     schema = strict(found["schema"]["openAPIV3Schema"])
     # The bundled resource leaves metadata open, at the top and in pod templates.
@@ -61,8 +63,10 @@ def custom(kind: str, version: str) -> dict[str, Any]:
 def schema_of(document: dict[str, Any]) -> dict[str, Any]:
     """The strict schema that a document's kind asks for."""
     group, _, version = document["apiVersion"].rpartition("/")
-    if group == "ray.io":
-        schema = copy.copy(custom(document["kind"], version))
+    if group in CUSTOM:
+        schema = copy.copy(custom(group, document["kind"], version))
+    elif document["kind"] == "HTTPRoute":
+        schema = copy.copy(HTTP_ROUTE)
     else:
         [name] = [
             name

@@ -1,31 +1,42 @@
-"""serve.yaml, cluster.yaml and k8s/ are valid, and a wrong field would be noticed."""
+"""serve.yaml, cluster.yaml and every overlay of k8s/ are valid, and a wrong field is noticed."""
 
 import copy
-import re
 
+import jsonschema
 import pytest
 import yaml
-from manifests import DEFINITIONS, ROOT, documents, problems
+from manifests import DEFINITIONS, ROOT, problems, schema_of
 from pydantic import ValidationError
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
+from rendered import OVERLAYS, composed, needs_kubectl, of_kind, rendered
 
 from deployments.app import ConfigError, validated
-from schemas.config import DEFAULT_PORTFOLIO
+from deployments.artifacts import portfolios
+from deployments.replica.placement import replica_options, resources_of
+from schemas import AppConfig
+from workers.bundle import load_bundle
+from workers.portfolio import with_portfolio
 
-MANIFESTS = sorted((ROOT / "k8s").glob("*.yaml"))
 needs_schemas = pytest.mark.skipif(
     not DEFINITIONS.is_file(), reason="the schemas of ../shared are not here"
 )
+LARGE_MODEL = {"gpu-multi-node": "llama-3.3-70b"}
+"""Overlays that serve a configuration of configs/; the others serve the default bundle."""
+SERVE_YAML = "serve.yaml"
+FILES = [SERVE_YAML, *(pytest.param(name, marks=needs_kubectl) for name in OVERLAYS)]
 
 
-def serve_configs():
-    """serve.yaml, and the one inside the RayService."""
-    yield yaml.safe_load((ROOT / "serve.yaml").read_text())
-    for manifest in MANIFESTS:
-        for document in documents(manifest):
-            if document["kind"] == "RayService":
-                yield yaml.safe_load(document["spec"]["serveConfigV2"])
+def ray_service(overlay):
+    [service] = of_kind(rendered(overlay), "RayService")
+    return service["spec"]
+
+
+def serve_config(name):
+    """serve.yaml, or the one inside an overlay's RayService."""
+    if name == SERVE_YAML:
+        return yaml.safe_load((ROOT / SERVE_YAML).read_text())
+    return yaml.safe_load(ray_service(name)["serveConfigV2"])
 
 
 def applications(config):
@@ -38,21 +49,69 @@ def applications(config):
     return [validated(app.args) for app in ServeDeploySchema.model_validate(config).applications]
 
 
-@pytest.mark.parametrize("config", list(serve_configs()))
-def test_the_serve_configurations_are_valid(config):
-    [application] = applications(config)
-    assert tuple(m.name for m in application.methods) == DEFAULT_PORTFOLIO
+@pytest.mark.parametrize("name", FILES)
+def test_the_serve_configurations_are_valid(name):
+    [application] = applications(serve_config(name))
+    if name in LARGE_MODEL:
+        file = ROOT / "configs" / f"{LARGE_MODEL[name]}.yaml"
+        example = validated(yaml.safe_load(file.read_text()))
+        own = {"bundle": example.bundle, "feedback": example.feedback}
+        assert application.model_copy(update=own) == example
+        assert application.bundle.name == example.bundle.name
+        return
+    assert application.bundle.name == AppConfig().bundle.name
+    served = with_portfolio(AppConfig(), load_bundle(ROOT / AppConfig().bundle)).methods
+    assert [m.name for m in application.methods] == [m.name for m in served]
 
 
-@pytest.mark.parametrize("config", list(serve_configs()))
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", ["top", "application", "args"])
-def test_a_wrong_field_in_a_serve_configuration_fails(config, place):
-    wrong = copy.deepcopy(config)
+def test_a_wrong_field_in_a_serve_configuration_fails(name, place):
+    wrong = serve_config(name)
     application = wrong["applications"][0]
     target = {"top": wrong, "application": application, "args": application["args"]}[place]
     target["replicaz"] = 3
     with pytest.raises((ValidationError, ConfigError, AssertionError), match=r"replicaz|unknown"):
         applications(wrong)
+
+
+def needed(config):
+    """CPUs and GPUs that an application's replicas take, at least and at most."""
+    http = config.http
+    ingress = http.ingress_replicas * http.ingress_num_cpus
+    found = {"least": {"CPU": ingress, "GPU": 0.0}, "most": {"CPU": ingress, "GPU": 0.0}}
+    for specs in portfolios(config):
+        resources = resources_of(specs[0].name, config)
+        options = replica_options(specs[0].name, resources, specs, config)
+        actor = options["ray_actor_options"]
+        bundles = options.get(
+            "placement_group_bundles", [{"CPU": actor["num_cpus"], "GPU": actor["num_gpus"]}]
+        )
+        counts = {"least": resources.min_replicas, "most": resources.max_replicas}
+        for bound, replicas in counts.items():
+            for kind in ("CPU", "GPU"):
+                found[bound][kind] += replicas * sum(one.get(kind, 0.0) for one in bundles)
+    return found
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_worker_groups_hold_all_replicas(overlay):
+    [application] = applications(serve_config(overlay))
+    needs = needed(application)
+    groups = ray_service(overlay)["rayClusterConfig"]["workerGroupSpecs"]
+    for bound, size in (("least", "minReplicas"), ("most", "maxReplicas")):
+        for kind, resource in (("CPU", "cpu"), ("GPU", "nvidia.com/gpu")):
+            limits = [
+                float(
+                    group["template"]["spec"]["containers"][0]["resources"]["limits"].get(
+                        resource, 0
+                    )
+                )
+                for group in groups
+            ]
+            there = sum(one * group[size] for one, group in zip(limits, groups, strict=True))
+            assert needs[bound][kind] <= there, (bound, kind)
 
 
 def cluster():
@@ -71,56 +130,81 @@ def test_a_wrong_field_in_the_cluster_fails(place):
         validate_config(prepare_config(wrong))
 
 
+OTHER_WAYS = "gateway, no Redis"
+
+
+@pytest.fixture
+def documents(request, tmp_path):
+    """An overlay's, or those of the components that no overlay has."""
+    if request.param == OTHER_WAYS:
+        return composed(tmp_path, ["components/gateway", "components/monitoring"])
+    return rendered(request.param)
+
+
+every_overlay = pytest.mark.parametrize("documents", [*OVERLAYS, OTHER_WAYS], indirect=True)
+
+
+@needs_kubectl
 @needs_schemas
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
-def test_the_manifests_are_valid(manifest):
-    for document in documents(manifest):
-        assert problems(document) == []
+@every_overlay
+def test_the_manifests_are_valid(documents):
+    for document in documents:
+        assert problems(document) == [], document["metadata"]["name"]
 
 
-def paths(value, here=()):
-    """Every place in a document that holds named fields."""
+@needs_kubectl
+@every_overlay
+def test_everything_is_in_one_namespace_and_there_once(documents):
+    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    assert len(names) == len(set(names))
+    assert ("Namespace", "specadapt") in names
+    for document in documents:
+        assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "specadapt"
+
+
+FREE_FORM = {
+    *("rayStartParams", "requests", "limits", "labels", "annotations", "matchLabels"),
+    "nodeSelector",
+}
+
+
+SELECTOR = ("Service", "$.spec.selector")
+"""Free, too: labels themselves, where other kinds have a LabelSelector."""
+
+
+def named_fields(value, here="$"):
+    """The JSON path of every place in a document that holds named fields, and the place."""
     if isinstance(value, dict):
-        yield here
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in items:
-        if isinstance(inner, dict | list):
-            yield from paths(inner, (*here, key))
+        yield here, value
+        for key, inner in value.items():
+            if key not in FREE_FORM:
+                yield from named_fields(inner, f"{here}.{key}")
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from named_fields(inner, f"{here}[{index}]")
 
 
-FREE_FORM = {"rayStartParams", "requests", "limits", "labels", "annotations", "matchLabels"}
-
-
+@needs_kubectl
 @needs_schemas
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
-def test_a_wrong_field_anywhere_in_a_manifest_fails(manifest):
-    for document in documents(manifest):
-        for path in paths(document):
-            if path and path[-1] in FREE_FORM:
-                continue
-            wrong = copy.deepcopy(document)
-            target = wrong
-            for key in path:
-                target = target[key]
-            target["replicaz"] = 3
-            assert any("replicaz" in problem for problem in problems(wrong)), path
+@every_overlay
+def test_a_wrong_field_anywhere_in_a_manifest_fails(documents):
+    for document in documents:
+        places = dict(named_fields(document))
+        if document["kind"] == SELECTOR[0]:
+            del places[SELECTOR[1]]
+        for place in places.values():
+            place["replicaz"] = 3
+        # All at once: a validation for each of a thousand places would take minutes.
+        found = jsonschema.Draft7Validator(schema_of(document)).iter_errors(document)
+        wrong = {error.json_path for error in found if "replicaz" in error.message}
+        assert wrong == set(places)
 
 
+@needs_kubectl
 @needs_schemas
 def test_a_wrong_type_in_a_manifest_fails():
-    [service] = [d for d in documents(ROOT / "k8s/rayservice.yaml") if d["kind"] == "RayService"]
-    service["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["maxReplicas"] = "four"
-    assert any("maxReplicas" in problem for problem in problems(service))
-
-
-def test_the_image_installs_what_constraints_pin():
-    pinned = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
-    )
-    dockerfile = (ROOT / "k8s/Dockerfile").read_text()
-    assert set(re.findall(r"rayproject/ray:([\d.]+)-", dockerfile)) == {pinned["ray"]}
-    for source in re.findall(r"^COPY --chown=\S+ (.+) \S+$", dockerfile, re.MULTILINE):
-        for name in source.split():
-            assert (ROOT / name).exists(), name
-    [service] = [d for d in documents(ROOT / "k8s/rayservice.yaml") if d["kind"] == "RayService"]
-    assert service["spec"]["rayClusterConfig"]["rayVersion"] == pinned["ray"]
+    [service] = of_kind(rendered("cpu"), "RayService")
+    wrong = copy.deepcopy(service)
+    wrong["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["maxReplicas"] = "four"
+    assert problems(service) == []
+    assert any("maxReplicas" in problem for problem in problems(wrong))

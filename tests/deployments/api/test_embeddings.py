@@ -118,8 +118,8 @@ async def test_the_encoders_own_dimension_may_be_named(ingress):
 
 
 async def test_without_an_encoder_it_is_unavailable_and_not_listed(ingress, config):
-    embeddings, limit = Embeddings(None), config.http.max_body_bytes
-    api = HttpApi(ingress.reader, ingress.answerer, embeddings, ingress.link, Metrics(), limit)
+    without = Embeddings(None)
+    api = HttpApi(ingress.reader, ingress.answerer, without, ingress.link, Metrics(), config)
     transport = httpx.ASGITransport(api.app())
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         response = await http.post("/v1/embeddings", json={"model": MODEL, "input": "a"})

@@ -26,6 +26,8 @@ Projection = Callable[[Tensor, Tensor | None], Operator]
 
 PACKED_FOR = 1
 """Rows that packed weights are laid out for; measured, other counts run as fast with them."""
+KERNEL_ROWS = 6
+"""Rows that FBGEMM's kernels for AVX2 compute together; those for one or two add in another order."""
 
 
 def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
@@ -46,8 +48,16 @@ def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
     if _fits_float16(weight):
         halved = torch.ops.quantized.linear_prepack_fp16(weight, bias)
         widen = torch.ops.quantized.linear_dynamic_fp16.default
-        return lambda x: widen(x, halved)
+        if "AVX512" in torch.backends.cpu.get_cpu_capability():
+            return lambda x: widen(x, halved)
+        return lambda x: widen(_filled(x), halved)[: len(x)]
     return lambda x: F.linear(x, weight, bias)
+
+
+def _filled(x: Tensor) -> Tensor:
+    """x [N, in] with as many more rows as keep any from a kernel for one or two."""
+    rest = len(x) % KERNEL_ROWS
+    return F.pad(x, (0, 0, 0, 3 - rest)) if rest in (1, 2) else x
 
 
 def int8_projection(weight: Tensor, bias: Tensor | None = None) -> Operator:

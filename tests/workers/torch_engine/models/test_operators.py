@@ -79,16 +79,18 @@ def test_float32_over_16_bit_weights_is_float32(biased: bool) -> None:
     weight = (0.02 * torch.randn(96, 320)).bfloat16().float()
     weight[0, :4] = torch.tensor([0.0, 1e-9, -3e-8, 2.0**-24])
     bias = torch.randn(96) if biased else None
-    x = torch.randn(17, 320)
+    x = torch.randn(40, 320)
     operator = projection(weight, bias)
     with torch.inference_mode():
         together = operator(x)
         alone = [operator(row[None])[0] for row in x]
-        pairs = [operator(x[i : i + 2])[1] for i in range(16)]
+        pairs = [operator(x[i : i + 2])[1] for i in range(39)]
+        fewer = [operator(x[:rows]) for rows in range(3, 40)]
     exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     torch.testing.assert_close(together.double(), exact, atol=2e-6, rtol=2e-6)
     assert torch.equal(together, torch.stack(alone))
     assert torch.equal(together[1:], torch.stack(pairs))
+    assert all(torch.equal(together[: len(rows)], rows) for rows in fewer)
 
 
 @pytest.mark.parametrize("outlier", [0.1, 1e5], ids=["of 24 bits", "beyond float16"])

@@ -1,0 +1,142 @@
+"""What stands before every endpoint: keys, limits, headers for browsers, the access log."""
+
+import json
+import logging
+import time
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.errors import ApiError
+from deployments.guard.caller import Caller
+from deployments.guard.key_file import KeyFile
+from deployments.guard.limits import Clock, Meters, retry_after, worst
+from deployments.metrics import Metrics
+from schemas import GuardConfig
+
+access = logging.getLogger("specadapt.access")
+
+REQUEST_ID = "x-request-id"
+"""The client's, or the one that Ray's proxy gave the request; the proxy puts it on the response."""
+REQUEST_ID_LENGTH = 128
+"""Characters of it that are logged."""
+PUBLIC = ("/", "/health", "/openapi.json")
+PUBLIC_FOLDER = "/web/"
+ADMIN = "/admin"
+SECURITY = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware. Without a key file everybody may ask, but for what is the admin's."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: KeyFile | None,
+        metrics: Metrics,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._metrics = metrics
+        self._meters = Meters(clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, started = Headers(scope=scope), time.perf_counter()
+        answered: dict[str, Any] = {}
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = MutableHeaders(scope=message)
+                given.update(SECURITY)
+                answered["status"] = message["status"]
+                answered["answered_by"] = given.get("x-specadapt-method")
+            await send(message)
+
+        caller = Caller()
+        try:
+            caller = self._admitted(scope["path"], headers)
+            scope.setdefault("state", {})["caller"] = caller
+            with caller:
+                await self._app(scope, receive, sent)
+        except ApiError as error:
+            self._metrics.refused.inc(tags={"status": str(error.status)})
+            refusal = JSONResponse(error.body(), error.status, error.headers())
+            await refusal(scope, receive, sent)
+        finally:
+            line = {
+                "request_id": headers.get(REQUEST_ID, "")[:REQUEST_ID_LENGTH],
+                "method": scope["method"],
+                "path": scope["path"],
+                **answered,
+                "key": caller.name,
+                "tenant": caller.tenant,
+                "tokens": caller.tokens,
+                "seconds": round(time.perf_counter() - started, 4),
+            }
+            access.info(json.dumps(line))
+
+    def _admitted(self, path: str, headers: Headers) -> Caller:
+        """Raises ApiError: 401 without an accepted key, 403 for what the key is not for, 429 where
+        its limits are used up."""
+        if path in PUBLIC or path.startswith(PUBLIC_FOLDER):
+            return Caller()
+        for_admin = path == ADMIN or path.startswith(f"{ADMIN}/")
+        if self._keys is None:
+            if for_admin:
+                raise ApiError(
+                    403, "http.guard.keys_file names no key for /admin", code="forbidden"
+                )
+            return Caller()
+        key = self._keys.find(_presented(headers))
+        if key is None:
+            raise ApiError(
+                401,
+                "send an API key that is accepted here: `Authorization: Bearer KEY`",
+                code="invalid_api_key",
+            )
+        if key.admin != for_admin:
+            wanted = "an admin's" if for_admin else "no admin's"
+            raise ApiError(403, f"{path} takes {wanted} key", code="forbidden")
+        meters = self._meters.of(key, self._keys.ring)
+        excess = worst(meters)
+        if excess is not None:
+            raise ApiError(
+                429,
+                f"{excess.holder}: {excess.what} is {excess.limit:g}",
+                code="rate_limit_exceeded",
+                retry_after=retry_after(excess),
+            )
+        return Caller(key.name, key.tenant, key.priority, meters)
+
+
+def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
+    """The application behind its guard. Raises ValueError for a key file that cannot be read."""
+    keys = None if config.keys_file is None else KeyFile(config.keys_file)
+    app.add_middleware(Guard, keys=keys, metrics=metrics)
+    if config.cors_origins:  # outermost: a browser asks beforehand, without a key
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", REQUEST_ID],
+            expose_headers=["x-specadapt-method", "x-specadapt-cluster", "x-specadapt-reason"],
+        )
+    return app
+
+
+def _presented(headers: Headers) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""

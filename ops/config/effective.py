@@ -1,0 +1,38 @@
+"""A configuration's fields with the values that are in force."""
+
+from typing import Any
+
+from schemas import AppConfig
+from workers.bundle import BundleError, load_bundle
+from workers.portfolio import method_of, with_bundle, with_portfolio
+
+
+def effective(config: AppConfig) -> dict[str, Any]:
+    """All fields, those of methods as they are decoded with; where the bundle is not on this
+    machine, without what it would add."""
+    try:
+        config = with_bundle(config)
+        bundle = load_bundle(config.bundle)
+    except BundleError:
+        return config.model_dump(mode="json")
+    config = with_portfolio(config, bundle)
+    methods = tuple(
+        m.model_copy(update={"spec": m.spec or method_of(m.name, bundle)}) for m in config.methods
+    )
+    return config.model_copy(update={"methods": methods}).model_dump(mode="json")
+
+
+def fields(values: Any, path: str = "") -> dict[str, Any]:
+    """By dotted path, every value that is no mapping; list entries with a name go by it."""
+    if (
+        isinstance(values, list)
+        and values
+        and all(isinstance(v, dict) and "name" in v for v in values)
+    ):
+        values = {entry["name"]: entry for entry in values}
+    if not isinstance(values, dict) or not values:
+        return {path: values}
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= fields(value, f"{path}.{key}" if path else str(key))
+    return found

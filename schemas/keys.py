@@ -1,0 +1,52 @@
+"""API keys as they are kept: by hash, with whom they belong to and what they may ask for."""
+
+from collections import Counter
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.base import Schema
+
+Priority = Literal["high", "normal", "low"]
+
+
+class Limits(Schema):
+    """What may be asked for at each ingress; None bounds nothing."""
+
+    requests_per_minute: float | None = Field(default=None, gt=0.0)
+    tokens_per_minute: float | None = Field(
+        default=None, gt=0.0, description="of prompts and answers; what is begun is answered whole"
+    )
+    concurrent_requests: int | None = Field(default=None, ge=1)
+
+
+class ApiKey(Schema):
+    """One key. sha256: of the key's UTF-8 text; the key itself is kept nowhere."""
+
+    name: str = Field(min_length=1)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    tenant: str | None = Field(default=None, description="shares its limits  [default: none]")
+    priority: Priority = Field(
+        default="normal", description="low is refused first where requests wait, high last"
+    )
+    admin: bool = Field(default=False, description="may ask for /admin, and for nothing else")
+    limits: Limits = Limits()
+
+
+class KeyRing(Schema):
+    """The keys that are accepted. tenants: limits that a tenant's keys share."""
+
+    keys: tuple[ApiKey, ...]
+    tenants: dict[str, Limits] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        for field in ("name", "sha256"):
+            counts = Counter(getattr(key, field) for key in self.keys)
+            twice = [value for value, count in counts.items() if count > 1]
+            if twice:
+                raise ValueError(f"keys: {field} {twice[0]!r} is there twice")
+        unknown = {key.tenant for key in self.keys} - self.tenants.keys() - {None}
+        if unknown:
+            raise ValueError(f"keys: tenant {min(map(str, unknown))!r} is not among tenants")
+        return self

@@ -1,0 +1,144 @@
+"""Keys, limits and headers in front of a real engine's endpoints."""
+
+import json
+import logging
+
+import httpx
+import pytest
+import yaml
+from asking import HELLO
+
+from deployments.guard.key_file import hash_of
+from deployments.guard.middleware import guarded
+from deployments.metrics import Metrics
+from deployments.request.shedding import shed
+from schemas import GuardConfig, LoadReport
+
+KEYS = {
+    "keys": [
+        {"name": "app", "sha256": hash_of("app-key"), "tenant": "acme"},
+        {
+            "name": "meagre",
+            "sha256": hash_of("meagre-key"),
+            "limits": {"tokens_per_minute": 1, "requests_per_minute": 100},
+        },
+        {"name": "root", "sha256": hash_of("root-key"), "admin": True},
+    ],
+    "tenants": {"acme": {"requests_per_minute": 1000}},
+}
+ORIGIN = "https://chat.example.com"
+
+
+def client(app, key=None):
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers)
+
+
+@pytest.fixture
+def app(ingress, tmp_path):
+    file = tmp_path / "keys.yaml"
+    file.write_text(yaml.safe_dump(KEYS))
+    return guarded(ingress.app, GuardConfig(keys_file=file, cors_origins=(ORIGIN,)), Metrics())
+
+
+async def test_only_accepted_keys_are_answered(app):
+    async with client(app, "app-key") as known:
+        response = await known.post("/v1/chat/completions", json=HELLO)
+        assert response.status_code == 200
+        assert (await known.get("/v1/models")).status_code == 200
+    for key in (None, "guessed", hash_of("app-key")):
+        async with client(app, key) as stranger:
+            response = await stranger.post("/v1/chat/completions", json=HELLO)
+            assert response.status_code == 401
+            assert response.json()["error"]["code"] == "invalid_api_key"
+            assert response.headers["www-authenticate"] == "Bearer"
+            assert (await stranger.get("/v1/routing")).status_code == 401
+            for path in ("/health", "/", "/web/page.js", "/openapi.json"):
+                assert (await stranger.get(path)).status_code == 200
+
+
+async def test_an_admins_key_is_for_admin_alone(app):
+    async with client(app, "root-key") as root:
+        assert (await root.get("/v1/models")).status_code == 403
+        assert (await root.get("/admin/nothing")).status_code == 404
+    async with client(app, "app-key") as known:
+        assert (await known.get("/admin/nothing")).status_code == 403
+
+
+async def test_without_a_key_file_everybody_may_ask_but_nobody_administers(ingress):
+    app = guarded(ingress.app, GuardConfig(), Metrics())
+    async with client(app) as anybody:
+        assert (await anybody.post("/v1/chat/completions", json=HELLO)).status_code == 200
+        assert (await anybody.get("/admin/nothing")).status_code == 403
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answers_tokens_count(app, stream):
+    async with client(app, "meagre-key") as meagre:
+        asked = HELLO | {"stream": stream}
+        assert (await meagre.post("/v1/chat/completions", json=asked)).status_code == 200
+        response = await meagre.post("/v1/chat/completions", json=asked)
+    assert response.status_code == 429
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+    assert "key meagre: tokens_per_minute is 1" in error["message"]
+    assert int(response.headers["retry-after"]) > 60
+
+
+async def test_browsers_are_told_what_a_page_may_do(app):
+    async with client(app) as browser:
+        page = await browser.get("/")
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["x-frame-options"] == "DENY"
+        asked = {"origin": ORIGIN, "access-control-request-method": "POST"}
+        granted = await browser.options("/v1/chat/completions", headers=asked)
+        assert granted.status_code == 200
+        assert granted.headers["access-control-allow-origin"] == ORIGIN
+        asked["origin"] = "https://elsewhere.example.com"
+        refused = await browser.options("/v1/chat/completions", headers=asked)
+        assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_every_request_is_logged_under_its_id_without_its_words(app, caplog):
+    with caplog.at_level(logging.INFO, "specadapt.access"):
+        async with client(app, "app-key") as known:
+            given = {"x-request-id": "mine-1"}
+            response = await known.post("/v1/chat/completions", json=HELLO, headers=given)
+            await known.get("/v1/models", headers={"x-request-id": "x" * 200})
+    first, second = (json.loads(record.message) for record in caplog.records[-2:])
+    usage = response.json()["usage"]
+    assert first["request_id"] == "mine-1"
+    assert first["answered_by"] == response.headers["x-specadapt-method"]
+    assert (first["key"], first["tenant"], first["status"]) == ("app", "acme", 200)
+    assert first["tokens"] == usage["total_tokens"]
+    assert second["request_id"] == "x" * 128
+    assert "hello" not in caplog.text
+    assert "app-key" not in caplog.text
+
+
+def load(waiting, healthy=True):
+    return LoadReport(
+        replica=f"r{waiting}",
+        methods=("naive",),
+        running=8,
+        waiting=waiting,
+        outstanding_tokens=0,
+        free_slots=0,
+        healthy=healthy,
+        time=0.0,
+    )
+
+
+def test_low_priorities_make_room_first():
+    from deployments.errors import ApiError
+
+    shed("low", [load(0), load(0)], 0)
+    shed("low", [load(3), load(1)], 10)
+    for priority, waiting in (("low", 5), ("normal", 15)):
+        shed(priority, [load(waiting - 1), load(0), load(10, healthy=False)], 10)
+        with pytest.raises(ApiError) as refused:
+            shed(priority, [load(waiting), load(0), load(10, healthy=False)], 10)
+        assert (refused.value.status, refused.value.code) == (503, "shed")
+        assert refused.value.headers()["retry-after"]
+    shed("high", [load(10), load(10)], 10)

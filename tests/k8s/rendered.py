@@ -1,0 +1,98 @@
+"""The documents that `kubectl apply -k` would send, and the pods they make."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from manifests import ROOT
+
+K8S = ROOT / "k8s"
+OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/kustomization.yaml"))
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
+
+Document = dict[str, Any]
+
+KUBERAY_LABELS = {"ray.io/is-ray-node": "yes"}
+"""What KubeRay adds to the pods of every cluster."""
+
+
+class Pod(NamedTuple):
+    """A pod that a document makes; `containers` with those that KubeRay adds by its fields."""
+
+    name: str
+    labels: dict[str, str]
+    spec: Document
+    containers: list[Document]
+
+
+@cache
+def _rendered(folder: Path) -> str:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rendered(overlay: str) -> list[Document]:
+    """An overlay's documents, new ones with every call."""
+    return _documents(K8S / "overlays" / overlay)
+
+
+def composed(folder: Path, components: list[str]) -> list[Document]:
+    """The base with these components and CPU workers, as an overlay of somebody else's."""
+    place = os.path.relpath(K8S, folder.resolve())
+    kustomization = {
+        "namespace": "specadapt",
+        "resources": [f"{place}/base"],
+        "components": [
+            f"{place}/{part}" for part in ("overlays/cpu/service", "components/worker", *components)
+        ],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return _documents(folder)
+
+
+def _documents(folder: Path) -> list[Document]:
+    return [document for document in yaml.safe_load_all(_rendered(folder)) if document]
+
+
+def of_kind(documents: list[Document], kind: str) -> list[Document]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+def pods(documents: list[Document]) -> Iterator[Pod]:
+    """Every pod that the documents make."""
+    for document in of_kind(documents, "StatefulSet"):
+        template = document["spec"]["template"]
+        yield _pod(document["metadata"]["name"], template, {}, [])
+    for document in of_kind(documents, "RayService"):
+        cluster = document["spec"]["rayClusterConfig"]
+        autoscaler = {"name": "autoscaler", **cluster["autoscalerOptions"]}
+        yield _pod("head", cluster["headGroupSpec"]["template"], KUBERAY_LABELS, [autoscaler])
+        for group in cluster["workerGroupSpecs"]:
+            yield _pod(group["groupName"], group["template"], KUBERAY_LABELS, [])
+
+
+def _pod(name: str, template: Document, labels: dict[str, str], added: list[Document]) -> Pod:
+    spec = template["spec"]
+    containers = [*spec.get("initContainers", []), *spec["containers"], *added]
+    return Pod(name, template["metadata"]["labels"] | labels, spec, containers)
+
+
+def selects(selector: Document, labels: dict[str, str]) -> bool:
+    """Whether a label selector takes a pod with these labels."""
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            return False
+    for rule in selector.get("matchExpressions", []):
+        assert rule["operator"] == "In", "the only one used"
+        if labels.get(rule["key"]) not in rule["values"]:
+            return False
+    return True

@@ -1,0 +1,201 @@
+"""What the pods of every overlay may do, and that whatever selects pods selects some."""
+
+import re
+
+import pytest
+import yaml
+from manifests import ROOT
+from rendered import OVERLAYS, composed, needs_kubectl, of_kind, pods, rendered, selects
+
+pytestmark = needs_kubectl
+every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+DEPLOY = ROOT / "docs" / "deploy.md"
+
+
+@every_overlay
+def test_every_container_is_locked_and_has_resources(overlay):
+    for pod in pods(rendered(overlay)):
+        assert pod.spec["automountServiceAccountToken"] is False, pod.name
+        assert pod.spec["securityContext"]["runAsNonRoot"] is True, pod.name
+        assert pod.spec["securityContext"]["runAsUser"] > 0, pod.name
+        for container in pod.containers:
+            name = f"{pod.name}/{container['name']}"
+            assert container["securityContext"] == {
+                "runAsNonRoot": True,
+                "readOnlyRootFilesystem": True,
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }, name
+            assert container["resources"]["requests"].keys() >= {"cpu", "memory"}, name
+            limits = container["resources"]["limits"]
+            assert limits["memory"] == container["resources"]["requests"]["memory"], name
+
+
+@every_overlay
+def test_ray_finds_the_places_it_writes_to(overlay):
+    for pod in pods(rendered(overlay)):
+        volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", [])}
+        for container in pod.containers:
+            mounts = {m["mountPath"]: m["name"] for m in container.get("volumeMounts", [])}
+            if pod.labels["app.kubernetes.io/component"] == "redis":
+                assert set(mounts) == {"/data"}
+                continue
+            assert set(mounts.values()) <= set(volumes)
+            assert "sizeLimit" in volumes[mounts["/tmp"]]["emptyDir"]
+            assert {"name": "HOME", "value": "/tmp"} in container["env"]
+            if container["name"] != "autoscaler":
+                shared = volumes[mounts["/dev/shm"]]["emptyDir"]
+                assert shared["medium"] == "Memory"
+                assert "sizeLimit" in shared
+                assert "/state" in mounts
+
+
+@every_overlay
+def test_the_object_store_fits_into_shared_memory(overlay):
+    [service] = of_kind(rendered(overlay), "RayService")
+    cluster = service["spec"]["rayClusterConfig"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        store = int(group["rayStartParams"]["object-store-memory"])
+        [shared] = [v for v in group["template"]["spec"]["volumes"] if v["name"] == "shm"]
+        assert store < int(shared["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 2**30
+
+
+@every_overlay
+def test_only_the_autoscaler_has_a_token_of_the_api_server(overlay):
+    for pod in pods(rendered(overlay)):
+        tokens = {v["name"] for v in pod.spec.get("volumes", []) if "projected" in v}
+        for container in pod.containers:
+            mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
+            assert bool(mounted & tokens) == (container["name"] == "autoscaler")
+
+
+@every_overlay
+def test_a_worker_lives_by_its_raylet_and_is_ready_by_the_service(overlay):
+    for pod in pods(rendered(overlay)):
+        if pod.labels["app.kubernetes.io/component"] != "worker":
+            continue
+        [container] = pod.containers
+        ready = container["readinessProbe"]["exec"]["command"][-1]
+        for path in ("52365/api/healthz", "8000/-/healthz", "8000/health"):
+            assert path in ready
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/api/healthz", "port": 52365}
+        drained = re.search(
+            r"sleep (\d+)", container["lifecycle"]["preStop"]["exec"]["command"][-1]
+        )
+        assert int(drained[1]) < pod.spec["terminationGracePeriodSeconds"]
+
+
+@every_overlay
+def test_roles_name_what_they_permit(overlay):
+    documents = rendered(overlay)
+    assert not of_kind(documents, "ClusterRole")
+    accounts = {account["metadata"]["name"] for account in of_kind(documents, "ServiceAccount")}
+    roles = {role["metadata"]["name"]: role for role in of_kind(documents, "Role")}
+    for role in roles.values():
+        for rule in role["rules"]:
+            for values in rule.values():
+                assert "*" not in values
+            assert set(rule["verbs"]) <= {"get", "list", "patch"}
+    for binding in of_kind(documents, "RoleBinding"):
+        assert binding["roleRef"]["name"] in roles
+        assert {subject["name"] for subject in binding["subjects"]} <= accounts
+    for pod in pods(documents):
+        assert pod.spec.get("serviceAccountName", "specadapt-head") in accounts
+
+
+def selectors(documents):
+    """Name -> selector of what chooses pods of its own namespace."""
+    for policy in of_kind(documents, "NetworkPolicy"):
+        name, spec = policy["metadata"]["name"], policy["spec"]
+        yield name, spec["podSelector"]
+        for rule in (*spec.get("ingress", []), *spec.get("egress", [])):
+            for peer in (*rule.get("from", []), *rule.get("to", [])):
+                if "podSelector" in peer and "namespaceSelector" not in peer:
+                    yield f"{name}: peer", peer["podSelector"]
+    for kind in ("PodDisruptionBudget", "PodMonitor"):
+        for document in of_kind(documents, kind):
+            yield document["metadata"]["name"], document["spec"]["selector"]
+    for service in of_kind(documents, "Service"):
+        yield service["metadata"]["name"], {"matchLabels": service["spec"]["selector"]}
+
+
+@every_overlay
+def test_whatever_selects_pods_selects_some(overlay):
+    documents = rendered(overlay)
+    there = list(pods(documents))
+    found = list(selectors(documents))
+    assert {kind["kind"] for kind in documents} >= {"NetworkPolicy", "PodDisruptionBudget"}
+    for name, selector in found:
+        assert any(selects(selector, pod.labels) for pod in there), name
+
+
+@every_overlay
+def test_every_pod_is_closed_unless_a_policy_opens_it(overlay):
+    documents = rendered(overlay)
+    policies = {p["metadata"]["name"]: p["spec"] for p in of_kind(documents, "NetworkPolicy")}
+    deny = policies.pop("specadapt-default-deny")
+    assert deny["policyTypes"] == ["Ingress", "Egress"]
+    assert deny.keys() == {"podSelector", "policyTypes"}
+    for pod in pods(documents):
+        assert selects(deny["podSelector"], pod.labels), pod.name
+    opened = {
+        (port["port"], peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"])
+        for spec in policies.values()
+        for rule in spec.get("ingress", [])
+        for port in rule.get("ports", [])
+        for peer in rule["from"]
+        if "namespaceSelector" in peer
+    }
+    assert opened == {
+        *((8000, "ingress-nginx"), (8080, "monitoring")),
+        *((8265, "kuberay-system"), (8000, "kuberay-system")),
+    }
+
+
+def test_the_gateway_takes_the_place_of_the_ingress(tmp_path):
+    documents = composed(tmp_path, ["components/gateway"])
+    [route] = of_kind(documents, "HTTPRoute")
+    [ingress] = of_kind(rendered("cpu"), "Ingress")
+    assert not of_kind(documents, "Ingress")
+    [backend] = route["spec"]["rules"][0]["backendRefs"]
+    [path] = ingress["spec"]["rules"][0]["http"]["paths"]
+    assert backend["name"] == path["backend"]["service"]["name"]
+    [policy] = [
+        p for p in of_kind(documents, "NetworkPolicy") if "clients" in p["metadata"]["name"]
+    ]
+    [peer] = policy["spec"]["ingress"][0]["from"]
+    [parent] = route["spec"]["parentRefs"]
+    assert peer["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": parent["namespace"]
+    }
+
+
+def secrets(value):
+    """Names of Secrets, and their keys, wherever a document refers to one."""
+    if isinstance(value, dict):
+        if "secretKeyRef" in value:
+            yield value["secretKeyRef"]["name"], value["secretKeyRef"]["key"]
+        if "secretName" in value:
+            yield value["secretName"], None
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from secrets(inner)
+
+
+@every_overlay
+def test_the_secrets_are_those_that_the_page_makes(overlay):
+    documents = rendered(overlay)
+    assert not of_kind(documents, "Secret"), "what is in the repository is no secret"
+    page = DEPLOY.read_text()
+    made = dict(re.findall(r"kubectl create secret \w+ ([\w-]+) (.*)", page))
+    assert {name for name, _ in secrets(documents)} == set(made)
+    for name, key in secrets(documents):
+        assert key is None or f"--from-literal={key}=" in made[name]
+
+
+def test_the_repository_generates_no_secrets():
+    for file in (ROOT / "k8s").rglob("kustomization.yaml"):
+        assert "secretGenerator" not in yaml.safe_load(file.read_text()), file
