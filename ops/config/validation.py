@@ -20,7 +20,7 @@ def validate(
     Fields and values first, then what they name: bundle, methods and their parts, routing table,
     keys.
 
-    Example: `specadapt config validate serve.yaml k8s/overlays/*/service/rayservice.yaml --fields-only`
+    Example: `specadapt config validate k8s/overlays/*/service/rayservice.yaml --fields-only`
     """
     from deployments.app import ConfigError, checked, resolved
     from ops.config.files import read_configs

@@ -32,10 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def deploy() -> Iterator[Deploy]:
     """Deploys on a Ray of these tests' own: four logical CPUs, and four GPUs that are only a
     number to Ray. An application stays until one of other settings is asked for."""
-    # Ray's default, 15, would let the tests of other processes go before.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")
-        start_local_ray(cpus=4, gpus=4)
+    start_local_ray(cpus=4, gpus=4)
     running: list[Service] = []
 
     def deploy(config: AppConfig) -> Service:

@@ -27,7 +27,7 @@ Projection = Callable[[Tensor, Tensor | None], Operator]
 PACKED_FOR = 1
 """Rows that packed weights are laid out for; measured, other counts run as fast with them."""
 KERNEL_ROWS = 6
-"""Rows that FBGEMM's kernels for AVX2 compute together; those for one or two add in another order."""
+"""Rows that FBGEMM computes together with AVX2; kernels for one or two add in another order."""
 
 
 def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
