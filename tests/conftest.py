@@ -16,11 +16,12 @@ torch.set_num_threads(1)
 # Ray's default, 15, would let the tests of other processes go before what a test waits for.
 os.environ[RAY_WORKER_NICENESS] = "0"
 
-END_TO_END = Path(__file__).parent / "e2e"
+TOGETHER = [Path(__file__).parent / name for name in ("e2e", "training")]
+"""Folders whose files share what takes long to make: a Ray, a trained model."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A process takes whole files, whose fixtures are made once; one takes all that needs a Ray."""
+    """A process takes whole files, whose fixtures are made once, or a folder."""
     for item in items:
-        group = "ray" if END_TO_END in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        folders = (folder for folder in TOGETHER if folder in item.path.parents)
+        item.add_marker(pytest.mark.xdist_group(str(next(folders, item.path))))

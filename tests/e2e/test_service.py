@@ -220,6 +220,7 @@ def share(service, method, prompts=12):
     return sum(r.headers["x-specadapt-method"] == method for r in methods) / prompts
 
 
+@pytest.mark.slow
 def test_traffic_leaves_a_slow_method_and_comes_back(service):
     # Tiny random models are about equally fast; the others are held back, so that one is best.
     for other in ("naive", "ngram"):

@@ -260,7 +260,7 @@ def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
     assert 0.0 < queued < unloaded
 
 
-@pytest.mark.parametrize("share", [0.01, 0.03])
+@pytest.mark.parametrize("share", [0.01, pytest.param(0.03, marks=pytest.mark.slow)])
 def test_while_nothing_changes_learning_costs_its_share_at_most(share: float) -> None:
     """What requests really took, over what the favourites would have taken: twenty services."""
     profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)

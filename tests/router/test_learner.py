@@ -254,7 +254,10 @@ def test_a_favourite_that_is_not_admissible_gives_way_to_the_fastest() -> None:
     assert won == 2
 
 
-@pytest.mark.parametrize(("cluster", "favourite", "slower"), [(0, "draft", 2.0), (1, "ngram", 4.0)])
+@pytest.mark.parametrize(
+    ("cluster", "favourite", "slower"),
+    [(0, "draft", 2.0), pytest.param(1, "ngram", 4.0, marks=pytest.mark.slow)],
+)
 def test_traffic_leaves_a_method_that_got_slow_and_comes_back(
     table: RoutingTable, cluster: int, favourite: str, slower: float
 ) -> None:

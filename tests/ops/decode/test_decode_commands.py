@@ -77,6 +77,7 @@ def test_bench_step_says_where_a_step_goes(specadapt, small, prompts_file):
     assert figures["settings"]["threads"] == 1
 
 
+@pytest.mark.slow
 def test_bench_decode_prints_tables_for_people(specadapt, small, prompts_file):
     shown = specadapt(
         *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],

@@ -67,6 +67,7 @@ def test_chat_goes_on_after_an_error(listening):
     assert sum("tokens/s" in line for line in result.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_without_a_url_a_service_is_started(specadapt, served_config, prompts_file, tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump(served_config.model_dump(mode="json") | {"layout": "shared"}))
