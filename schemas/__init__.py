@@ -17,6 +17,7 @@ from schemas.decode import (
     DecodeRequest,
     FinishReason,
     Grammar,
+    SamplingDefaults,
     SamplingParams,
     TokenLogprobs,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Reason",
     "RouterConfig",
     "RoutingTable",
+    "SamplingDefaults",
     "SamplingParams",
     "TokenLogprobs",
     "VllmConfig",

@@ -32,6 +32,16 @@ class Grammar(Schema):
         return self
 
 
+class SamplingDefaults(Schema):
+    """What a model's makers advise where a request does not say it; None: nothing."""
+
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    top_k: int | None = Field(default=None, ge=0)
+    min_p: float | None = Field(default=None, ge=0.0, le=1.0)
+    repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0)
+
+
 class SamplingParams(Schema):
     """How tokens are chosen. Temperature 0 is greedy and ignores min_p, top_p, top_k and seed.
 

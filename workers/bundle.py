@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
-from schemas import MethodSpec
+from schemas import MethodSpec, SamplingDefaults
 from workers.user_cache import user_cache
 
 MANIFEST = "bundle.json"
 PACKAGED_PARTS = ("target", "tokenizer")
 IMPORTER = 1
 """Counts up when the same file is imported as something else."""
+
+Kind = TypeVar("Kind")
 
 
 class BundleError(ValueError):
@@ -51,7 +53,7 @@ class Bundle:
 
     Every part is a sub-folder that Hugging Face and vLLM load as it is; those that `packaged` makes
     are in the user's cache. methods: by name, those that are tuned for this family: they stand for
-    the methods of the same names.
+    the methods of the same names. sampling: for requests that leave it open.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Bundle:
     parts: dict[str, str]
     packaged: Packaged | None = None
     methods: Mapping[str, MethodSpec] = field(default_factory=dict)
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
 
     def part(self, name: str) -> Path:
         """The folder of one part; raises BundleError where the bundle has none."""
@@ -148,19 +151,20 @@ def load_bundle(path: Path | str) -> Bundle:
         if not (folder / folder_name).resolve().is_relative_to(folder.resolve()):
             raise BundleError(f"{manifest}: part {part!r} must be a folder inside the bundle")
     packaged = _packaged(body.get("packaged"), parts, manifest)
-    methods = _methods(body.get("methods", []), manifest)
-    return Bundle(name, folder, dict(parts), packaged, methods)
+    specs = _validated(list[MethodSpec], body.get("methods", []), manifest, "methods")
+    methods = {spec.name: spec for spec in specs}
+    sampling = _validated(SamplingDefaults, body.get("sampling", {}), manifest, "sampling")
+    return Bundle(name, folder, dict(parts), packaged, methods, sampling)
 
 
-def _methods(body: Any, manifest: Path) -> dict[str, MethodSpec]:
-    """Raises BundleError for what is no list of methods."""
+def _validated(kind: type[Kind], body: Any, manifest: Path, field: str) -> Kind:
+    """Raises BundleError naming the place in the manifest's field."""
     try:
-        specs = TypeAdapter(list[MethodSpec]).validate_python(body)
+        return TypeAdapter(kind).validate_python(body)
     except ValidationError as error:
         found = error.errors(include_url=False)[0]
-        place = ".".join(map(str, ("methods", *found["loc"])))
+        place = ".".join(map(str, (field, *found["loc"])))
         raise BundleError(f"{manifest}: {place}: {found['msg']}") from error
-    return {spec.name: spec for spec in specs}
 
 
 def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged | None:

@@ -2,7 +2,8 @@
 
 Every field of OpenAI's requests is one of: obeyed (a model field below), without effect here
 (`_WITHOUT_EFFECT`), refused unless it asks for nothing (`_ONLY`), or unknown, which is an error
-that names it. Defaults are OpenAI's: temperature 1, top_p 1.
+that names it. Defaults are the bundle's (`sampling` in its bundle.json), else OpenAI's:
+temperature 1, top_p 1.
 """
 
 from abc import ABC, abstractmethod

@@ -1,5 +1,7 @@
 """From a request's body to a validated model, or to an error that names the parameter."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -45,14 +47,19 @@ class Input(BaseModel):
 Request = TypeVar("Request", bound=Input)
 
 
-def parse(kind: type[Request], body: bytes) -> Request:
-    """The validated request. Raises ApiError 400 naming the parameter."""
+def parse(
+    kind: type[Request], body: bytes, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Request:
+    """The validated request, with `defaults` for the fields it has of them and leaves open. Raises
+    ApiError 400 naming the parameter."""
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    said = {name for name, given in value.items() if given is not None}
+    value |= {n: d for n, d in defaults.items() if n in kind.model_fields and n not in said}
     try:
         return kind.model_validate(value)
     except ValidationError as error:

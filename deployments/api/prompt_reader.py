@@ -30,6 +30,7 @@ class PromptReader:
     def __init__(self, bundle: Bundle, methods: Sequence[str], engine: EngineConfig) -> None:
         self.bundle_name = bundle.name
         self.methods = tuple(methods)
+        self.sampling_defaults = bundle.sampling.model_dump(exclude_none=True)
         self._context_length = context_length(bundle, engine)
         self._tokenizer = bundle.tokenizer()
         self.token_text = TokenText(self._tokenizer)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -13,7 +14,7 @@ from starlette.types import Lifespan
 
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.generation import GenerationRequest
-from deployments.api.input import parse
+from deployments.api.input import Input, parse
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import OPERATIONS, document
 from deployments.api.prompt_reader import PromptReader
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 WEB = {file.name: file for file in (Path(__file__).parents[1] / "web").iterdir()}
 # Asked for again after every load: the page and its modules must be of one version.
 FRESH = {"cache-control": "no-cache"}
+
+Asked = TypeVar("Asked", bound=Input)
 
 
 class HttpApi:
@@ -85,15 +88,15 @@ class HttpApi:
         return app
 
     async def chat(self, request: Request) -> Response:
-        asked = parse(ChatRequest, await self._body(request))
+        asked = await self._asked(ChatRequest, request)
         return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
 
     async def completions(self, request: Request) -> Response:
-        asked = parse(CompletionRequest, await self._body(request))
+        asked = await self._asked(CompletionRequest, request)
         return await self._reply("completion", asked, await self._reader.completion(asked), request)
 
     async def embed(self, request: Request) -> Response:
-        asked = parse(EmbeddingRequest, await self._body(request))
+        asked = await self._asked(EmbeddingRequest, request)
         return _sent(await self._embeddings.answer(asked))
 
     async def models(self) -> Response:
@@ -120,7 +123,7 @@ class HttpApi:
         return JSONResponse(summary | live)
 
     async def explain(self, request: Request) -> Response:
-        asked = parse(ExplainRequest, await self._body(request))
+        asked = await self._asked(ExplainRequest, request)
         prompt = await self._reader.explained(asked)
         decision, vector = await self._answerer.route(prompt, explore=False)
         return JSONResponse(explanation(decision, prompt, vector, self._state.table))
@@ -154,6 +157,9 @@ class HttpApi:
             events = reply.events(asked.stream_options)
             return EventStream(events, reply.headers())
         return JSONResponse(await reply.whole(), headers=reply.headers())
+
+    async def _asked(self, kind: type[Asked], request: Request) -> Asked:
+        return parse(kind, await self._body(request), self._reader.sampling_defaults)
 
     async def _body(self, request: Request) -> bytes:
         """The request's body. Raises ApiError 413 as soon as it is known to be too large."""

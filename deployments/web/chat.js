@@ -50,7 +50,8 @@ async function answer(question) {
   abort = new AbortController();
   working(true);
   say("Answering");
-  const temperature = $("temperature").valueAsNumber || 0;
+  const given = $("temperature").valueAsNumber;
+  const temperature = Number.isNaN(given) ? null : given; // null: the model's default
   try {
     await shown.read({ model: $("model").value, messages: question, temperature }, abort.signal);
     say(`Answer: ${shown.body.innerText}`);

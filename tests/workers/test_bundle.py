@@ -43,6 +43,10 @@ def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None
             {"name": "x", "parts": {}, "methods": [{"name": "eagle3", "lossless": True}]},
             r"methods\.0\.source: Field required",
         ),
+        (
+            {"name": "x", "parts": {}, "sampling": {"temperature": 9}},
+            r"sampling\.temperature: .* less than or equal to 2",
+        ),
         ({"name": "x"}, "'parts' must map"),
         ({"name": "x", "parts": {"target": "../elsewhere"}}, "inside the bundle"),
     ],

@@ -45,6 +45,18 @@ async def test_streaming_says_the_same(ingress):
     assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+async def test_what_a_request_leaves_open_is_the_bundles(ingress, monkeypatch, path):
+    """At temperature 0 an answer comes twice; at the default, 1, it would be another."""
+    monkeypatch.setattr(ingress.reader, "sampling_defaults", {"temperature": 0.0})
+    prompt = {"messages": HELLO["messages"]} if path.startswith("chat") else {"prompt": "hello"}
+    asked = {"model": "tiny:naive", "max_tokens": 32, "ignore_eos": True} | prompt
+    answers = [(await ingress.http.post(f"/v1/{path}", json=asked)).json() for _ in range(2)]
+    assert answers[0]["choices"] == answers[1]["choices"]
+    explained = await ingress.http.post("/v1/routing/explain", json={"prompt": "hello"})
+    assert explained.json()["temperature"] == 0.0
+
+
 async def test_usage_comes_only_where_it_is_asked_for(ingress):
     response = await ingress.http.post("/v1/chat/completions", json=HELLO | {"stream": True})
     assert "usage" not in response.text

@@ -31,6 +31,21 @@ def test_defaults_are_openais():
     assert completion.sampling(10, 1000).max_tokens == 16
 
 
+def test_a_bundles_defaults_are_for_what_is_left_open():
+    advised = {"temperature": 0.2, "top_p": 0.9}
+
+    def sampled(**fields):
+        asked = parse(ChatRequest, json.dumps(HELLO | fields).encode(), advised)
+        sampling = asked.sampling(10, 1000)
+        return sampling.temperature, sampling.top_p
+
+    assert sampled() == sampled(temperature=None) == (0.2, 0.9)
+    assert sampled(temperature=0) == (0.0, 0.9)
+    assert sampled(temperature=1, top_p=1) == (1.0, 1.0)
+    explained = parse(ExplainRequest, b'{"prompt": "a"}', advised)
+    assert explained.temperature == 0.2
+
+
 def test_the_default_length_gives_way_to_the_context():
     assert chat().sampling(prompt_tokens=990, context_length=1000).max_tokens == 10
 
