@@ -20,6 +20,7 @@ TOGETHER = [Path(__file__).parent / name for name in ("e2e", "training")]
 """Folders whose files share what takes long to make: a Ray, a trained model."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A process takes whole files, whose fixtures are made once, or a folder."""
     for item in items:
