@@ -20,7 +20,7 @@ serve: install
 	@$(BIN)/specadapt serve $(ARGS)
 
 test: $(VENV)/.test install
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-slow: $(VENV)/.test install
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -1,10 +1,12 @@
-"""Fixtures every room's tests may use."""
+"""Fixtures every room's tests may use, and how tests are dealt to processes."""
 
 import os
 
+import pytest
 import torch
 from conftest_bundle import tiny_bundle
 from ray._private.ray_constants import RAY_WORKER_NICENESS
+from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["tiny_bundle"]
 
@@ -13,3 +15,18 @@ __all__ = ["tiny_bundle"]
 torch.set_num_threads(1)
 # Ray's default, 15, would let the tests of other processes go before what a test waits for.
 os.environ[RAY_WORKER_NICENESS] = "0"
+
+TOGETHER = ("tests/e2e/", "tests/training/")
+"""Folders whose files share what takes long to make and is one's own: a Ray, a trained model."""
+
+
+class Dealing(LoadScopeScheduling):
+    """A process takes a whole file, whose fixtures are made once, or one of these folders."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> Dealing:
+    return Dealing(config, log)
