@@ -4,14 +4,13 @@
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ValidationError
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from deployments.artifacts import portfolios, served_table
+from deployments.configuration import ConfigError, check_clusters, resolved, validated
 from deployments.guard.key_file import read_keys
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
@@ -24,16 +23,11 @@ from deployments.replica.placement import (
 from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
-from workers.portfolio import with_bundle, with_portfolio
 
 INGRESS = "ingress"
 SHARED = "shared"
 HEALTH_SECONDS = 2.0
 REPLICA_CHOICE = "deployments.replica.choice.FewestOutstandingTokens"
-
-
-class ConfigError(ValueError):
-    """The application cannot be built from these args; the message names the field and the fix."""
 
 
 def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
@@ -55,7 +49,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         engines = portfolios(config)
         for specs in engines:
             check_portfolio(specs, bundle)
-        served_table(config)
+        check_clusters(config, len(served_table(config).assignment))
         if config.http.guard.keys_file is not None:
             read_keys(config.http.guard.keys_file)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
@@ -68,52 +62,6 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         }
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
-    """The configuration. Raises ConfigError with one line per wrong field."""
-    if isinstance(args, AppConfig):
-        return args
-    try:
-        return AppConfig.model_validate(args)
-    except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, e['loc'])) or 'args'}: {e['msg']}"
-            for e in error.errors(include_url=False)
-        ]
-        raise ConfigError("; ".join(lines)) from error
-
-
-def resolved(config: AppConfig) -> AppConfig:
-    """The same with absolute paths, since replicas run in other working directories, and with a
-    bundle that is here and the methods that it has the parts for. Raises ConfigError for a bundle
-    that is not there."""
-    try:
-        config = with_bundle(config)
-        config = with_portfolio(config, load_bundle(config.bundle))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    state = config.feedback.state_uri
-    if "://" not in state:
-        state = str(Path(state).absolute())
-    router = config.router.model_copy(
-        update={
-            "routing": config.router.routing and config.router.routing.absolute(),
-            "encoder": config.router.encoder and config.router.encoder.absolute(),
-        }
-    )
-    replay = config.engine.replay and config.engine.replay.absolute()
-    keys_file = config.http.guard.keys_file
-    guard = config.http.guard.model_copy(update={"keys_file": keys_file and keys_file.absolute()})
-    return config.model_copy(
-        update={
-            "bundle": config.bundle.absolute(),
-            "engine": config.engine.model_copy(update={"replay": replay}),
-            "router": router,
-            "feedback": config.feedback.model_copy(update={"state_uri": state}),
-            "http": config.http.model_copy(update={"guard": guard}),
-        }
-    )
 
 
 def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.Application:

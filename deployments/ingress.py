@@ -1,6 +1,7 @@
 """The HTTP ingress as a Ray Serve deployment: puts its parts together on a replica."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,8 +16,10 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.replay_notice import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.configuration import ConfigError, changed, check_clusters, live_fields
 from deployments.guard.middleware import guarded
-from deployments.learning.feedback import Exchange, actor_name, feedback_actor
+from deployments.learning.actor import actor_name, feedback_actor
+from deployments.learning.feedback import Exchange
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
@@ -25,9 +28,11 @@ from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
-from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation
+from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation, RouterConfig, Snapshot
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
+
+logger = logging.getLogger(__name__)
 
 
 @serve.ingress()
@@ -37,6 +42,7 @@ class Ingress:
     def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
         application = serve.get_replica_context().app_name
         name = actor_name(application, config)
+        self._config = config
         metrics = Metrics()
         encoder = served_encoder(config)
         self._link = FeedbackLink(
@@ -46,7 +52,7 @@ class Ingress:
             poll_seconds=config.feedback.load_report_seconds,
             metrics=metrics,
         )
-        answerer = Answerer(
+        self._answerer = answerer = Answerer(
             {method: method_stream(handle) for method, handle in handles.items()},
             self._link,
             config.router,
@@ -62,6 +68,20 @@ class Ingress:
         self._replay = notice_of(config.engine)
         self._guarded = partial(guarded, config=config.http.guard, metrics=metrics)
 
+    async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
+        """Take other settings without a request being lost; see `configuration.changed`. Wrong ones
+        are refused and the others stay: raising would have Ray replace the replica."""
+        try:
+            config = changed(self._config, user_config)
+            check_clusters(config, len(self._link.table.assignment))
+        except ConfigError as error:
+            logger.error("user_config is refused, the settings before stay: %s", error)
+            self._http.refused_settings = str(error)
+            return
+        self._http.config, self._http.refused_settings = config, None
+        self._answerer.config = self._link.settings = config.router
+        logger.info("settings in force: %s", live_fields(config))
+
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = self._http.app(lambda _: self._link.exchanging())
         if self._replay is not None:
@@ -76,10 +96,24 @@ class RayActor:
         self._handle = feedback_actor(name, config)
 
     async def exchange(
-        self, observations: Sequence[Observation], known: tuple[str, int]
+        self,
+        observations: Sequence[Observation],
+        known: tuple[str, int],
+        settings: RouterConfig | None,
     ) -> Exchange:
-        reply: Exchange = await self._handle.exchange.remote(observations, known)
+        reply: Exchange = await self._handle.exchange.remote(observations, known, settings)
         return reply
+
+    async def history(self) -> list[Snapshot]:
+        kept: list[Snapshot] = await self._handle.history.remote()
+        return kept
+
+    async def roll_back(self, number: int | None) -> Snapshot:
+        snapshot: Snapshot = await self._handle.roll_back.remote(number)
+        return snapshot
+
+    async def reset(self) -> None:
+        await self._handle.reset.remote()
 
 
 async def _ask(handle: DeploymentHandle[Any]) -> None:

@@ -17,8 +17,9 @@ import ray
 from ray import serve
 
 from deployments.api.replay_notice import notice_of
-from deployments.app import build, resolved
-from deployments.learning.feedback import NAMESPACE, actor_name
+from deployments.app import build
+from deployments.configuration import resolved
+from deployments.learning.actor import NAMESPACE, actor_name
 from schemas import AppConfig
 from workers.bundle import load_bundle
 

@@ -74,6 +74,29 @@ class Adaptation:
         adopted._watch = adopted._watching(made.fit.reference)
         return adopted
 
+    def under(self, config: RouterConfig) -> Self:
+        """The same, learning on by other settings."""
+        other = self.restore(self._disk, config, self.state())
+        other._recent, other._watch = self._recent, self._watch
+        other._late_moved, other._late_dropped = self._late_moved, self._late_dropped
+        return other
+
+    def back_to(self, state: dict[str, Any]) -> Self:
+        """As an earlier `state` was, but for the answers that were counted, which stay counted, and
+        the table's version, which goes on. Raises ValueError where it is none of this table's."""
+        present = self._learner.state()
+        version = max(int(present["version"]), int(state.get("version", 0)))
+        other = self.restore(
+            self._disk, self._config, state | {"seen": present["seen"], "version": version}
+        )
+        other._recent = self._recent
+        return other
+
+    def anew(self) -> Self:
+        """With nothing learned; the table's version goes on."""
+        fresh = type(self)(self._disk, self._config)
+        return self.back_to(fresh.state())
+
     def report(self) -> DriftReport:
         watch = self._watch
         source = "live" if watch.from_live else "fit"

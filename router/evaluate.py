@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router import cluster, predict
-from router.policy import Constraints, Features, choose
+from router.constraints import Constraints
+from router.policy import Features, choose
 from router.profile import Profile, prompt_key
 from router.speedup import harmonic_mean, paired_bootstrap_ci
 from router.table import check_table, restrict

@@ -7,12 +7,13 @@ what may be learned from may go elsewhere, where that is affordable (`router.exp
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from router import belief, explore, predict
 from router.admission import in_time
+from router.constraints import Constraints, obstacles_of, why_not
 from router.purse import Purse
 from router.queueing import forecasts
 from schemas import (
@@ -44,29 +45,6 @@ class Features:
     temperature: float = 0.0
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """What limits the choice.
-
-    `healthy`: methods with a replica that answers. `excluded`: methods that cannot serve a
-    parameter of the request. `resting`: methods whose circuit is open. `conversation_method`: who
-    answered the turn before; while it goes on nothing is tried out. `deadline_seconds`: from now;
-    the method is chosen among those predicted to meet it, and nothing is tried out either.
-    `explore`: whether this request may be used to learn. `startable`: methods without a replica
-    that get one when they are asked.
-    """
-
-    healthy: frozenset[str]
-    startable: frozenset[str] = field(default_factory=frozenset)
-    pinned: str | None = None
-    lossless_only: bool = False
-    excluded: frozenset[str] = field(default_factory=frozenset)
-    resting: frozenset[str] = field(default_factory=frozenset)
-    deadline_seconds: float | None = None
-    conversation_method: str | None = None
-    explore: bool = True
-
-
 def choose(
     table: RoutingTable,
     cluster: int,
@@ -82,15 +60,16 @@ def choose(
 
     Reasons: favourite; load (another, because of queues and batches); exploration; constraint
     (the favourite may not serve this request or would miss its deadline); failover (the favourite
-    is not healthy or rests); starting (the favourite has no replica yet); pinned; conversation
-    (stays with the last turn's method against the favourite); degraded (no cluster).
+    is not healthy or rests); starting (the favourite has no replica yet); pinned;
+    pinned_cluster; conversation (stays with the last turn's method against the favourite);
+    observed (the default answers, since routing is only observed); degraded (no cluster).
     Raises NoMethodAvailableError.
     """
-    obstacles = _obstacles(table, loads, constraints, config)
+    obstacles = obstacles_of(table, loads, constraints, config)
     names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
     admissible = [n for n in names if n in table.methods and obstacles[n] is None]
     if not admissible:
-        why = [_why_not(table, n, constraints, obstacles) for n in names]
+        why = [why_not(table, n, constraints, obstacles) for n in names]
         raise NoMethodAvailableError("; ".join(why))
 
     band = temperature_band(features.temperature)
@@ -103,9 +82,14 @@ def choose(
     costs = {n: loaded[n] + delays[n] for n in loaded}
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
+    weighed = [_weighed(seconds, config) for seconds in (alone, loaded, costs)]
     method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, alone, loaded, costs
+        table, cluster, features, constraints, config, timely, obstacles, *weighed
     )
+    instead_of = None
+    default = config.default_method or table.default_method
+    if config.observe and reason not in ("pinned", "degraded") and default in timely:
+        instead_of, method, favourite, reason = method, default, default, "observed"
     ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
     propensity, extra, waiting = 1.0, 0.0, 0.0
     to_learn_from = ("favourite", "load", "constraint", "failover", "starting")
@@ -115,7 +99,7 @@ def choose(
     if explorable and purse is not None and config.exploration > 0.0:
         errors = _errors(table, cluster, band, alone, loaded)
         made = explore.choice(
-            [loaded[n] for n in ranked],
+            [weighed[1][n] for n in ranked],
             [errors[n] for n in ranked],
             [delays[n] for n in ranked],
             config.hysteresis,
@@ -140,48 +124,9 @@ def choose(
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
+        instead_of=instead_of,
         starts=favourite if favourite in constraints.startable and favourite != method else None,
     )
-
-
-def _obstacles(
-    table: RoutingTable,
-    loads: Sequence[LoadReport],
-    constraints: Constraints,
-    config: RouterConfig,
-) -> dict[str, Reason | None]:
-    """Per method: None when it may answer, else the reason that sending it elsewhere has."""
-    lossless_only = constraints.lossless_only or not config.lossy
-    obstacles: dict[str, Reason | None] = {}
-    for name in table.methods:
-        reports = [r for r in loads if name in r.methods]
-        sick = bool(reports) and not any(r.healthy for r in reports)
-        # Whoever pins a method by name has decided about losslessness.
-        lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
-        if name in constraints.excluded or lossy:
-            obstacles[name] = "constraint"
-        elif name in constraints.resting or (
-            (name not in constraints.healthy or sick) and name not in constraints.startable
-        ):
-            obstacles[name] = "failover"
-        else:
-            obstacles[name] = None
-    return obstacles
-
-
-def _why_not(
-    table: RoutingTable,
-    name: str,
-    constraints: Constraints,
-    obstacles: Mapping[str, Reason | None],
-) -> str:
-    if name not in table.methods:
-        return f"{name} is not served (there are {', '.join(table.methods)})"
-    if name in constraints.resting:
-        return f"{name} rests after failures"
-    if obstacles[name] == "failover":
-        return f"{name} has no healthy replica"
-    return f"{name} may not serve this request"
 
 
 def _greedy(
@@ -199,6 +144,9 @@ def _greedy(
     """The choice before exploration, its reason, and the favourite; `costs` are loaded + delays."""
     if constraints.pinned is not None:
         return constraints.pinned, "pinned", constraints.pinned
+    pinned = config.pinned_clusters.get(cluster)
+    if pinned is not None and pinned in admissible:
+        return pinned, "pinned_cluster", pinned
     if cluster < 0:
         default = config.default_method or table.default_method
         fallback = min(admissible, key=lambda n: loaded[n])
@@ -220,6 +168,11 @@ def _greedy(
         if not clearly:
             return last, "conversation", favourite
     return method, reason, favourite
+
+
+def _weighed(seconds: Mapping[str, float], config: RouterConfig) -> dict[str, float]:
+    """Predicted seconds as methods are compared by them; those of weight 0 never are."""
+    return {n: s / (config.weights.get(n) or 1.0) for n, s in seconds.items()}
 
 
 def _under_load(
@@ -284,7 +237,9 @@ def _favourite(
 ) -> str:
     """The cluster's favourite for this length and temperature, among all methods."""
     allowed = [
-        i for i, n in enumerate(table.methods) if config.lossy or table.lossless.get(n, False)
+        i
+        for i, n in enumerate(table.methods)
+        if (config.lossy or table.lossless.get(n, False)) and config.weights.get(n) != 0.0
     ]
     band = temperature_band(features.temperature)
     current = table.methods.index(table.assignment[cluster][band])

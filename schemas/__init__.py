@@ -34,6 +34,7 @@ from schemas.routing import (
     by_band,
     temperature_band,
 )
+from schemas.snapshot import Snapshot
 from schemas.vllm import VllmConfig
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "RoutingTable",
     "SamplingDefaults",
     "SamplingParams",
+    "Snapshot",
     "TokenLogprobs",
     "VllmConfig",
     "by_band",

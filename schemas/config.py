@@ -1,7 +1,7 @@
 """One configuration for files, flags and Ray Serve's args."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -121,6 +121,19 @@ class RouterConfig(Schema):
         gt=0.0,
         description="after so long without word from the feedback actor answers say so",
     )
+    weights: dict[str, Annotated[float, Field(ge=0.0, le=10.0)]] = Field(
+        default={},
+        description="a method's predicted seconds are divided by its weight where methods are "
+        "compared; 0: it only answers requests that name it",
+    )
+    pinned_clusters: dict[Annotated[int, Field(ge=0)], str] = Field(
+        default={}, description="clusters whose prompts one method answers while it can"
+    )
+    observe: bool = Field(
+        default=False,
+        description="decide as ever but let the default method answer, and report what routing "
+        "would have won",
+    )
     circuit: CircuitConfig = CircuitConfig()
 
 
@@ -128,6 +141,10 @@ class FeedbackConfig(Schema):
     """Where the feedback actor keeps its state and how often things are exchanged."""
 
     state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
+    snapshot_seconds: float = Field(
+        default=3600.0, gt=0.0, description="what was learned is kept so often, to go back to"
+    )
+    snapshots_kept: int = Field(default=24, ge=1)
     flush_seconds: float = Field(default=0.5, gt=0.0, description="ingress -> actor batches")
     load_report_seconds: float = Field(default=0.25, gt=0.0)
 
@@ -185,6 +202,16 @@ class AppConfig(Schema):
             raise ValueError("methods: name at least one method")
         if len(set(names)) != len(names):
             raise ValueError("methods: each method may be named once")
-        if self.router.default_method is not None and self.router.default_method not in names:
-            raise ValueError(f"router.default_method: {self.router.default_method!r} is not served")
+        router = self.router
+        named = {
+            "router.default_method": [router.default_method] if router.default_method else [],
+            "router.weights": list(router.weights),
+            "router.pinned_clusters": list(router.pinned_clusters.values()),
+        }
+        for field, methods in named.items():
+            for method in methods:
+                if method not in names:
+                    raise ValueError(f"{field}: {method!r} is not served")
+        if router.weights and all(router.weights.get(name, 1.0) == 0.0 for name in names):
+            raise ValueError("router.weights: one method at least needs a weight above 0")
         return self

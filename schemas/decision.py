@@ -12,6 +12,8 @@ Reason = Literal[
     "exploration",
     "constraint",
     "pinned",
+    "pinned_cluster",
+    "observed",
     "conversation",
     "failover",
     "starting",
@@ -36,6 +38,9 @@ class Decision(Schema):
     )
     starts: str | None = Field(
         default=None, description="the favourite, where it has no replica yet and gets one now"
+    )
+    instead_of: str | None = Field(
+        default=None, description="what would have answered if routing were not only observed"
     )
     first_waiting_seconds: float = Field(
         default=0.0, ge=0.0, description="that choice's predicted wait for a place, on exploring"

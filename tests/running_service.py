@@ -10,7 +10,7 @@ import ray
 from ray import serve
 
 from deployments.app import build
-from deployments.learning.feedback import NAMESPACE, actor_name
+from deployments.learning.actor import NAMESPACE, actor_name
 from deployments.run import APPLICATION
 from schemas import AppConfig
 

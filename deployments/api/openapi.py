@@ -11,7 +11,12 @@ from pydantic.json_schema import models_json_schema
 
 from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.input import Input
-from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.request_bodies import (
+    ChatRequest,
+    CompletionRequest,
+    ExplainRequest,
+    RollbackRequest,
+)
 from deployments.api.response_bodies import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -21,22 +26,27 @@ from deployments.api.response_bodies import (
     ErrorBody,
     Explanation,
     Health,
+    History,
     Model,
     ModelList,
     Routing,
 )
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
+from schemas import AppConfig, Snapshot
 
 Schema = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"
 # What any body may be refused with, and what may become of its answer.
-READ = (400, 413, 500, 503)
-ANSWERED = (400, 404, 413, 429, 500, 503, 504)
+KEYED = (401, 403, 429)
+READ = (400, 413, 500, 503, *KEYED)
+ANSWERED = (404, 504, *READ)
 STATUS = {
     400: "a field is wrong or not supported; `param` names it",
-    404: "no such model",
+    401: "no API key that is accepted here",
+    403: "the key is not for this path",
+    404: "no such model, or no such snapshot",
     413: "the body is too large",
-    429: "every waiting line is full",
+    429: "every waiting line is full, or a limit of the key or its tenant is reached",
     500: "the service failed, or an answer broke off",
     503: "nothing can answer now",
     504: "the deadline passed",
@@ -74,18 +84,31 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "The router's vectors of texts",
         EmbeddingList,
         EmbeddingRequest,
-        refusals=(404, 429, *READ),
+        refusals=(404, *READ),
     ),
-    ("get", "/v1/models"): Operation("The models a request may name", ModelList),
+    ("get", "/v1/models"): Operation("The models a request may name", ModelList, refusals=KEYED),
     ("get", "/v1/models/{name}"): Operation(
-        "One model", Model, refusals=(404,), path_parameter="name"
+        "One model", Model, refusals=(404, *KEYED), path_parameter="name"
     ),
-    ("get", "/v1/routing"): Operation("The routing table in force", Routing),
+    ("get", "/v1/routing"): Operation("The routing table in force", Routing, refusals=KEYED),
     ("post", "/v1/routing/explain"): Operation(
         "Where a prompt would go, without answering it",
         Explanation,
         ExplainRequest,
         refusals=(404, *READ),
+    ),
+    ("get", "/admin/config"): Operation("The configuration in force", AppConfig, refusals=KEYED),
+    ("get", "/admin/routing/history"): Operation(
+        "Earlier states of what was learned", History, refusals=(503, *KEYED)
+    ),
+    ("post", "/admin/routing/rollback"): Operation(
+        "Go back to an earlier state; the present one is kept",
+        Snapshot,
+        RollbackRequest,
+        refusals=(404, *READ),
+    ),
+    ("post", "/admin/routing/reset"): Operation(
+        "Forget what was learned; the present state is kept", History, refusals=(503, *KEYED)
     ),
     ("get", "/health"): Operation("Whether a prompt can be answered", Health, refusals=(503,)),
 }

@@ -114,3 +114,9 @@ class ExplainRequest(Input):
         if self.prompt is not None:
             return [ChatMessage(role="user", content=self.prompt)]
         return self.messages
+
+
+class RollbackRequest(Input):
+    """POST /admin/routing/rollback: the number of a snapshot; left out: the newest one."""
+
+    snapshot: int | None = Field(default=None, ge=1)

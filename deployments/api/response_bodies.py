@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas import DriftReport
+from schemas import DriftReport, Snapshot
 
 
 class Body(BaseModel):
@@ -221,6 +221,15 @@ class Routing(BaseModel):
     feedback: dict[str, Any]
     drift: DriftReport | None = Field(description="null until the feedback actor was heard from")
     loads: list[dict[str, Any]]
+    settings: dict[str, Any] = Field(
+        description="those that change while it serves, and why the last ones were `refused`"
+    )
+
+
+class History(BaseModel):
+    """Earlier states of what was learned, the newest first."""
+
+    snapshots: list[Snapshot]
 
 
 class Explanation(BaseModel):

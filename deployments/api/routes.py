@@ -5,13 +5,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
+from deployments.api.admin import AdminApi, LearnedStates
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input, parse
@@ -21,6 +22,7 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
+from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
 from deployments.guard.caller import Caller
 from deployments.metrics import Metrics
@@ -42,6 +44,10 @@ FRESH = {"cache-control": "no-cache"}
 Asked = TypeVar("Asked", bound=Input)
 
 
+class Link(RoutingState, LearnedStates, Protocol):
+    """The feedback actor, as an ingress sees it."""
+
+
 class HttpApi:
     """The endpoints over one ingress's parts."""
 
@@ -50,16 +56,20 @@ class HttpApi:
         reader: PromptReader,
         answerer: Answerer,
         embeddings: Embeddings,
-        state: RoutingState,
+        link: Link,
         metrics: Metrics,
         config: AppConfig,
     ) -> None:
         self._reader = reader
         self._answerer = answerer
         self._embeddings = embeddings
-        self._state = state
+        self._state: RoutingState = link
         self._metrics = metrics
-        self._http, self._max_waiting = config.http, config.engine.max_waiting
+        self.config = config
+        """Replaced where settings change while it answers."""
+        self.refused_settings: str | None = None
+        """Why the last ones were not taken."""
+        self._admin = AdminApi(link, lambda: self.config, self._body)
         self._created = int(time.time())
 
     def app(self, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -81,6 +91,7 @@ class HttpApi:
         app.add_api_route("/v1/models/{name}", self.model, methods=["GET"])
         app.add_api_route("/v1/routing", self.routing, methods=["GET"])
         app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
+        self._admin.add_to(app)
         app.add_api_route("/openapi.json", self.openapi, methods=["GET"])
         app.add_api_route("/health", self.health, methods=["GET"])
         app.add_api_route("/", self.page, methods=["GET"])
@@ -119,7 +130,14 @@ class HttpApi:
         loads = [load.model_dump(exclude={"requests"}) for load in self._state.loads]
         circuits = self._answerer.circuits.states()
         drift = self._state.drift and self._state.drift.model_dump()
-        live = {"feedback": feedback, "drift": drift, "circuits": circuits, "loads": loads}
+        settings = {**live_fields(self.config), "refused": self.refused_settings}
+        live = {
+            "feedback": feedback,
+            "drift": drift,
+            "circuits": circuits,
+            "loads": loads,
+            "settings": settings,
+        }
         return JSONResponse(summary | live)
 
     async def explain(self, request: Request) -> Response:
@@ -146,9 +164,9 @@ class HttpApi:
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
         caller: Caller = getattr(request.state, "caller", None) or Caller()
-        shed(caller.priority, self._state.loads, self._max_waiting)
+        shed(caller.priority, self._state.loads, self.config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
-        allowed = min(filter(None, (asked_for, self._http.max_answer_seconds)), default=None)
+        allowed = min(filter(None, (asked_for, self.config.http.max_answer_seconds)), default=None)
         metered = [replace(p, deadline_seconds=allowed, spend=caller.spend) for p in prompts]
         answers = await all_or_none([self._answerer.answers(p) for p in metered], _close)
         caller.spend(sum(len(prompt.token_ids) for prompt in prompts))
@@ -163,7 +181,7 @@ class HttpApi:
 
     async def _body(self, request: Request) -> bytes:
         """The request's body. Raises ApiError 413 as soon as it is known to be too large."""
-        limit = self._http.max_body_bytes
+        limit = self.config.http.max_body_bytes
         declared = request.headers.get("content-length", "")
         body = bytearray()
         if not (declared.isdecimal() and int(declared) > limit):

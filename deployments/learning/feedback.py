@@ -1,36 +1,34 @@
-"""The feedback actor: learns, saves what it learned, hands out tables and load reports.
-
-A named Ray actor rather than a Serve deployment: a deployment is not a singleton during a
-rollout. It is detached, since an actor owned by one ingress would die with that ingress, and it
-ends itself when nobody has called for a while, so that a deleted application leaves nothing
-behind. Ray restarts it after a crash; its state comes back from the store.
+"""What the feedback actor does: learns, saves what it learned, hands out tables and load reports.
 
 The state lies in a folder that bears the fit id of the table on disk, whatever fits have been made
 of it since: a restart goes on with the last of these, and a new table on disk begins anew.
 """
 
 import asyncio
-import hashlib
 import logging
-import threading
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
 from deployments.artifacts import served_table
+from deployments.learning.history import History, Occasion
 from deployments.learning.state_store import StateStore, SupersededError
 from deployments.metrics import DriftMetrics
 from router.adaptation import Adaptation
-from schemas import AppConfig, DecodeStats, DriftReport, LoadReport, Observation, RoutingTable
+from schemas import (
+    AppConfig,
+    DecodeStats,
+    DriftReport,
+    LoadReport,
+    Observation,
+    RouterConfig,
+    RoutingTable,
+    Snapshot,
+)
 
 logger = logging.getLogger(__name__)
 
-NAMESPACE = "specadapt"
-LEASE_SECONDS = 60.0
 _MISSED_REPORTS = 12
 
 
@@ -61,7 +59,11 @@ class Feedback:
         self._config = config
         self._report_seconds = config.feedback.load_report_seconds
         table = served_table(config)
-        self._store = StateStore(f"{config.feedback.state_uri}/{table.fit_id}", owner)
+        uri = f"{config.feedback.state_uri}/{table.fit_id}"
+        self._store = StateStore(uri, owner)
+        self._history = History(
+            uri, config.feedback.snapshot_seconds, config.feedback.snapshots_kept
+        )
         self._superseded = False
         try:
             state = self._store.claim()
@@ -76,10 +78,16 @@ class Feedback:
         self._born = self._called = time.monotonic()
 
     async def exchange(
-        self, observations: Sequence[Observation], known: tuple[str, int]
+        self,
+        observations: Sequence[Observation],
+        known: tuple[str, int],
+        settings: RouterConfig | None = None,
     ) -> Exchange:
-        """Learn from `observations`; `known` is (fit id, version) of the caller's table."""
+        """Learn from `observations`; `known` is (fit id, version) of the caller's table, `settings`
+        what is learned by from now on; None: as before."""
         self._called = time.monotonic()
+        if settings is not None and settings != self._config.router:
+            await self._change(settings)
         acknowledged = await self._learn(observations) if observations else True
         table = self._adaptation.table
         return Exchange(
@@ -125,6 +133,43 @@ class Feedback:
             {stats.method: times[stats.method] for stats in answers if stats.method in times},
         )
 
+    async def history(self) -> list[Snapshot]:
+        """The states that `roll_back` can go to, the newest first."""
+        self._called = time.monotonic()
+        async with self._learning:
+            return await asyncio.to_thread(self._history.all)
+
+    async def roll_back(self, number: int | None = None) -> Snapshot:
+        """Put a snapshot in force, the newest where none is named; the state before becomes one.
+
+        Raises UnknownSnapshotError, SupersededError, and ValueError for one that does not fit.
+        """
+        self._called = time.monotonic()
+        async with self._learning:
+            there = await asyncio.to_thread(self._history.all)
+            wanted = number if number is not None else max((s.number for s in there), default=0)
+            state = await asyncio.to_thread(self._history.state, wanted)
+            await self._replace(self._adaptation.back_to(state), "rollback")
+            return next(snapshot for snapshot in there if snapshot.number == wanted)
+
+    async def reset(self) -> None:
+        """Forget what was learned; the state before becomes a snapshot. Raises SupersededError."""
+        self._called = time.monotonic()
+        async with self._learning:
+            await self._replace(self._adaptation.anew(), "reset")
+
+    async def _replace(self, adaptation: Adaptation, occasion: Occasion) -> None:
+        """Put another state in force, once it is in the store."""
+        await self._keep(occasion)
+        if not await self._saved(adaptation):
+            raise SupersededError("this actor's state is not the one in force, or is not stored")
+        self._adaptation = adaptation
+        logger.info("%s: version %d is in force", occasion, adaptation.table.version)
+
+    async def _keep(self, occasion: Occasion) -> None:
+        present = self._adaptation
+        await asyncio.to_thread(self._history.add, present.state(), present.table, occasion)
+
     async def report(self, load: LoadReport) -> None:
         """One replica's load, replacing its last one."""
         self._called = time.monotonic()
@@ -137,6 +182,12 @@ class Feedback:
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
 
+    async def _change(self, settings: RouterConfig) -> None:
+        """What was learned goes on under other settings."""
+        async with self._learning:
+            self._adaptation = self._adaptation.under(settings)
+            self._config = self._config.model_copy(update={"router": settings})
+
     async def _learn(self, observations: Sequence[Observation]) -> bool:
         async with self._learning:
             if self._superseded:
@@ -145,7 +196,15 @@ class Feedback:
             self._metrics.reported(self._adaptation.report())
             if drift and self._config.router.refit and self._refitting is None:
                 self._refitting = asyncio.create_task(self._refit())
+            if self._history.due and not self._superseded:
+                await self._keep_for_later()
             return await self._saved(self._adaptation)
+
+    async def _keep_for_later(self) -> None:
+        try:
+            await self._keep("time")
+        except OSError as error:
+            logger.error("no snapshot kept: %s", error)
 
     async def _saved(self, adaptation: Adaptation) -> bool:
         try:
@@ -166,6 +225,7 @@ class Feedback:
                 if made is None or self._superseded:
                     return
                 following = await asyncio.to_thread(self._adaptation.adopting, made)
+                await self._keep("refit")
                 if await self._saved(following):
                     self._adaptation = following
                     self._metrics.refits.inc()
@@ -180,45 +240,6 @@ class Feedback:
         horizon = time.monotonic() - _MISSED_REPORTS * self._report_seconds
         self._loads = {r: seen for r, seen in self._loads.items() if seen[0] >= horizon}
         return [load for _, load in self._loads.values()]
-
-
-class FeedbackActor(Feedback):
-    """`Feedback` inside Ray: ends itself when nobody has called for `LEASE_SECONDS`."""
-
-    def __init__(self, config: AppConfig, owner: str) -> None:
-        super().__init__(config, owner)
-        handle = ray.get_runtime_context().current_actor
-        threading.Thread(target=self._end_when_idle, args=(handle,), daemon=True).start()
-
-    def _end_when_idle(self, handle: Any) -> None:
-        while self.idle_seconds() < LEASE_SECONDS:
-            time.sleep(LEASE_SECONDS / 10)
-        logger.info("nobody has called for %.0f s: ending", LEASE_SECONDS)
-        ray.kill(handle, no_restart=True)
-
-
-def actor_name(application: str, config: AppConfig) -> str:
-    """One actor per application and configuration: a redeployment with another configuration
-    gets an actor of its own, and the old one's lease runs out."""
-    digest = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
-    return f"feedback:{application}:{digest}"
-
-
-def feedback_actor(name: str, config: AppConfig) -> Any:
-    """The actor's handle; created where it does not exist. Blocks on Ray's control store.
-
-    Ray starts it again with the same arguments, so it stays the owner that it was at first.
-    """
-    options = {
-        "name": name,
-        "namespace": NAMESPACE,
-        "get_if_exists": True,
-        "lifetime": "detached",
-        "max_restarts": -1,
-        "num_cpus": 0,
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
-    }
-    return ray.remote(FeedbackActor).options(**options).remote(config, uuid.uuid4().hex)
 
 
 def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Adaptation:

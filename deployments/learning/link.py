@@ -12,15 +12,26 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import ray
 
+from deployments.errors import ApiError, unavailable
 from deployments.learning.feedback import Exchange
 from deployments.metrics import Metrics
-from schemas import TEMPERATURE_BANDS, DriftReport, LoadReport, Observation, RoutingTable
+from schemas import (
+    TEMPERATURE_BANDS,
+    DriftReport,
+    LoadReport,
+    Observation,
+    RouterConfig,
+    RoutingTable,
+    Snapshot,
+)
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _BATCH = 512
 _CAPACITY = 10_000
@@ -31,8 +42,17 @@ class Actor(Protocol):
     """What the link calls: `Feedback.exchange`, over Ray or directly."""
 
     def exchange(
-        self, observations: Sequence[Observation], known: tuple[str, int]
+        self,
+        observations: Sequence[Observation],
+        known: tuple[str, int],
+        settings: RouterConfig | None,
     ) -> Awaitable[Exchange]: ...
+
+    def history(self) -> Awaitable[list[Snapshot]]: ...
+
+    def roll_back(self, number: int | None) -> Awaitable[Snapshot]: ...
+
+    def reset(self) -> Awaitable[None]: ...
 
 
 class FeedbackLink:
@@ -47,6 +67,8 @@ class FeedbackLink:
         metrics: Metrics,
     ) -> None:
         self.table = table
+        self.settings: RouterConfig | None = None
+        """What is to be learned by from now on, where that has changed."""
         self.loads: tuple[LoadReport, ...] = ()
         self.connected = False
         self.epoch = 0
@@ -99,7 +121,7 @@ class FeedbackLink:
                     self._actor = await self._connect()
                 batch = dict(self._waiting) if everything else self._due()
                 reply = await self._actor.exchange(
-                    list(batch.values()), (self.table.fit_id, self.table.version)
+                    list(batch.values()), (self.table.fit_id, self.table.version), self.settings
                 )
         except (ray.exceptions.RayError, TimeoutError, ValueError, OSError) as error:
             if self.connected:
@@ -108,6 +130,28 @@ class FeedbackLink:
             return
         self._take(batch, reply)
         self._metrics.observations_waiting.set(len(self._waiting))
+
+    async def history(self) -> list[Snapshot]:
+        """See Feedback. Raises ApiError 503 while the actor is away."""
+        return await self._asked(lambda actor: actor.history())
+
+    async def roll_back(self, number: int | None) -> Snapshot:
+        """See Feedback. Raises ApiError 404 for a snapshot that is not there, 503 while the actor
+        is away."""
+        return await self._asked(lambda actor: actor.roll_back(number))
+
+    async def reset(self) -> None:
+        """See Feedback. Raises ApiError 503 while the actor is away."""
+        await self._asked(lambda actor: actor.reset())
+
+    async def _asked(self, call: Callable[[Actor], Awaitable[Result]]) -> Result:
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                return await call(self._actor or await self._connect())
+        except LookupError as error:
+            raise ApiError(404, str(error), param="snapshot", code="not_found") from error
+        except (ray.exceptions.RayError, TimeoutError, ValueError, OSError, RuntimeError) as error:
+            raise unavailable(f"the feedback actor: {error or type(error).__name__}") from error
 
     async def _exchange_forever(self) -> None:
         while True:

@@ -12,7 +12,7 @@ import ray
 from ray import serve
 
 from deployments.artifacts import method_specs
-from deployments.learning.feedback import actor_name, feedback_actor
+from deployments.learning.actor import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of

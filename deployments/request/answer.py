@@ -25,7 +25,8 @@ from deployments.request.refusals import Refusals
 from deployments.request.routing_state import RoutingState
 from deployments.request.starting import Starting
 from router.cluster import assign, packed
-from router.policy import Constraints, Features, NoMethodAvailableError, choose
+from router.constraints import Constraints
+from router.policy import Features, NoMethodAvailableError, choose
 from router.purse import Purse, settle
 from schemas import (
     Decision,
@@ -107,7 +108,8 @@ class Answerer:
         self._calls = Calls(streams, state, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
         self._state = state
-        self._config = config
+        self.config = config
+        """Replaced where settings change while it answers."""
         self._embed = embed
         self._metrics = metrics
         self._refusals = refusals
@@ -147,7 +149,7 @@ class Answerer:
         loads = self._calls.loads()
         try:
             decision = choose(
-                table, cluster, features, loads, constraints, self._rng, self._config, self._purse
+                table, cluster, features, loads, constraints, self._rng, self.config, self._purse
             )
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
@@ -261,7 +263,7 @@ class Answerer:
         missing = {
             "no-encoder": decision.cluster < 0,
             "no-feedback": not self._state.connected,
-            "stale-table": self._state.age_seconds > self._config.stale_table_seconds,
+            "stale-table": self._state.age_seconds > self.config.stale_table_seconds,
         }
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 

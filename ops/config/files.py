@@ -64,7 +64,7 @@ def _bodies(place: str, document: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _validated(place: str, values: Any) -> AppConfig:
-    from deployments.app import ConfigError, validated
+    from deployments.configuration import ConfigError, validated
 
     try:
         return validated(values)

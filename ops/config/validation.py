@@ -22,7 +22,8 @@ def validate(
 
     Example: `specadapt config validate k8s/overlays/*/service/rayservice.yaml --fields-only`
     """
-    from deployments.app import ConfigError, checked, resolved
+    from deployments.app import checked
+    from deployments.configuration import ConfigError, resolved
     from ops.config.files import read_configs
 
     for file in files:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from router.policy import Constraints, Features, choose
+from router.constraints import Constraints
+from router.policy import Features, choose
 from router.purse import Purse
 from schemas import LoadReport, RouterConfig, RoutingTable
 

@@ -11,8 +11,9 @@ from ops.cli.output import quiet_transformers
 from ops.cli.settings import resolve
 from ops.measure.prompts import Prompt
 from router import cluster
+from router.constraints import Constraints
 from router.embed import Encoder
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.table import load_table
 from schemas import AppConfig, Decision, RouterConfig, RoutingTable
 from workers.bundle import load_bundle

@@ -15,7 +15,8 @@ import ray
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
-from deployments.app import build, resolved
+from deployments.app import build
+from deployments.configuration import resolved
 from deployments.run import APPLICATION, needed_cpus, start_local_ray, with_free_port
 from ops.cli.output import standard_output_kept
 from schemas import AppConfig

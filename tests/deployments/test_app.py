@@ -3,7 +3,8 @@
 import pytest
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
-from deployments.app import ConfigError, build, resolved, validated
+from deployments.app import build
+from deployments.configuration import ConfigError, resolved, validated
 from schemas import AppConfig
 
 

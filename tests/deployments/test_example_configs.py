@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployments.app import validated
 from deployments.artifacts import portfolios
+from deployments.configuration import validated
 from deployments.replica.placement import placed_engine, replica_options, resources_of
 from schemas import AppConfig
 from workers.bundle import Bundle

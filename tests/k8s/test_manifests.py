@@ -11,8 +11,8 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 from rendered import OVERLAYS, composed, needs_kubectl, of_kind, rendered
 
-from deployments.app import ConfigError, validated
 from deployments.artifacts import portfolios
+from deployments.configuration import ConfigError, validated
 from deployments.replica.placement import replica_options, resources_of
 from schemas import AppConfig
 from workers.bundle import load_bundle

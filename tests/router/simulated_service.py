@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observation_of
 
+from router.constraints import Constraints
 from router.learner import Learner
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.purse import Purse, settle
 from schemas import Decision, DecodeStats, RouterConfig, RoutingTable
 

@@ -9,8 +9,9 @@ from routing_world import METHODS, answer_seconds, make_profile, observation_of
 from router import cluster
 from router.adaptation import Adaptation
 from router.assign import build_table
+from router.constraints import Constraints
 from router.drift import Reference
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.purse import Purse
 from schemas import DecodeStats, EncoderInfo, RouterConfig
 

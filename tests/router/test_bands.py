@@ -7,8 +7,9 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from test_learner import observe
 
 from router.assign import build_table
+from router.constraints import Constraints
 from router.learner import Learner
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.profile import Profile
 from router.table import load_table, restrict, save_table
 from schemas import RouterConfig, RoutingTable

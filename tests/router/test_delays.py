@@ -8,8 +8,9 @@ from test_policy import MADE, NGRAM, report, route
 
 from router.assign import build_table
 from router.belief import acceptance
+from router.constraints import Constraints
 from router.explore import choice
-from router.policy import Constraints, choose
+from router.policy import choose
 from router.purse import Purse
 from router.queueing import forecasts
 from schemas import LoadReport, RouterConfig, RoutingTable

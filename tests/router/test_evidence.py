@@ -10,8 +10,9 @@ from test_learner import observe
 
 from router import belief
 from router.assign import build_table
+from router.constraints import Constraints
 from router.learner import Learner
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 GREEDY, LOW, HIGH = range(3)

@@ -6,8 +6,9 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService
 
 from router.assign import build_table
+from router.constraints import Constraints
 from router.explore import choice, soonest
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.purse import PURSE_REQUESTS, START_REQUESTS, Purse
 from schemas import LoadReport, RouterConfig, RoutingTable
 

@@ -3,9 +3,10 @@ import pytest
 from routing_world import answer_seconds
 
 from router.belief import ANSWER_TOKENS, acceptance, log_error
+from router.constraints import Constraints
 from router.evidence import acceptance_evidence
 from router.learner import REMEMBERED_IDS, Learner
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.predict import favourite
 from router.purse import Purse, settle
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable

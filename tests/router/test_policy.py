@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 from router.assign import build_table
-from router.policy import START_SECONDS, Constraints, Features, NoMethodAvailableError, choose
+from router.constraints import Constraints
+from router.policy import START_SECONDS, Features, NoMethodAvailableError, choose
 from router.purse import Purse
 from router.queueing import burden, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable

@@ -7,9 +7,10 @@ import pytest
 from routing_world import ENCODER, METHODS, UNDER
 from test_learner import CONFIG, observe, simulate
 
+from router.constraints import Constraints
 from router.drift import DriftWatch
 from router.learner import Learner
-from router.policy import Constraints, Features, choose
+from router.policy import Features, choose
 from router.table import load_table, restrict, save_table
 from router.unfitted import unfitted_table
 from schemas import MethodSpec, RoutingTable

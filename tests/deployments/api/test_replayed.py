@@ -11,8 +11,9 @@ from recordings import write_profile
 from served import METHODS, service_config
 
 from deployments.api.replay_notice import HEADER, ReplayNotice, notice_of
-from deployments.app import ConfigError, build
+from deployments.app import build
 from deployments.artifacts import method_specs, served_table
+from deployments.configuration import ConfigError
 from schemas import EngineConfig
 from workers.methods import get_method
 

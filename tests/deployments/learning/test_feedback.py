@@ -7,7 +7,8 @@ from observations import observation
 from deployments.artifacts import served_table
 from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
-from deployments.learning.feedback import Feedback, actor_name
+from deployments.learning.actor import actor_name
+from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from schemas import LoadReport

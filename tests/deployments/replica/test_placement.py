@@ -4,8 +4,9 @@ import pytest
 from served import service_config
 from test_app import changed, deployments
 
-from deployments.app import ConfigError, build
+from deployments.app import build
 from deployments.artifacts import portfolios
+from deployments.configuration import ConfigError
 from deployments.replica.placement import placed_engine, resources_of
 from schemas import MethodDeployment
 from workers.vllm_engine import versions

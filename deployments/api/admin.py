@@ -1,0 +1,55 @@
+"""What an admin's key is for: learned states to go back to, and the configuration in force."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from deployments.api.input import parse
+from deployments.api.request_bodies import RollbackRequest
+from deployments.api.response_bodies import History
+from schemas import AppConfig, Snapshot
+
+
+class LearnedStates(Protocol):
+    """The feedback actor's states; each call raises ApiError where it cannot be done."""
+
+    def history(self) -> Awaitable[list[Snapshot]]: ...
+
+    def roll_back(self, number: int | None) -> Awaitable[Snapshot]: ...
+
+    def reset(self) -> Awaitable[None]: ...
+
+
+class AdminApi:
+    """Endpoints under /admin, which the guard keeps for admins' keys."""
+
+    def __init__(
+        self,
+        states: LearnedStates,
+        config: Callable[[], AppConfig],
+        body: Callable[[Request], Awaitable[bytes]],
+    ) -> None:
+        self._states, self._config, self._body = states, config, body
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the endpoints."""
+        app.add_api_route("/admin/config", self.config, methods=["GET"])
+        app.add_api_route("/admin/routing/history", self.history, methods=["GET"])
+        app.add_api_route("/admin/routing/rollback", self.rollback, methods=["POST"])
+        app.add_api_route("/admin/routing/reset", self.reset, methods=["POST"])
+
+    async def config(self) -> Response:
+        return JSONResponse(self._config().model_dump(mode="json"))
+
+    async def history(self) -> Response:
+        return JSONResponse(History(snapshots=await self._states.history()).model_dump())
+
+    async def rollback(self, request: Request) -> Response:
+        asked = parse(RollbackRequest, await self._body(request) or b"{}")
+        return JSONResponse((await self._states.roll_back(asked.snapshot)).model_dump())
+
+    async def reset(self) -> Response:
+        await self._states.reset()
+        return await self.history()

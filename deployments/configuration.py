@@ -1,0 +1,114 @@
+"""The application's configuration: from fields to what is served, and what changes while it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from schemas import AppConfig
+from workers.bundle import load_bundle
+from workers.portfolio import with_bundle, with_portfolio
+
+LIVE_FIELDS = {
+    "router": (
+        "exploration",
+        "half_life",
+        "hysteresis",
+        "confidence",
+        "conversation_margin",
+        "stale_table_seconds",
+        "default_method",
+        "weights",
+        "pinned_clusters",
+        "observe",
+    ),
+    "http": ("max_body_bytes", "max_answer_seconds"),
+}
+"""What `changed` changes: no process has to start again for it."""
+
+
+class ConfigError(ValueError):
+    """The application cannot be built from these args; the message names the field and the fix."""
+
+
+def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
+    """The configuration. Raises ConfigError with one line per wrong field."""
+    if isinstance(args, AppConfig):
+        return args
+    try:
+        return AppConfig.model_validate(args)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, e['loc'])) or 'args'}: {e['msg']}"
+            for e in error.errors(include_url=False)
+        ]
+        raise ConfigError("; ".join(lines)) from error
+
+
+def resolved(config: AppConfig) -> AppConfig:
+    """The same with absolute paths, since replicas run in other working directories, and with a
+    bundle that is here and the methods that it has the parts for. Raises ConfigError for a bundle
+    that is not there."""
+    try:
+        config = with_bundle(config)
+        config = with_portfolio(config, load_bundle(config.bundle))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    state = config.feedback.state_uri
+    if "://" not in state:
+        state = str(Path(state).absolute())
+    router = config.router.model_copy(
+        update={
+            "routing": config.router.routing and config.router.routing.absolute(),
+            "encoder": config.router.encoder and config.router.encoder.absolute(),
+        }
+    )
+    replay = config.engine.replay and config.engine.replay.absolute()
+    keys_file = config.http.guard.keys_file
+    guard = config.http.guard.model_copy(update={"keys_file": keys_file and keys_file.absolute()})
+    return config.model_copy(
+        update={
+            "bundle": config.bundle.absolute(),
+            "engine": config.engine.model_copy(update={"replay": replay}),
+            "router": router,
+            "feedback": config.feedback.model_copy(update={"state_uri": state}),
+            "http": config.http.model_copy(update={"guard": guard}),
+        }
+    )
+
+
+def changed(config: AppConfig, changes: Mapping[str, Any] | None) -> AppConfig:
+    """The configuration with other values of LIVE_FIELDS, named as in the configuration itself:
+    `{"router": {"exploration": 0.02}}`. Raises ConfigError naming the field that is unknown, wrong,
+    or cannot be changed while the service runs."""
+    changes = {} if changes is None else changes
+    for section, fields in changes.items():
+        known = LIVE_FIELDS.get(section)
+        if known is None or not isinstance(fields, Mapping):
+            raise ConfigError(f"{section}: user_config has {' and '.join(LIVE_FIELDS)} with fields")
+        for field in fields:
+            if field not in known:
+                raise ConfigError(
+                    f"{section}.{field}: does not change while the service runs (that do "
+                    f"{', '.join(known)}): set it in args"
+                )
+    body = config.model_dump()
+    for section, fields in changes.items():
+        body[section] |= fields
+    return validated(body)
+
+
+def live_fields(config: AppConfig) -> dict[str, dict[str, Any]]:
+    """LIVE_FIELDS with the values in force."""
+    body = config.model_dump(mode="json")
+    return {section: {f: body[section][f] for f in names} for section, names in LIVE_FIELDS.items()}
+
+
+def check_clusters(config: AppConfig, clusters: int) -> None:
+    """Raises ConfigError where a cluster is pinned that the routing table does not have."""
+    for cluster in config.router.pinned_clusters:
+        if cluster >= clusters:
+            raise ConfigError(
+                f"router.pinned_clusters: the table has clusters 0 to {clusters - 1}, not {cluster}"
+            )

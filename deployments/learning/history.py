@@ -1,0 +1,101 @@
+"""Earlier states of what was learned, to go back to: a folder beside the state in force."""
+
+import json
+import logging
+import re
+import time
+from collections import Counter
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import fsspec
+
+from schemas import RoutingTable, Snapshot
+
+logger = logging.getLogger(__name__)
+
+Occasion = Literal["time", "refit", "rollback", "reset"]
+
+_NAME = re.compile(r"snapshot-(\d{8})\.json$")
+
+
+class UnknownSnapshotError(LookupError):
+    """There is no such snapshot; the message says which there are."""
+
+
+class History:
+    """Snapshots under `uri`, the oldest of which go once there are more than `kept`.
+
+    One is due `seconds` after the last of this process. Not safe for concurrent calls.
+    """
+
+    def __init__(self, uri: str, seconds: float, kept: int) -> None:
+        self._fs, self._folder = fsspec.core.url_to_fs(f"{uri}/history")
+        self._seconds, self._kept = seconds, kept
+        self._last = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another one."""
+        return time.monotonic() - self._last >= self._seconds
+
+    def add(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> Snapshot:
+        """Keep a state, `table` being the one it makes."""
+        self._last = time.monotonic()
+        self._fs.makedirs(self._folder, exist_ok=True)
+        numbers = self._numbers()
+        favourites = Counter(name for row in table.assignment for name in row)
+        snapshot = Snapshot(
+            number=(numbers[-1] if numbers else 0) + 1,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            occasion=occasion,
+            fit_id=table.fit_id,
+            version=table.version,
+            clusters=len(table.assignment),
+            favourites=dict(favourites.most_common()),
+        )
+        # which answers were counted is not for going back: they stay counted
+        kept = {name: value for name, value in state.items() if name != "seen"}
+        body = {"snapshot": snapshot.model_dump(), "state": kept}
+        self._fs.pipe_file(self._path(snapshot.number), json.dumps(body).encode())
+        for old in [*numbers, snapshot.number][: -self._kept]:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(old))
+        return snapshot
+
+    def all(self) -> list[Snapshot]:
+        """The newest first; those that cannot be read are left out."""
+        found = []
+        for number in reversed(self._numbers()):
+            try:
+                found.append(Snapshot.model_validate(self._read(number)["snapshot"]))
+            except (ValueError, KeyError, FileNotFoundError) as error:
+                logger.error("snapshot %d is unreadable: %s", number, error)
+        return found
+
+    def state(self, number: int) -> dict[str, Any]:
+        """What a snapshot holds. Raises UnknownSnapshotError."""
+        try:
+            state: dict[str, Any] = self._read(number)["state"]
+        except (ValueError, KeyError, FileNotFoundError) as error:
+            there = ", ".join(map(str, self._numbers())) or "none"
+            raise UnknownSnapshotError(
+                f"there is no snapshot {number} (there are {there})"
+            ) from error
+        return state
+
+    def _numbers(self) -> list[int]:
+        self._fs.invalidate_cache(self._folder)
+        try:
+            names = self._fs.ls(self._folder, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(int(match[1]) for match in map(_NAME.search, names) if match)
+
+    def _read(self, number: int) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self._fs.cat_file(self._path(number)))
+        return body
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/snapshot-{number:08d}.json"

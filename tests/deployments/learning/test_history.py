@@ -1,0 +1,98 @@
+"""Earlier states of what was learned, and the ways back to them."""
+
+import pytest
+from observations import observation
+
+from deployments.learning.feedback import Feedback
+from deployments.learning.history import UnknownSnapshotError
+from deployments.learning.state_store import SupersededError
+
+COLD = ("", -1)
+
+
+def often(config, **settings):
+    """Every batch of observations is due for a snapshot."""
+    feedback = config.feedback.model_copy(update={"snapshot_seconds": 1e-9, **settings})
+    return config.model_copy(update={"feedback": feedback})
+
+
+async def taught(actor, names):
+    """The table once it has learned from so many answers, one after the other."""
+    for name in names:
+        assert (await actor.exchange([observation(name)], COLD)).acknowledged
+    return (await actor.exchange([], COLD)).table
+
+
+async def test_snapshots_are_kept_as_time_goes_by_and_the_oldest_go(config):
+    actor = Feedback(often(config, snapshots_kept=3))
+    await taught(actor, "abcde")
+    kept = await actor.history()
+    assert [s.number for s in kept] == [5, 4, 3]
+    assert {s.occasion for s in kept} == {"time"}
+    assert kept[0].version > kept[1].version
+    assert kept[0].clusters == len((await actor.exchange([], COLD)).table.assignment)
+    assert (await Feedback(config).history()) == kept, "they outlive their actor"
+
+
+async def test_none_are_kept_before_it_is_time(config):
+    actor = Feedback(config)
+    await taught(actor, "abc")
+    assert await actor.history() == []
+    with pytest.raises(UnknownSnapshotError, match=r"no snapshot 0 \(there are none\)"):
+        await actor.roll_back()
+
+
+async def test_going_back_and_forth_again(config):
+    actor = Feedback(often(config))
+    early = await taught(actor, "ab")
+    late = await taught(actor, "cdef")
+    wanted = (await actor.history())[-2]
+    back = await actor.roll_back(wanted.number)
+    assert back == wanted
+    table = (await actor.exchange([], COLD)).table
+    assert table.version > late.version, "so that every ingress takes it"
+    assert table.live_steps.sum() <= early.live_steps.sum()
+    repeated = (await actor.exchange([observation("f")], COLD)).table
+    assert repeated.live_steps.tolist() == table.live_steps.tolist(), "counted answers stay counted"
+
+    newest = (await actor.history())[1]  # the repeated one has made another
+    assert newest.occasion == "rollback"
+    await actor.roll_back(newest.number)
+    again = (await actor.exchange([], COLD)).table
+    assert again.live_steps.tolist() == late.live_steps.tolist()
+
+    successor = (await Feedback(config).exchange([], COLD)).table
+    assert successor.live_steps.tolist() == again.live_steps.tolist(), "it is in the store"
+
+
+async def test_without_a_number_the_newest_and_twice_undoes_it(config):
+    actor = Feedback(config)
+    late = await taught(actor, "abc")
+    await actor.reset()
+    table = (await actor.exchange([], COLD)).table
+    assert table.live_steps.sum() == 0.0
+    assert table.version > late.version
+    assert [s.occasion for s in await actor.history()] == ["reset"]
+    await actor.roll_back()
+    assert (await actor.exchange([], COLD)).table.live_steps.tolist() == late.live_steps.tolist()
+    await actor.roll_back()
+    assert (await actor.exchange([], COLD)).table.live_steps.sum() == 0.0
+
+
+async def test_a_superseded_actor_changes_nothing(config):
+    old = Feedback(config)
+    await taught(old, "ab")
+    new = Feedback(config)
+    with pytest.raises(SupersededError):
+        await old.reset()
+    assert (await new.exchange([], COLD)).table.live_steps.sum() > 0.0
+
+
+async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
+    actor = Feedback(often(config))
+    await taught(actor, "abc")
+    [file] = tmp_path.rglob("snapshot-00000002.json")
+    file.write_text("{")
+    assert [s.number for s in await actor.history()] == [3, 1]
+    with pytest.raises(UnknownSnapshotError, match=r"no snapshot 2 \(there are 1, 2, 3\)"):
+        await actor.roll_back(2)
