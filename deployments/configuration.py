@@ -39,10 +39,7 @@ def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
     try:
         return AppConfig.model_validate(args)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, e['loc'])) or 'args'}: {e['msg']}"
-            for e in error.errors(include_url=False)
-        ]
+        lines = [_line(e["loc"], e["msg"]) for e in error.errors(include_url=False)]
         raise ConfigError("; ".join(lines)) from error
 
 
@@ -112,3 +109,9 @@ def check_clusters(config: AppConfig, clusters: int) -> None:
             raise ConfigError(
                 f"router.pinned_clusters: the table has clusters 0 to {clusters - 1}, not {cluster}"
             )
+
+
+def _line(place: tuple[str | int, ...], message: str) -> str:
+    """What is wrong where; what is said of several fields names them itself."""
+    said = message.removeprefix("Value error, ")
+    return f"{'.'.join(map(str, place))}: {said}" if place else said

@@ -17,6 +17,7 @@ from ops.decode.bench import bench_decode
 from ops.geometry.bench import bench_geometry
 from ops.http.bench import bench_http
 from ops.keys.app import keys
+from ops.learned.app import routing
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
 from ops.precision.bench import bench_precision
@@ -84,6 +85,7 @@ app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")
 app.add_typer(keys, name="keys")
 app.add_typer(config, name="config")
+app.add_typer(routing, name="routing")
 
 
 def main() -> None:

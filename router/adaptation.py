@@ -7,9 +7,10 @@ from typing import Any, Self
 from router.drift import DriftWatch, Reference
 from router.fit import Fit
 from router.learner import Learner
+from router.observed import ObservedTraffic
 from router.recent import RecentAnswers
 from router.refit import Refitted, moved, refit, successor
-from schemas import DriftReport, Observation, RouterConfig, RoutingTable
+from schemas import DriftReport, Observation, ObservedReport, RouterConfig, RoutingTable
 
 
 class Adaptation:
@@ -26,6 +27,7 @@ class Adaptation:
         self._fit = Fit.on_disk(disk)
         self._learner = Learner(disk, config)
         self._watch = self._watching(self._fit.reference)
+        self._observed = ObservedTraffic()
 
     @property
     def table(self) -> RoutingTable:
@@ -51,6 +53,9 @@ class Adaptation:
                 self._late_moved += 1
                 observation = moved(observation, vector, self.table)
             present.append(observation)
+        for observation in present:
+            if not self._learner.counted(observation):
+                self._observed.add(observation)
         self._learner.observe(present)
         return drift
 
@@ -66,7 +71,7 @@ class Adaptation:
         """The same under the new fit; this one stays as it was."""
         adopted = type(self)(self._disk, self._config)
         adopted._late_moved, adopted._late_dropped = self._late_moved, self._late_dropped
-        adopted._recent = self._recent
+        adopted._recent, adopted._observed = self._recent, self._observed
         adopted._fit = made.fit
         adopted._learner = successor(
             self._learner, made, self._disk, self._config, self._recent.all()
@@ -78,6 +83,8 @@ class Adaptation:
         """The same, learning on by other settings."""
         other = self.restore(self._disk, config, self.state())
         other._recent, other._watch = self._recent, self._watch
+        if config.observe and not self._config.observe:
+            other._observed = ObservedTraffic()
         other._late_moved, other._late_dropped = self._late_moved, self._late_dropped
         return other
 
@@ -111,12 +118,17 @@ class Adaptation:
             late_dropped=self._late_dropped,
         )
 
+    def observed(self) -> ObservedReport | None:
+        """What routing would have won; None where it was never only observed."""
+        return self._observed.report()
+
     def state(self) -> dict[str, Any]:
         """What must survive a restart, as JSON values: not the prompts, whose window fills anew."""
         reference = self._watch.reference if self._watch.from_live else None
         return self._learner.state() | {
             "fit": self._fit.state() if self._fit.history else None,
             "live_reference": reference and reference.state(),
+            "observed": self._observed.state(),
         }
 
     @classmethod
@@ -130,6 +142,7 @@ class Adaptation:
         if reference is None and state.get("live_reference") is not None:
             restored._watch.reference = Reference.read(state["live_reference"])
         restored._learner = Learner.restore(restored._fit.table(disk), config, state)
+        restored._observed = ObservedTraffic.restored(state.get("observed"))
         return restored
 
     def _watching(self, reference: Reference | None) -> DriftWatch:

@@ -63,6 +63,10 @@ class Learner:
         """The present version; a new object for every version."""
         return self._table
 
+    def counted(self, observation: Observation) -> bool:
+        """Whether it was learned from before, as far back as ids are kept."""
+        return observation.observation_id in self._seen
+
     def observe(self, observations: Iterable[Observation]) -> bool:
         """Count each observation once; True when that made a new version of the table.
 

@@ -24,7 +24,8 @@ from schemas.decode import (
 from schemas.drift import DriftReport
 from schemas.load import LoadReport
 from schemas.method import MethodSpec
-from schemas.observation import DecodeStats, Observation
+from schemas.observation import DecodeStats, Instead, Observation
+from schemas.observed import ObservedReport
 from schemas.routing import (
     TEMPERATURE_BANDS,
     EncoderInfo,
@@ -53,12 +54,14 @@ __all__ = [
     "Grammar",
     "GuardConfig",
     "HttpConfig",
+    "Instead",
     "LoadReport",
     "MeasuredUnder",
     "MethodDeployment",
     "MethodSpec",
     "Objective",
     "Observation",
+    "ObservedReport",
     "Reason",
     "RouterConfig",
     "RoutingTable",

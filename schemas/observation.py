@@ -50,6 +50,15 @@ class DecodeStats(Schema):
     )
 
 
+class Instead(Schema):
+    """What routing would have chosen where it is only observed. Seconds are those predicted of the
+    request under the load that it met."""
+
+    method: str
+    predicted_seconds: float = Field(gt=0.0)
+    served_predicted_seconds: float = Field(gt=0.0, description="of the method that answered")
+
+
 class Observation(Schema):
     """A DecodeStats together with the decision that led to it; what the feedback actor learns from.
 
@@ -67,6 +76,9 @@ class Observation(Schema):
     propensity: float = Field(gt=0.0, le=1.0)
     choices: int = Field(
         default=1, ge=1, description="answers to this prompt: together they count as one"
+    )
+    instead: Instead | None = Field(
+        default=None, description="where the default method answered and routing is only observed"
     )
     time: float = Field(description="seconds since the epoch, at the ingress")
     vector: bytes | None = Field(

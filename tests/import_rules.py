@@ -71,6 +71,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "bundle": {"cli"},
         "keys": {"cli"},
         "config": {"cli"},
+        "learned": {"cli"},
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(

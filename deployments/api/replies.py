@@ -16,7 +16,7 @@ from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.response_bodies import PromptTokens, Speculative, Usage
 from deployments.errors import ApiError
-from deployments.request.answer import Answer
+from deployments.request.answered import Answer
 from deployments.request.prompt import Prompt
 from schemas import DecodeChunk, DecodeStats
 from workers.token_text import TokenText

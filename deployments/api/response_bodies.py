@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schemas import DriftReport, Snapshot
+from schemas import DriftReport, ObservedReport, Snapshot
 
 
 class Body(BaseModel):
@@ -220,6 +220,9 @@ class Routing(BaseModel):
     evidence: list[dict[str, Any]]
     feedback: dict[str, Any]
     drift: DriftReport | None = Field(description="null until the feedback actor was heard from")
+    observed: ObservedReport | None = Field(
+        description="what routing would have won; null where it was never only observed"
+    )
     loads: list[dict[str, Any]]
     settings: dict[str, Any] = Field(
         description="those that change while it serves, and why the last ones were `refused`"

@@ -26,7 +26,8 @@ from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
 from deployments.guard.caller import Caller
 from deployments.metrics import Metrics
-from deployments.request.answer import Answer, Answerer
+from deployments.request.answer import Answerer
+from deployments.request.answered import Answer
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
 from deployments.request.deadline import deadline_seconds
 from deployments.request.gathering import all_or_none
@@ -134,6 +135,7 @@ class HttpApi:
         live = {
             "feedback": feedback,
             "drift": drift,
+            "observed": self._state.observed and self._state.observed.model_dump(),
             "circuits": circuits,
             "loads": loads,
             "settings": settings,

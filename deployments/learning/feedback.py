@@ -22,6 +22,7 @@ from schemas import (
     DriftReport,
     LoadReport,
     Observation,
+    ObservedReport,
     RouterConfig,
     RoutingTable,
     Snapshot,
@@ -47,6 +48,7 @@ class Exchange:
     settled: bool
     epoch: int
     drift: DriftReport
+    observed: ObservedReport | None
 
 
 class Feedback:
@@ -97,6 +99,7 @@ class Feedback:
             settled=self._called - self._born > _MISSED_REPORTS / 2 * self._report_seconds,
             epoch=self._store.epoch,
             drift=self._adaptation.report(),
+            observed=self._adaptation.observed(),
         )
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> None:

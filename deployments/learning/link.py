@@ -24,6 +24,7 @@ from schemas import (
     DriftReport,
     LoadReport,
     Observation,
+    ObservedReport,
     RouterConfig,
     RoutingTable,
     Snapshot,
@@ -74,6 +75,7 @@ class FeedbackLink:
         self.epoch = 0
         self.dropped = 0
         self.drift: DriftReport | None = None
+        self.observed: ObservedReport | None = None
         self._born = time.monotonic()
         self._exchanged: float | None = None
         self._metrics = metrics
@@ -182,7 +184,7 @@ class FeedbackLink:
             known = {load.replica: load for load in self.loads}
             self.loads = tuple((known | fresh).values())
         self.epoch = reply.epoch
-        self.drift = reply.drift
+        self.drift, self.observed = reply.drift, reply.observed
         self.connected = True
         self._exchanged = time.monotonic()
 

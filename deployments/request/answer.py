@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, broken_off, line_full, unavailable
 from deployments.metrics import Metrics
+from deployments.request.answered import Answer, observation_of
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
 from deployments.request.conversation import Conversations
@@ -33,39 +34,11 @@ from schemas import (
     DecodeChunk,
     DecodeRequest,
     DecodeStats,
-    Observation,
     RouterConfig,
 )
 from workers.engine import EngineBusyError, EngineRefusedError
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Answer:
-    """An answer whose first chunk is there; `method` is the one that really answers.
-
-    `vector`: the prompt's, packed, on one of a prompt's answers. `chunks` is to be read, `source`
-    is where they come from. `degraded`: what was missing when it was routed (`no-encoder`,
-    `no-feedback`, `stale-table`).
-    """
-
-    request_id: str
-    method: str
-    reason: str
-    decision: Decision
-    vector: bytes | None
-    degraded: tuple[str, ...]
-    routing_seconds: float
-    source: Chunks
-    chunks: Chunks = field(init=False)
-    stats: DecodeStats | None = None
-
-    async def close(self) -> None:
-        """End the answer and the work on it, whether or not anything was read."""
-        await self.chunks.aclose()
-        # a generator that was never started does not close what it reads from
-        await self.source.aclose()
 
 
 @dataclass(frozen=True)
@@ -274,20 +247,7 @@ class Answerer:
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
         settle(self._state.table, decision, stats, self._purse, choices)
-        self._state.observe(
-            Observation(
-                stats=stats,
-                cluster=decision.cluster,
-                fit_id=decision.fit_id,
-                table_version=decision.table_version,
-                policy=decision.policy,
-                reason=answer.reason,
-                propensity=decision.propensity,
-                choices=choices,
-                time=time.time(),
-                vector=answer.vector,
-            )
-        )
+        self._state.observe(observation_of(answer, stats, choices))
 
     async def _vector(self, text: str) -> NDArray[np.float32] | None:
         if self._embed is None:

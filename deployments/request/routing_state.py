@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from schemas import DriftReport, LoadReport, Observation, RoutingTable
+from schemas import DriftReport, LoadReport, Observation, ObservedReport, RoutingTable
 
 
 class RoutingState(Protocol):
@@ -31,6 +31,10 @@ class RoutingState(Protocol):
     @property
     def drift(self) -> DriftReport | None:
         """None until the feedback actor was heard from."""
+
+    @property
+    def observed(self) -> ObservedReport | None:
+        """What routing would have won; None where it was never only observed."""
 
     @property
     def waiting(self) -> int:

@@ -21,18 +21,27 @@ class Written:
     config: AppConfig
 
 
+@dataclass(frozen=True)
+class _Body:
+    """Fields as they are written; `live`: the ingress's user_config, which stands over them."""
+
+    place: str
+    fields: Any
+    live: Any = None
+
+
 def read_configs(file: Path) -> list[Written]:
     """Every configuration in a file: the fields themselves, `args` of the applications of a Ray
-    Serve configuration, or those of a RayService's serveConfigV2. Raises InputError naming the
-    place and the field."""
+    Serve configuration with the ingress's user_config, or those of a RayService's serveConfigV2.
+    Raises InputError naming the place and the field."""
     try:
         documents = [d for d in yaml.safe_load_all(file.read_text(encoding="utf-8")) if d]
     except yaml.YAMLError as error:
         raise InputError(f"{file}: not YAML: {error}") from error
     found = [
-        Written(place, _validated(place, values))
+        Written(body.place, _validated(body))
         for document in documents
-        for place, values in _bodies(str(file), document)
+        for body in _bodies(str(file), document)
     ]
     if not found:
         raise InputError(f"{file}: no configuration of ours in it")
@@ -47,7 +56,7 @@ def read_config(file: Path) -> AppConfig:
     return found[0].config
 
 
-def _bodies(place: str, document: Any) -> Iterator[tuple[str, Any]]:
+def _bodies(place: str, document: Any) -> Iterator[_Body]:
     if not isinstance(document, dict):
         raise InputError(f"{place}: expected fields, such as bundle, methods")
     if "apiVersion" in document:
@@ -57,16 +66,28 @@ def _bodies(place: str, document: Any) -> Iterator[tuple[str, Any]]:
     elif "applications" in document:
         for application in document["applications"]:
             if application.get("import_path") == BUILDER:
-                name = application.get("name", "default")
-                yield f"{place}: application {name}", application.get("args", {})
+                where = f"{place}: application {application.get('name', 'default')}"
+                yield _Body(where, application.get("args", {}), _user_config(application))
     else:
-        yield place, document
+        yield _Body(place, document)
 
 
-def _validated(place: str, values: Any) -> AppConfig:
-    from deployments.configuration import ConfigError, validated
+def _user_config(application: dict[str, Any]) -> Any:
+    from deployments.app import INGRESS
 
+    deployments = application.get("deployments", [])
+    return next((d.get("user_config") for d in deployments if d.get("name") == INGRESS), None)
+
+
+def _validated(body: _Body) -> AppConfig:
+    from deployments.configuration import ConfigError, changed, validated
+
+    place = body.place
     try:
-        return validated(values)
+        config = validated(body.fields)
+        if body.live is None:
+            return config
+        place = f"{body.place}: user_config"
+        return changed(config, body.live)
     except ConfigError as error:
         raise InputError(f"{place}: {error}") from error

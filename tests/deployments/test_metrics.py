@@ -127,7 +127,7 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
 
 
 async def test_exploring_costs_what_the_choice_without_it_would_have_saved(ingress, record):
-    ingress.answerer._config = ingress.config.router.model_copy(update={"exploration": 0.5})
+    ingress.answerer.config = ingress.config.router.model_copy(update={"exploration": 0.5})
     decisions = []
     while not any(decision.exploration_seconds for decision in decisions):
         answer = await answered(ingress, prompt())

@@ -158,7 +158,7 @@ async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
 
 
 async def test_a_conversation_stays_with_its_method(ingress):
-    ingress.answerer._config = ingress.config.router.model_copy(
+    ingress.answerer.config = ingress.config.router.model_copy(
         update={"conversation_margin": 100.0}
     )
     first = ({"role": "user", "content": "hi"},)

@@ -98,3 +98,22 @@ def test_differences_are_those_in_force(specadapt, write, fields):
         "router.exploration": {"before": 0.01, "after": 0.2},
     }
     assert json.dumps(changed)
+
+
+def with_live(file, settings):
+    """The Serve configuration of `file` with the ingress's user_config."""
+    body = yaml.safe_load(file.read_text())
+    body["applications"][0]["deployments"] = [{"name": "ingress", "user_config": settings}]
+    file.write_text(yaml.safe_dump(body))
+    return file
+
+
+@pytest.mark.parametrize("write", ["serve"], indirect=True)
+def test_what_changes_while_it_serves_is_checked_and_shown(specadapt, write, fields):
+    good = with_live(write(fields), {"router": {"exploration": 0.2}})
+    assert "valid" in specadapt("config", "validate", good).stdout
+    shown = yaml.safe_load(specadapt("config", "show", good).stdout)
+    assert shown["router"]["exploration"] == 0.2
+    bad = with_live(write(fields, "bad"), {"router": {"encoder": "x"}})
+    refusal = specadapt.refusal("config", "validate", bad)
+    assert "application a: user_config: router.encoder: does not change" in refusal

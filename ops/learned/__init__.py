@@ -1,0 +1,1 @@
+"""`specadapt routing`: what a service has learned."""

@@ -1,0 +1,97 @@
+"""`specadapt routing` against a real service and its stored state."""
+
+import asyncio
+import json
+
+import pytest
+from served import service_config
+
+from deployments.learning.feedback import Feedback
+from router.table import load_table
+from schemas import DecodeStats, Observation
+
+
+def test_states_of_a_running_service(specadapt, listening):
+    url = ("--url", listening)
+    assert specadapt.json("routing", "history", *url) == {"snapshots": []}
+    for expected in (1, 2):
+        assert len(specadapt.json("routing", "reset", *url)["snapshots"]) == expected
+    [gone_back_to] = specadapt.json("routing", "rollback", 1, *url)["snapshots"]
+    assert gone_back_to["number"] == 1
+    kept = specadapt.json("routing", "history", *url)["snapshots"]
+    assert [s["occasion"] for s in kept] == ["rollback", "reset", "reset"]
+    assert "naive" in specadapt("routing", "history", *url).stdout
+    refused = specadapt.refusal("routing", "rollback", 9, *url)
+    assert "there is no snapshot 9 (there are 1, 2, 3)" in refused
+
+
+def test_a_service_that_is_not_there(specadapt):
+    refused = specadapt.refusal("routing", "history", "--url", "http://127.0.0.1:9")
+    assert "no service answers at http://127.0.0.1:9" in refused
+
+
+def observation(index: int) -> Observation:
+    stats = DecodeStats(
+        request_id=f"answer-{index}",
+        method="ngram",
+        temperature=0.0,
+        prompt_tokens=10,
+        output_tokens=40,
+        context_length=50,
+        target_steps=5,
+        decode_seconds=0.1,
+        total_seconds=0.1,
+        finish_reason="stop",
+    )
+    return Observation(
+        stats=stats,
+        cluster=0,
+        fit_id="small",
+        table_version=0,
+        policy="predicted_seconds",
+        reason="favourite",
+        propensity=1.0,
+        time=0.0,
+    )
+
+
+@pytest.fixture
+def learned(tmp_path, tiny_bundle):
+    """A configuration's file, whose stored state has seen n-gram emit ten tokens a step; one
+    snapshot is from before that."""
+    config = service_config(tmp_path, tiny_bundle, ("naive", "ngram"))
+
+    async def learn():
+        actor = Feedback(config)
+        await actor.reset()
+        answers = [observation(index) for index in range(40)]
+        await actor.exchange(answers, ("", -1))
+
+    asyncio.run(learn())
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(config.model_dump(mode="json")))
+    return file
+
+
+def test_what_was_learned_becomes_a_table(specadapt, learned, tmp_path):
+    made = specadapt.json("routing", "promote", "--config", learned, "--out", tmp_path / "new")
+    table = load_table(tmp_path / "new")
+    assert made["fit_id"] == "small"
+    assert table.fit_id == made["promoted"] != "small"
+    ngram = table.methods.index("ngram")
+    assert table.acceptance_tokens[0, ngram, 0] / table.acceptance_steps[0, ngram, 0] > 5
+    assert table.assignment[0][0] == "ngram"
+
+    before = ["--snapshot", 1, "--out", tmp_path / "old"]
+    specadapt.json("routing", "promote", "--config", learned, *before)
+    table = load_table(tmp_path / "old")
+    assert table.acceptance_tokens[0, ngram, 0] / table.acceptance_steps[0, ngram, 0] < 2
+
+
+def test_where_nothing_was_learned(specadapt, tmp_path, tiny_bundle):
+    config = service_config(tmp_path, tiny_bundle, ("naive", "ngram"))
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(config.model_dump(mode="json")))
+    asked = ["routing", "promote", "--config", file, "--out", tmp_path / "new"]
+    assert "nothing was learned yet" in specadapt.refusal(*asked)
+    assert "--snapshot: there is no snapshot 3" in specadapt.refusal(*asked, "--snapshot", 3)
