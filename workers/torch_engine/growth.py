@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
-
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.parts import Proposal, Tree
@@ -14,7 +13,7 @@ CATCH_UP = 16
 prompt does not pad the whole batch."""
 
 
-def grow(proposals: Sequence[Proposal], read: Callable[[list[Proposal]], Tensor]) -> None:
+def grow(proposals: Sequence[Proposal], read: Callable[[list[Proposal]], DraftLogits]) -> None:
     """Add levels until each proposal's limit, its stop or an empty frontier, then finish the trees.
 
     read: takes the proposals that still grow, in the order given, and returns the drafter's logits
@@ -30,7 +29,7 @@ def grow(proposals: Sequence[Proposal], read: Callable[[list[Proposal]], Tensor]
         tree.finish([proposals[i] for i in members])
 
 
-def expand(proposals: Sequence[Proposal], logits: Tensor) -> None:
+def expand(proposals: Sequence[Proposal], logits: DraftLogits) -> None:
     """Let each tree add one level to its own proposals; logits as in Tree.expand."""
     groups = _by_tree(proposals)
     if len(groups) == 1:
@@ -40,10 +39,10 @@ def expand(proposals: Sequence[Proposal], logits: Tensor) -> None:
     shared = len(logits) == len(proposals)
     for tree, members in groups:
         chosen = members if shared else [row for i in members for row in rows[i]]
-        tree.expand([proposals[i] for i in members], logits[chosen])
+        tree.expand([proposals[i] for i in members], logits.rows(chosen))
 
 
-def rows_of(proposals: Sequence[Proposal], logits: Tensor) -> list[Sequence[int]]:
+def rows_of(proposals: Sequence[Proposal], logits: DraftLogits) -> list[Sequence[int]]:
     """Per proposal the row of `logits` (as in Tree.expand) that belongs to each frontier node."""
     if len(logits) == len(proposals):
         return [[index] * len(p.frontier) for index, p in enumerate(proposals)]

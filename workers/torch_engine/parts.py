@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
-
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path, TokenTree
@@ -47,11 +46,11 @@ class Tree(Protocol):
     samples: bool
     """Whether, above temperature 0, nodes are drawn from a drafter's distribution."""
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add one level; each proposal's frontier becomes the nodes worth extending.
 
-        logits: float32 [sum of frontiers, vocab], a row for each frontier node in order; or
-        [proposals, vocab], a row that all frontier nodes of a proposal share.
+        logits: a row for each frontier node in order, or a row for each proposal that all its
+        frontier nodes share.
         """
         ...
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from workers.torch_engine.models.draft_logits import DraftLogits
+
 ROOT = -1
 """Parent index of a tree's first level: the last token the sequence has emitted."""
 DROPPED = -2
@@ -20,7 +22,7 @@ class TokenTree:
     tokens, parents, depths: per node; a first-level node has parent ROOT and depth 0.
     sampled: drawn from the drafter's warped distribution (then `q` holds it), else chosen.
     q: [vocab] float32 the node was drawn from, after the request's temperature, top-k and top-p.
-    logits: [vocab] the drafter's raw logits at the node's parent, where the drafter has any.
+    logits: the drafter's raw logits at the node's parent, one row, where the drafter has any.
     values: per node the sum of log q along its path, 0.0 where the drafting does not compute it.
     frontier: nodes (or ROOT) that the drafter may still extend.
     cached: nodes that the drafter has read, in the order of their slots in its own cache; DROPPED
@@ -33,7 +35,7 @@ class TokenTree:
     depths: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     q: list[Tensor | None] = field(default_factory=list)
-    logits: list[Tensor | None] = field(default_factory=list)
+    logits: list[DraftLogits | None] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     frontier: list[int] = field(default_factory=lambda: [ROOT])
     cached: list[int] = field(default_factory=list)
@@ -48,7 +50,7 @@ class TokenTree:
         parent: int,
         *,
         q: Tensor | None = None,
-        logits: Tensor | None = None,
+        logits: DraftLogits | None = None,
         value: float = 0.0,
     ) -> int:
         """Append a node and return its index; a node with `q` was sampled from it."""

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
@@ -47,13 +46,13 @@ class Pairs:
 
     def __init__(self, _materials: Materials) -> None: ...
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
-        start = 0
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
+        start, two_best = 0, logits.best_tokens(2)
         for proposal in proposals:
-            rows = logits[start : start + len(proposal.frontier)]
+            rows = two_best[start : start + len(proposal.frontier)]
             start += len(proposal.frontier)
             extended = []
-            for parent, best in zip(proposal.frontier, rows.topk(2).indices.tolist(), strict=True):
+            for parent, best in zip(proposal.frontier, rows, strict=True):
                 proposal.add(best[1], parent)
                 extended.append(proposal.add(best[0], parent))
             proposal.frontier = extended

@@ -21,6 +21,7 @@ from schemas import DecodeRequest, SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw, warp_each
 from workers.torch_engine.logit_processor import LogitProcessor, make_logit_processor
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Proposal, Verifier
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.target_output import TargetOutput
@@ -84,9 +85,10 @@ def rows(table: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     return table[first, second]
 
 
-def frontier_logits(proposals: Sequence[Proposal]) -> Tensor:
+def frontier_logits(proposals: Sequence[Proposal]) -> DraftLogits:
     """The drafter's logits at every frontier node."""
-    return rows(DRAFT, [pair(p, node) for p in proposals for node in p.frontier])
+    said = rows(DRAFT, [pair(p, node) for p in proposals for node in p.frontier])
+    return DraftLogits.of_all(said)
 
 
 def warped(table: Tensor, placed: Sequence[tuple[Proposal, int]]) -> Tensor:
@@ -104,7 +106,7 @@ def sampled(proposals: Sequence[Proposal]) -> None:
 def chosen(proposals: Sequence[Proposal]) -> None:
     """A chain of the drafter's argmaxes."""
     for _ in range(LEVELS):
-        best = frontier_logits(proposals).argmax(-1).tolist()
+        best = frontier_logits(proposals).favourites()
         for proposal, token in zip(proposals, best, strict=True):
             proposal.frontier = [proposal.add(token, proposal.frontier[0])]
 

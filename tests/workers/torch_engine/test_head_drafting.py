@@ -89,7 +89,7 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
         def recorded(proposals: Sequence[Proposal]) -> None:
             propose(proposals)
             for p in proposals:
-                logits = [row for row in p.logits if row is not None]
+                logits = [row.whole()[0] for row in p.logits if row is not None]
                 name, known = p.sequence.method, list(p.sequence.tokens)
                 seen.append(Drafted(name, known, list(p.tokens), list(p.parents), logits))
 

@@ -129,7 +129,7 @@ def test_wrong_verifiers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """The acceptance rule reads the drafter's raw softmax, the token came from the warped one."""
-    made = mutated(monkeypatch, chain, "q=row, logits=raw", "q=raw.softmax(-1), logits=raw")
+    made = mutated(monkeypatch, chain, "q=row,", "q=raw.whole()[0].softmax(-1),")
     monkeypatch.setattr(world, "Chain", made.Chain)
     assert fit(Rejection, world.sampled, NARROW) < WRONG
 

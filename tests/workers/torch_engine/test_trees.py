@@ -15,6 +15,7 @@ from torch import Tensor
 from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.growth import expand, frontier_span, kept_slots, rows_of
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.parts import Plan, Proposal, Tree
 from workers.torch_engine.tree import DROPPED, ROOT
@@ -61,7 +62,7 @@ def grow(proposals: Sequence[Proposal], levels: int) -> None:
         logits = torch.stack([row_after(path_to(p, n)) for p in active for n in p.frontier])
         for p in active:
             p.cached += [node for node in p.frontier if node != ROOT]
-        expand(active, logits)
+        expand(active, DraftLogits.of_all(logits))
         active = [p for p in active if p.frontier]
         if not active:
             break
@@ -86,7 +87,7 @@ def check(p: Proposal) -> None:
     assert p.is_chain == (p.parents == [*range(-1, len(p) - 1)])
     for node, row in enumerate(p.logits):
         assert row is not None
-        assert torch.equal(row, row_after(path_to(p, p.parents[node])))
+        assert torch.equal(row.whole()[0], row_after(path_to(p, p.parents[node])))
 
 
 @st.composite
@@ -198,7 +199,7 @@ def test_eagle2_prefers_the_shallower_of_equals() -> None:
     p = proposal(tree)
     certain = torch.full((1, VOCAB), -torch.inf).index_fill(1, torch.tensor(3), 0.0)
     for _ in range(5):
-        expand([p], certain)
+        expand([p], DraftLogits.of_all(certain))
     tree.finish([p])
     assert p.depths == [0, 1, 2]
     assert p.is_chain
@@ -218,8 +219,9 @@ def test_a_row_that_all_nodes_share() -> None:
         shared, full = [[proposal(build(name, **wishes), i) for i in range(2)] for _ in "ab"]
         for level in range(2):
             logits = torch.stack([row_after([level, i]) for i in range(2)])
-            expand(shared, logits)
-            expand(full, torch.stack([logits[i] for i, p in enumerate(full) for _ in p.frontier]))
+            expand(shared, DraftLogits.of_all(logits))
+            each = [logits[i] for i, p in enumerate(full) for _ in p.frontier]
+            expand(full, DraftLogits.of_all(torch.stack(each)))
         for one, other in zip(shared, full, strict=True):
             assert (one.tokens, one.parents) == (other.tokens, other.parents)
             assert one.values == pytest.approx(other.values)

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow, kept_slots
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_model
@@ -86,7 +85,7 @@ class DraftModel:
             self.model.forward(self.model.lay_out([span], self.pool), self.pool)
             lease.length += len(tokens)
 
-    def _read_frontiers(self, active: list[Proposal]) -> Tensor:
+    def _read_frontiers(self, active: list[Proposal]) -> DraftLogits:
         """The draft's logits at the frontiers: at first after the tokens that its cache lacks."""
         spans = [self._span(proposal) for proposal in active]
         logits, _ = self.model.forward(self.model.lay_out(spans, self.pool), self.pool)
@@ -95,7 +94,7 @@ class DraftModel:
                 span.lease.length += len(span.tokens)
             else:
                 proposal.cached.extend(proposal.frontier)
-        return logits
+        return DraftLogits.of_all(logits)
 
     def _span(self, proposal: Proposal) -> Span:
         lease = self._leases[proposal.sequence.id]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
@@ -99,7 +100,7 @@ class _Levels:
         self._predicted: Tensor | None = None
         self._rows: dict[tuple[int, int], int] = {}
 
-    def read(self, active: list[Proposal]) -> Tensor:
+    def read(self, active: list[Proposal]) -> DraftLogits:
         """The head's logits at the frontiers, as `grow` wants them."""
         if self._predicted is None:
             spans, features = self._committed(active)

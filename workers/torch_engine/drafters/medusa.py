@@ -7,6 +7,7 @@ from torch import Tensor
 
 from workers.torch_engine.growth import grow
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.medusa import MedusaHeads
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.parts import Proposal
@@ -36,17 +37,16 @@ class Medusa:
         if not proposals:
             return
         states = torch.cat([self._states[p.sequence.id] for p in proposals])
-        logits = self.heads.forward(states)
         row = {proposal.sequence.id: index for index, proposal in enumerate(proposals)}
-        levels = iter(logits.unbind())
+        levels = iter(self.heads.forward(states))
         for proposal in proposals:
             proposal.limit = min(proposal.limit, self.heads.count)
 
-        def read(active: list[Proposal]) -> Tensor:
+        def read(active: list[Proposal]) -> DraftLogits:
             level = next(levels)
             if len(active) == len(proposals):
                 return level
-            return level[[row[proposal.sequence.id] for proposal in active]]
+            return level.rows([row[proposal.sequence.id] for proposal in active])
 
         grow(proposals, read)
 

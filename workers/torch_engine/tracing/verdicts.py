@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import warp_each
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tracing.given_text import GivenText, favourites
@@ -37,17 +38,18 @@ class ForcedChain:
         self._kept: dict[int, list[float]] = {}
         self._confidences: dict[int, list[float]] = {}
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add the answer's next token to each proposal, and go on where it is ever kept."""
+        whole = logits.whole()
         places = [p.sequence.output_tokens + len(p) for p in proposals]
         texts = [self._texts[p.sequence.id] for p in proposals]
         tokens = [
             text.answer[place] if place < len(text.answer) else text.answer[-1]
             for text, place in zip(texts, places, strict=True)
         ]
-        shares = _shares(proposals, logits, tokens)
+        shares = _shares(proposals, whole, tokens)
         for proposal, text, place, token, q, sure in zip(
-            proposals, texts, places, tokens, shares, favourites(logits), strict=True
+            proposals, texts, places, tokens, shares, favourites(whole), strict=True
         ):
             known = self._kept.setdefault(proposal.sequence.id, [])
             self._confidences.setdefault(proposal.sequence.id, []).append(sure)
@@ -123,7 +125,7 @@ class Verdicts:
         if not rows:
             return
         found: dict[int, list[float]] = {}
-        for owner, sure in zip(owners, favourites(torch.stack(rows)), strict=True):
+        for owner, sure in zip(owners, favourites(torch.cat(rows)), strict=True):
             found.setdefault(owner, []).append(sure)
         for owner, values in found.items():
             self._texts[proposals[owner].sequence.id].confidences[-1] = tuple(values)
@@ -136,7 +138,7 @@ def _walk(proposal: Proposal, text: GivenText) -> tuple[tuple[float, ...], list[
     kept, rows = list[float](), list[Tensor]()
     while children := proposal.children(at):
         if (row := proposal.logits[children[0]]) is not None:
-            rows.append(row)
+            rows.append(row.values)
         if place >= len(text.answer):
             break
         wanted, likely = text.answer[place], text.p[place] > 0.0

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from workers.torch_engine.distribution import draw, warp_each
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 
@@ -18,24 +17,24 @@ class Chain:
 
     def __init__(self, _materials: Materials) -> None: ...
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add one node to each proposal, whose frontier is a single node."""
         sampled = [i for i, p in enumerate(proposals) if p.sequence.sampling.temperature > 0.0]
         if len(sampled) < len(proposals):
             for proposal, token, row in zip(
-                proposals, logits.argmax(-1).tolist(), logits.unbind(), strict=True
+                proposals, logits.favourites(), logits.unbind(), strict=True
             ):
                 if proposal.sequence.sampling.temperature == 0.0:
                     proposal.frontier = [proposal.add(token, proposal.frontier[0], logits=row)]
         if sampled:
-            rows = logits if len(sampled) == len(proposals) else logits[sampled]
+            rows = logits if len(sampled) == len(proposals) else logits.rows(sampled)
             self._draw([proposals[i] for i in sampled], rows)
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
         """A chain keeps all its nodes."""
 
-    def _draw(self, proposals: list[Proposal], logits: Tensor) -> None:
-        q = warp_each(logits, [p.sequence.sampling for p in proposals])
+    def _draw(self, proposals: list[Proposal], logits: DraftLogits) -> None:
+        q = warp_each(logits.whole(), [p.sequence.sampling for p in proposals])
         tokens = draw(q, [p.sequence.rng.random() for p in proposals])
         for proposal, token, row, raw in zip(
             proposals, tokens, q.unbind(), logits.unbind(), strict=True

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from workers.torch_engine.growth import rows_of
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
@@ -32,10 +31,9 @@ class Eagle2:
             raise ValueError(f"tree 'eagle2': k={k} exceeds the vocabulary of {materials.vocab}")
         self._nodes, self._k = nodes, k
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add the frontiers' k best children each, and extend the k best of those."""
-        top = logits.log_softmax(-1).topk(self._k)
-        scores, tokens, raw = top.values.tolist(), top.indices.tolist(), logits.unbind()
+        (scores, tokens), raw = logits.best(self._k), logits.unbind()
         for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
             candidates = [
                 (value + score, token, node, row)

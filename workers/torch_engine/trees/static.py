@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from workers.torch_engine.distribution import draw_distinct, uniforms, warp_each
 from workers.torch_engine.growth import rows_of
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
@@ -56,7 +55,7 @@ class Static:
             )
         self.samples = sample
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add the shape's next level; empties the frontier at its last one."""
         rows = rows_of(proposals, logits)
         drawn = [self.samples and p.sequence.sampling.temperature > 0.0 for p in proposals]
@@ -70,9 +69,11 @@ class Static:
     def finish(self, proposals: Sequence[Proposal]) -> None:
         """All nodes stay."""
 
-    def _choose(self, proposals: list[Proposal], rows: list[Sequence[int]], logits: Tensor) -> None:
+    def _choose(
+        self, proposals: list[Proposal], rows: list[Sequence[int]], logits: DraftLogits
+    ) -> None:
         levels = [self._level(proposal) for proposal in proposals]
-        best = logits.topk(max(level.width for level in levels)).indices.tolist()
+        best = logits.best_tokens(max(level.width for level in levels))
         raw = logits.unbind()
         for proposal, level, own in zip(proposals, levels, rows, strict=True):
             frontier = proposal.frontier
@@ -82,23 +83,25 @@ class Static:
             ]
             proposal.frontier = [added[node] for node in level.extended]
 
-    def _draw(self, proposals: list[Proposal], rows: list[Sequence[int]], logits: Tensor) -> None:
+    def _draw(
+        self, proposals: list[Proposal], rows: list[Sequence[int]], logits: DraftLogits
+    ) -> None:
         levels = [self._level(proposal) for proposal in proposals]
         wanted = [row for own in rows for row in own]
         owners = [p for p, own in zip(proposals, rows, strict=True) for _ in own]
-        q = warp_each(logits[wanted], [p.sequence.sampling for p in owners])
+        q = warp_each(logits.rows(wanted).whole(), [p.sequence.sampling for p in owners])
         width = max(level.width for level in levels)
         draws = [[u for p in owners for u in uniforms(1, p.sequence.rng)] for _ in range(width)]
         ranked = draw_distinct(q, draws)
-        start = 0
+        raw, start = logits.unbind(), 0
         for proposal, level, own in zip(proposals, levels, rows, strict=True):
             frontier = proposal.frontier
             added = []
             for place, rank in zip(level.parents, level.ranks, strict=True):
                 tokens, given = ranked[rank]
                 at = start + place
-                raw = logits[own[place]]
-                added.append(proposal.add(tokens[at], frontier[place], q=given[at], logits=raw))
+                row = raw[own[place]]
+                added.append(proposal.add(tokens[at], frontier[place], q=given[at], logits=row))
             proposal.frontier = [added[node] for node in level.extended]
             start += len(own)
 

@@ -81,7 +81,7 @@ class Fuzzy:
         if not proposal.is_chain:
             raise ValueError("verifier 'fuzzy' takes chains only")
         if len(proposal):
-            drafted = torch.stack([row for row in proposal.logits if row is not None])
+            drafted = torch.cat([row.whole() for row in proposal.logits if row is not None])
             rows = slice(proposal.row, proposal.row + len(proposal))
             distance = self._divergence(output.raw[rows].log_softmax(-1), drafted.log_softmax(-1))
             allowed = output.logits[rows, :][range(len(proposal)), proposal.tokens] > -torch.inf

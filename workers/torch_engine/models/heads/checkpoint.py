@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.model import Model
 
 
@@ -63,9 +64,6 @@ class DraftVocabulary:
             )
         self._ids, self._vocab = ids, vocab
 
-    def spread(self, logits: Tensor) -> Tensor:
-        """Logits [N, size] as [N, vocab]: -inf for every token that the head cannot say."""
-        if self._ids is None:
-            return logits
-        full = logits.new_full((len(logits), self._vocab), -torch.inf)
-        return full.index_copy_(1, self._ids, logits)
+    def logits(self, values: Tensor) -> DraftLogits:
+        """What an LM head of these tokens says, [N, size] in any dtype."""
+        return DraftLogits(values.float(), self._ids, self._vocab)

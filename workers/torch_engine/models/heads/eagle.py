@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, listed_tokens
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
@@ -46,12 +47,12 @@ class EagleHead(FeatureHead):
         self._own_read_out = None if shared else projection(words if ids is None else words[ids])
         self._target = target
 
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
         """See FeatureHead."""
         embedded = F.embedding(layout.tokens, self.embedding)
         x = self._fc(torch.cat((embedded, features), -1))
         x = wanted(x + self.attend(x, self._layer, layout, pool), layout)
         x = self.block.feed_forward(x, self._layer)
         if self._own_read_out is not None:
-            return x, self._vocabulary.spread(self._own_read_out(x).float())
-        return x, self._target.read_out(x)
+            return x, self._vocabulary.logits(self._own_read_out(x))
+        return x, self._vocabulary.logits(self._target.read_out(x))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from workers.bundle import BundleError
 from workers.torch_engine.models.block import Block
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.heads.checkpoint import read_config
 from workers.torch_engine.models.kv_pool import KvPool
@@ -61,11 +62,11 @@ class FeatureHead(ABC):
         return states
 
     @abstractmethod
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
         """Read the pairs of the layout's tokens and `features` [N, hidden].
 
         Returns, for the rows whose logits are wanted, the predicted features [rows, hidden] (to be
-        read with the tokens that follow) and the logits [rows, vocab] float32.
+        read with the tokens that follow) and the logits [rows] of the tokens that it knows.
         """
 
     def attend(self, normed: Tensor, layer: Layer, layout: Layout, pool: KvPool) -> Tensor:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator, projection
@@ -50,8 +51,8 @@ class MedusaHeads:
         self._read_outs = [projection(head) for head in heads]
         self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
 
-    def forward(self, states: Tensor) -> Tensor:
-        """Logits [heads, N, vocab] float32 of the target's final states [N, hidden]."""
+    def forward(self, states: Tensor) -> list[DraftLogits]:
+        """Each head's logits [N] of the target's final states [N, hidden]."""
         first = self._first(states).view(-1, self.count, self._hidden)
         x = (states[:, None] + F.silu(first)).transpose(0, 1)
         for layer in self._deeper:
@@ -60,7 +61,7 @@ class MedusaHeads:
             logits = self._read_outs[0](x.reshape(-1, self._hidden))
         else:
             logits = torch.cat([read(x[head]) for head, read in enumerate(self._read_outs)])
-        return self._vocabulary.spread(logits.float()).view(self.count, len(states), -1)
+        return [self._vocabulary.logits(said) for said in logits.chunk(self.count)]
 
     def _lm_heads(self, take: Take, weights: dict[str, Tensor], *, shared: bool) -> list[Tensor]:
         """A single one where all heads share it."""
