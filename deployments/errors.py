@@ -3,6 +3,7 @@
 from typing import Any
 
 RETRY_AFTER_SECONDS = 1
+GIVEN_UP = "request_given_up"
 
 
 class ApiError(Exception):
@@ -44,8 +45,8 @@ class ApiError(Exception):
     def headers(self) -> dict[str, str]:
         """How to ask with a key where none was accepted, and Retry-After where the same request
         may be answered later; what OpenAI's clients read where it may not: they repeat every 5xx
-        by themselves, a missed deadline too."""
-        if self.status == 504:
+        by themselves, a missed deadline and what two methods failed of too."""
+        if self.status == 504 or self.code == GIVEN_UP:
             return {"x-should-retry": "false"}
         if self.status == 401:
             return {"www-authenticate": "Bearer"}
@@ -66,6 +67,11 @@ def overloaded(message: str) -> ApiError:
 def unavailable(message: str) -> ApiError:
     """No method can answer now."""
     return ApiError(503, message, code="unavailable")
+
+
+def given_up(failures: int) -> ApiError:
+    """So many methods failed on the request, which may be what they failed of."""
+    return ApiError(500, f"{failures} methods failed on this request", code=GIVEN_UP)
 
 
 def broken_off(method: str) -> ApiError:

@@ -1,4 +1,8 @@
-"""What is counted; exported by Ray on every node's metrics port. docs/operations.md lists it."""
+"""What is counted; exported by Ray on every node's metrics port. docs/operations.md lists it.
+
+Series stay few: a table has up to 64 clusters, so only counters, and few of them, tell clusters
+apart, and no histogram does, which is a dozen series for every set of labels.
+"""
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
@@ -18,12 +22,11 @@ class Metrics:
         self.requests = _counter(
             "requests",
             "answers by who gave them, why and how they ended",
-            ("method", "cluster", "reason", "outcome"),
+            ("method", "reason", "outcome"),
         )
         self.refused = _counter("refused", "requests without an answer", ("status",))
-        self.decisions = _counter(
-            "decisions", "choices of the policy", ("method", "cluster", "reason")
-        )
+        self.decisions = _counter("decisions", "choices of the policy", ("method", "reason"))
+        self.prompts = _counter("prompts", "by their cluster and the method chosen", _BY_CLUSTER)
         self.exploration_seconds = _counter(
             "exploration_seconds", "predicted, more than without exploring", ("method",)
         )
@@ -65,8 +68,9 @@ class Metrics:
     def decided(self, decision: Decision, seconds: float, degraded: tuple[str, ...]) -> None:
         """A prompt was routed in `seconds`, in these degraded modes."""
         self.decision.observe(seconds)
-        tags = {"method": decision.method, "cluster": str(decision.cluster)}
-        self.decisions.inc(tags=tags | {"reason": decision.reason})
+        method = {"method": decision.method}
+        self.decisions.inc(tags=method | {"reason": decision.reason})
+        self.prompts.inc(tags=method | {"cluster": str(decision.cluster)})
         for mode in degraded:
             self.degraded.inc(tags={"mode": mode})
         for counter, predicted in (
@@ -74,11 +78,11 @@ class Metrics:
             (self.exploration_seconds, decision.exploration_seconds),
         ):
             if predicted > 0.0:
-                counter.inc(predicted, tags={"method": decision.method})
+                counter.inc(predicted, tags=method)
 
     def finished(self, stats: DecodeStats, cluster: int) -> None:
         """An answer came to its end."""
-        tags = {"method": stats.method, "cluster": str(cluster)}
+        tags = {"method": stats.method}
         for counter, count in (
             (self.output_tokens, stats.output_tokens),
             (self.drafted_tokens, stats.drafted_tokens),
@@ -86,7 +90,7 @@ class Metrics:
             (self.target_steps, stats.target_steps),
         ):
             if count:
-                counter.inc(count, tags=tags)
+                counter.inc(count, tags=tags | {"cluster": str(cluster)})
         self.ttft.observe(stats.first_token_seconds, tags=tags)
         self.queue.observe(stats.queue_seconds, tags=tags)
         self.batch.observe(stats.mean_batch, tags=tags)
@@ -140,10 +144,10 @@ class ReplicaMetrics:
             self.step.set(seconds, tags=self._tags | {"method": method})
 
 
-_ANSWER = ("method", "cluster")
+_BY_CLUSTER = ("method", "cluster")
 
 
-def _counter(name: str, description: str, labels: tuple[str, ...] = _ANSWER) -> Counter:
+def _counter(name: str, description: str, labels: tuple[str, ...] = _BY_CLUSTER) -> Counter:
     return Counter(f"specadapt_{name}", description=description, tag_keys=labels)
 
 
@@ -152,7 +156,7 @@ def _gauge(name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
 
 
 def _histogram(
-    name: str, description: str, boundaries: list[float], labels: tuple[str, ...] = _ANSWER
+    name: str, description: str, boundaries: list[float], labels: tuple[str, ...] = ("method",)
 ) -> Histogram:
     return Histogram(
         f"specadapt_{name}", description=description, boundaries=boundaries, tag_keys=labels

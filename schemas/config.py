@@ -29,6 +29,12 @@ class EngineConfig(Schema):
     kv_slots: int = Field(default=16384, ge=256, description="tokens the KV pool holds")
     max_context: int = Field(default=2048, ge=16, description="prompt + output tokens of a request")
     max_waiting: int = Field(default=64, ge=0, description="requests beyond it are refused")
+    stall_seconds: float = Field(
+        default=60.0,
+        gt=0.0,
+        description="a step that takes longer is taken for one that never ends: the engine has "
+        "failed, and its replica is replaced",
+    )
     prefill_chunk: int = Field(
         default=256, ge=16, description="prompt tokens read between two steps of running requests"
     )

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from training.precision import arithmetic
+
 # quintic Newton-Schulz coefficients of the reference description
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -57,13 +59,13 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonalise(batch: Tensor) -> Tensor:
     """Approximately U V^T of each matrix's singular value decomposition; [n, rows, columns] in and
-    out, bfloat16 inside."""
+    out."""
     a, b, c = COEFFICIENTS
-    x: Tensor = batch.bfloat16()
+    x: Tensor = batch.to(arithmetic(batch.device))
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.transpose(1, 2).contiguous()
-    x = x / (x.float().norm(dim=(1, 2), keepdim=True).bfloat16() + 1e-7)
+    x = x / (x.float().norm(dim=(1, 2), keepdim=True).to(x.dtype) + 1e-7)
     for _ in range(5):
         gram = x @ x.transpose(1, 2)
         x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from training.muon import Muon
+from training.precision import autocast
 from training.tokens import Batch
 
 Loss = Callable[..., Tensor]
@@ -196,7 +197,7 @@ class Trainer:
         for _ in range(self.hyper.batches_per_step):
             batch = next(stream)
             tensors = self.prepare(batch, self.device)
-            with torch.autocast(self.device.type, torch.bfloat16):
+            with autocast(self.device):
                 loss = self.loss(*tensors)
             torch.autograd.backward(loss / self.hyper.batches_per_step)
             total += float(loss.detach())

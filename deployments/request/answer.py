@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.artifacts import Embed
-from deployments.errors import ApiError, broken_off, line_full, unavailable
+from deployments.errors import ApiError, broken_off, given_up, line_full, unavailable
 from deployments.metrics import Metrics
 from deployments.request.answered import Answer, observation_of
 from deployments.request.calls import Calls, Chunks, MethodStream
@@ -39,6 +39,10 @@ from schemas import (
 from workers.engine import EngineBusyError, EngineRefusedError
 
 logger = logging.getLogger(__name__)
+
+MOST_FAILURES = 2
+"""Methods that may fail on a request before it is given up: it may be the request that they died
+of, and it shall not reach them all."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Answerer:
 
     async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
         request_id = uuid.uuid4().hex
-        busy = False
+        busy, failures = False, 0
         deadline = routed.deadline(prompt)
         decision = routed.decision
         others = [method for method in decision.ranked if method != decision.method]
@@ -182,6 +186,9 @@ class Answerer:
                 continue
             except Exception as error:  # whatever a replica died of, another may answer
                 logger.warning("%s gave no first chunk: %s", method, error)
+                failures += 1
+                if failures == MOST_FAILURES:
+                    raise given_up(failures) from error
                 continue
             reason = "failover" if attempt else decision.reason
             answer = Answer(
@@ -194,9 +201,8 @@ class Answerer:
                 routed.seconds,
                 stream,
             )
-            self._metrics.first_chunk.observe(
-                time.perf_counter() - routed.started, tags=_tags(answer)
-            )
+            took = time.perf_counter() - routed.started
+            self._metrics.first_chunk.observe(took, tags={"method": method})
             answer.chunks = self._observed(answer, prompt, first, stream)
             return answer
         raise line_full() if busy else unavailable("no replica could answer")
@@ -228,7 +234,7 @@ class Answerer:
             raise broken_off(answer.method) from error
         finally:
             self._metrics.requests.inc(
-                tags=_tags(answer) | {"reason": answer.reason, "outcome": outcome}
+                tags={"method": answer.method, "reason": answer.reason, "outcome": outcome}
             )
 
     def _degraded(self, decision: Decision) -> tuple[str, ...]:
@@ -257,7 +263,3 @@ class Answerer:
         except Exception as error:  # a prompt is answered even if its embedding is not
             logger.error("the encoder failed, using the default method: %s", error)
             return None
-
-
-def _tags(answer: Answer) -> dict[str, str]:
-    return {"method": answer.method, "cluster": str(answer.decision.cluster)}

@@ -55,10 +55,11 @@ class Calls:
         """
         method = request.method
         since, failed = self._circuits.sent(method), None
+        watched = method in self.ready()
         try:
             with self._in_flight.sent(request):
                 async with aclosing(self._streams[method](request, whole)) as chunks:
-                    chunk = await self._first(method, chunks, deadline)
+                    chunk = await self._next(method, chunks, watched, deadline)
                     while chunk is not None:
                         if chunk.finish_reason in ("error", "cancelled"):
                             raise MethodLostError(chunk.error or chunk.finish_reason)
@@ -66,8 +67,7 @@ class Calls:
                             failed = False
                             self._in_flight.ended(request.request_id)
                         yield chunk
-                        async with within(deadline):
-                            chunk = await anext(chunks, None)
+                        chunk = await self._next(method, chunks, watched, deadline)
                 if failed is None:
                     raise MethodLostError("the stream ended without a last chunk")
         except (EngineRefusedError, EngineBusyError, DeadlineError):
@@ -78,20 +78,20 @@ class Calls:
         finally:
             self._circuits.ended(method, since, failed)
 
-    async def _first(
-        self, method: str, chunks: Chunks, deadline: float | None
+    async def _next(
+        self, method: str, chunks: Chunks, watched: bool, deadline: float | None
     ) -> DecodeChunk | None:
-        """The first chunk. Raises MethodLostError where the method's replicas stop reporting and
-        others go on: Ray Serve would otherwise hold the request until a new one has started.
-        Where nobody reports, the reports are late, or there is nobody else to ask."""
+        """The next chunk. Where the method is `watched`, having had a replica at first, raises
+        MethodLostError once its replicas stop reporting, or say that their engine has failed, and
+        others go on: Ray Serve would otherwise hold the request until a new one has started. Where
+        nobody reports, the reports are late, or there is nobody else to ask."""
         pending = asyncio.ensure_future(anext(chunks, None))
-        known_alive = method in self.ready()
         try:
             async with within(deadline):
                 while not pending.done():
                     await asyncio.wait({pending}, timeout=_WATCH_SECONDS)
                     ready = self.ready()
-                    if known_alive and not pending.done() and ready and method not in ready:
+                    if watched and not pending.done() and ready and method not in ready:
                         raise MethodLostError(f"{method} has no live replica")
             return pending.result()
         except BaseException:

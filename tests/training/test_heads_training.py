@@ -87,24 +87,26 @@ def test_states_are_computed_once_and_those_beyond_the_bound_every_time(
     ids, documents = torch.from_numpy(first.inputs), torch.from_numpy(first.documents)
     expected = Teacher.states(teacher, ids, documents, (1,))
     for _ in range(2):
-        torch.testing.assert_close(cache.of(first), expected, atol=0, rtol=0)
+        torch.testing.assert_close(cache.of(first), expected, atol=0, rtol=0, check_dtype=False)
         assert cache.of(last).shape == (len(packed) - half, 64, 2, 32)
     assert len(computed) == 1 + 2
     again = FeatureCache(teacher, (1,), packed, tmp_path, (half + 0.5) * bytes_per_bin / 1e9)
-    torch.testing.assert_close(again.of(first), expected, atol=0, rtol=0)
+    torch.testing.assert_close(again.of(first), expected, atol=0, rtol=0, check_dtype=False)
     assert len(computed) == 3
     assert sum(f.stat().st_size for f in tmp_path.glob("*.bin")) <= (half + 1) * bytes_per_bin
 
     # A head that reads some of these states takes them, and what it computes others find.
     fewer = FeatureCache(teacher, (), packed, tmp_path, 1)
-    torch.testing.assert_close(fewer.of(first), expected[:, :, 1:], atol=0, rtol=0)
+    torch.testing.assert_close(
+        fewer.of(first), expected[:, :, 1:], atol=0, rtol=0, check_dtype=False
+    )
     assert fewer.of(last).shape == (len(packed) - half, 64, 1, 32)
     assert len(computed) == 4
     more = FeatureCache(teacher, (0, 1), packed, tmp_path / "more", 1)
     more.of(last)
     found = FeatureCache(teacher, (1,), packed, tmp_path / "more", 1).of(last)
     assert len(computed) == 5
-    torch.testing.assert_close(found, cache.of(last), atol=0, rtol=0)
+    torch.testing.assert_close(found, cache.of(last), atol=0, rtol=0, check_dtype=False)
     assert len(computed) == 6
 
     other = PackedRows(_rows(40, seed=9), 64, 2)

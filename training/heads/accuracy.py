@@ -11,6 +11,7 @@ from training.heads.head import Head
 from training.heads.loss import hits
 from training.heads.packing import PackedRows, first_rows
 from training.heads.teacher import Teacher
+from training.precision import arithmetic, autocast
 from training.tokens import TokenRows
 
 BEST = 5
@@ -66,11 +67,12 @@ class HeldRows:
                     torch.from_numpy(a).to(self.device) for a in (batch.inputs, batch.documents)
                 )
                 states = teacher.states(inputs, documents, head.captures)
+                states = states.to(arithmetic(self.device))
                 self.domains[domain].append(batch_tensors(batch, states, self.device))
 
     @torch.no_grad()
     def measure(self) -> HeadFigures:
-        """The head's figures at present, under bfloat16 autocast."""
+        """The head's figures at present."""
         loss, acceptance, chain = {}, {}, {}
         accuracy: list[Tensor] = []
         for domain, batches in self.domains.items():
@@ -88,6 +90,6 @@ class HeldRows:
         return HeadFigures(loss, torch.stack(accuracy).mean(0).tolist(), acceptance, chain)
 
     def _one(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with autocast(self.device):
             ranks, entropies = hits(self.head, self.lm_head, tensors, BEST)
         return ranks, entropies, tensors[-1]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from training.heads.packing import HeadBatch, PackedRows
 from training.heads.teacher import Teacher
+from training.precision import arithmetic
 
 
 class FeatureCache:
@@ -51,21 +52,19 @@ class FeatureCache:
         file.write_text(json.dumps(manifest), encoding="utf-8")
 
     def of(self, batch: HeadBatch) -> Tensor:
-        """The wanted states of a batch, bfloat16 [rows, length, captures + 1, hidden], on the
-        device."""
-        held = batch.bins < self.count
+        """The wanted states of a batch [rows, length, captures + 1, hidden], on the device and in
+        what it computes in."""
+        device, held = self.teacher.device, batch.bins < self.count
         if held.all() and self.filled[batch.bins].all():
             kept = torch.from_numpy(self.states[batch.bins][:, :, self.columns])
-            return kept.view(torch.bfloat16).to(self.teacher.device)
-        ids, documents = (
-            torch.from_numpy(a).to(self.teacher.device) for a in (batch.inputs, batch.documents)
-        )
+            return kept.view(torch.bfloat16).to(device, arithmetic(device))
+        ids, documents = (torch.from_numpy(a).to(device) for a in (batch.inputs, batch.documents))
         states = self.teacher.states(ids, documents, self.captures)
         if held.any():
             bins = batch.bins[held]
             self.states[bins] = states.cpu().view(torch.int16).numpy()[held]
             self.filled[bins] = 1
-        return states[:, :, self.columns]
+        return states[:, :, self.columns].to(arithmetic(device))
 
 
 def _content(teacher: Teacher, packed: PackedRows) -> str:

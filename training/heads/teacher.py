@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from training.model import Llama, hidden_keys
+from training.precision import arithmetic, autocast
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Targets whose logits are their LM head over the state after the final norm, and no more."""
@@ -22,8 +23,8 @@ class Teacher:
     """A target: `model` holds its weights, `run` computes its states.
 
     config: a Llama in the target's widths, heads and rotary embeddings, which heads are made in.
-    layers: how many the target has. embedding, lm_head: [vocab, hidden] bfloat16. norm: the weight
-    of its final norm, [hidden].
+    layers: how many the target has. embedding, lm_head: [vocab, hidden], as the device computes.
+    norm: the weight of its final norm, [hidden].
     """
 
     def __init__(
@@ -37,8 +38,8 @@ class Teacher:
     ) -> None:
         self.model = model.eval().requires_grad_(False)
         self.config, self.layers = config, config.num_hidden_layers
-        self.embedding = embedding.detach().to(torch.bfloat16)
-        self.lm_head = lm_head.detach().to(torch.bfloat16)
+        self.embedding = embedding.detach().to(arithmetic(embedding.device))
+        self.lm_head = lm_head.detach().to(arithmetic(lm_head.device))
         self.norm = norm.detach()
         self.device = embedding.device
         self._run = run
@@ -61,7 +62,7 @@ class Teacher:
         if _trained_here(config, folder):
             return Teacher.of(Llama.load(folder).to(device), compiled)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=torch.bfloat16
+            folder, local_files_only=True, dtype=arithmetic(torch.device(device))
         )
         model = model.to(torch.device(device))
 
@@ -80,7 +81,7 @@ class Teacher:
         """What enters the layers of `captures`, and the state after the final norm: bfloat16
         [b, t, captures + 1, hidden]. ids int64 [b, t]; documents int64 [b, t], of which a token
         sees its own alone."""
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with autocast(self.device):
             kept = self._run(ids, tuple(captures), documents)
         return torch.stack([s.to(torch.bfloat16) for s in kept], dim=2)
 

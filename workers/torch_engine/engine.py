@@ -82,6 +82,7 @@ class TorchEngine:
     def load(self) -> LoadReport:
         """The present load; safe to call from any thread, never blocks on a step."""
         healthy = self._scheduler.healthy and self._thread.is_alive()
+        healthy &= not self._scheduler.stalled(self._config.stall_seconds)
         return load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
 
     def set_extra_target_forwards(self, method: str, forwards: int) -> None:

@@ -15,11 +15,13 @@ from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
 from workers.torch_engine.parts import Drafter
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.step import StepError, read_chunk, step
+from workers.torch_engine.step import NotANumberError, StepError, read_chunk, step
 from workers.torch_engine.target import Target
 
 log = logging.getLogger(__name__)
 
+SPOILT_STEPS = 3
+"""So many failures in a row of the target's arithmetic are the engine's, not their sequences'."""
 SMOOTHING = 0.1
 """Weight of the newest step in the moving averages."""
 
@@ -63,6 +65,8 @@ class Scheduler:
         self._running: list[DecodeSequence] = []
         self._stopping = False
         self.healthy = True
+        self._round_began: float | None = None
+        self._spoilt = 0
         self.mean_batch = 0.0
         self.step_seconds: dict[str, float] = {}
 
@@ -91,6 +95,11 @@ class Scheduler:
             self._stopping = True
             self._work.notify()
 
+    def stalled(self, seconds: float) -> bool:
+        """Whether the round in progress has taken longer (any thread)."""
+        began = self._round_began
+        return began is not None and time.monotonic() - began > seconds
+
     def counts(self) -> tuple[int, int, int, int]:
         """Running and waiting sequences, tokens they may still emit, free KV slots."""
         with self._work:
@@ -114,7 +123,9 @@ class Scheduler:
         """The stepper thread's life: rounds, until `stop`."""
         try:
             while self._wait_for_work():
+                self._round_began = time.monotonic()
                 self.round()
+                self._round_began = None
         except Exception:
             log.exception("the stepper thread died")
             self.healthy = False
@@ -190,13 +201,16 @@ class Scheduler:
             self._fail(error)
         if errors:
             return
+        self._spoilt = 0
         self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
         known = self.step_seconds
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 
     def _fail(self, error: StepError) -> None:
         log.error("%s", error, exc_info=error)
-        if not error.attributable:
+        if isinstance(error.__cause__, NotANumberError):
+            self._spoilt += 1
+        if not error.attributable or self._spoilt >= SPOILT_STEPS:
             self.healthy = False
         for sequence in error.sequences:
             self._end(sequence, "error", str(error))

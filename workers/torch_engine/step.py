@@ -18,6 +18,10 @@ from workers.torch_engine.tree import Path
 Item = TypeVar("Item")
 
 
+class NotANumberError(ArithmeticError):
+    """The target's logits for a sequence are NaN: no token can be chosen from them."""
+
+
 class StepError(RuntimeError):
     """A step failed for these sequences; the rest of the batch went on.
 
@@ -53,6 +57,7 @@ def step(
     except Exception as error:
         alone = len(proposals) == 1
         return [*errors, StepError([p.sequence for p in proposals], error, attributable=alone)]
+    proposals = _numbers(proposals, output, errors)
     verified = _verify(proposals, output, methods, errors)
     # only now, when the choice of tokens has read its results, has the forward surely ended
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
@@ -129,6 +134,23 @@ def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
     output = target.forward(proposals, captures)
     target.stopwatch.stop()
     return output
+
+
+def _numbers(
+    proposals: list[Proposal], output: TargetOutput, errors: list[StepError]
+) -> list[Proposal]:
+    """Those whose logits are numbers. Their sums tell, which cost a tenth of their argmax."""
+    spoilt = output.logits.sum(-1).isnan().tolist()
+    if not any(spoilt):
+        return proposals
+    alive = list[Proposal]()
+    for proposal in proposals:
+        if any(spoilt[proposal.row : proposal.row + len(proposal) + 1]):
+            cause = NotANumberError("the target's logits are NaN")
+            errors.append(StepError([proposal.sequence], cause, attributable=True))
+        else:
+            alive.append(proposal)
+    return alive
 
 
 def _verify(

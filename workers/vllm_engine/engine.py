@@ -95,6 +95,7 @@ class VllmEngine:
     def load(self) -> LoadReport:
         """The present load; safe to call from any thread, never blocks on a step."""
         healthy = self._llm is not None and not self._llm.errored
+        healthy &= not self._load.stalled(self._config.stall_seconds)
         return load_report(self._replica, self._specs, self._load, healthy=healthy)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from typing import Any, Protocol
 
@@ -40,6 +41,7 @@ class EngineLoad:
         self.slots_each = 0
         self._lock = threading.Lock()
         self._answers: dict[str, Underway] = {}
+        self._moved = time.monotonic()
         self._usage = 0.0
         self._waiting = 0
 
@@ -49,6 +51,8 @@ class EngineLoad:
 
     def begin(self, answer: Underway) -> None:
         with self._lock:
+            if not self._answers:
+                self._moved = time.monotonic()
             self._answers[answer.request.request_id] = answer
 
     def end(self, answer: Underway) -> None:
@@ -63,9 +67,15 @@ class EngineLoad:
     def iterated(self, running: int, waiting: int, usage: float) -> None:
         """The engine ran a step of so many sequences, and so many had no place in it; usage: share
         of the KV cache that is taken."""
+        self._moved = time.monotonic()
         self._usage, self._waiting = usage, waiting
         if running:
             self.mean_batch = _blend(self.mean_batch or running, running)
+
+    def stalled(self, seconds: float) -> bool:
+        """Whether answers are in the works and the engine has run no step for longer."""
+        with self._lock:
+            return bool(self._answers) and time.monotonic() - self._moved > seconds
 
     def decoding(self) -> list[str]:
         """The method of every answer that has begun."""

@@ -1,5 +1,6 @@
 """What the OpenAI endpoints accept, and which error names what they do not."""
 
+import contextlib
 import json
 from contextlib import suppress
 
@@ -251,9 +252,11 @@ def test_what_is_not_a_json_object_is_refused(body):
 @settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_no_body_raises_anything_but_an_api_error(body):
-    for kind in (ChatRequest, CompletionRequest, ExplainRequest):
+    for kind in (ChatRequest, CompletionRequest):
         with pytest.raises(ApiError):
             parse(kind, body)
+    with contextlib.suppress(ApiError):  # "{}" is one that leaves everything out
+        parse(ExplainRequest, body)
 
 
 JSON = st.recursive(

@@ -42,11 +42,53 @@ async def test_full_lines_everywhere_are_429_with_a_time_to_retry(ingress):
     assert caught.value.headers() == {"retry-after": "1"}
 
 
-async def test_no_replica_at_all_is_503(ingress):
-    ingress.streams |= dict.fromkeys(ORDER, broken(RuntimeError("gone")))
+async def test_what_two_methods_failed_of_reaches_no_third(ingress):
+    reached = []
+
+    def dying(name):
+        async def stream(*_):
+            reached.append(name)
+            raise RuntimeError("gone")
+            yield
+
+        return stream
+
+    ingress.streams |= {name: dying(name) for name in ORDER}
     with pytest.raises(ApiError) as caught:
         await answered(ingress, prompt())
+    assert reached == ["draft_verify", "ngram"]
+    assert (caught.value.status, caught.value.code) == (500, "request_given_up")
+    assert caught.value.headers() == {"x-should-retry": "false"}, (
+        "OpenAI's clients would send it on"
+    )
+
+
+async def test_no_replica_at_all_is_503(ingress):
+    ingress.streams["naive"] = broken(RuntimeError("gone"))
+    with pytest.raises(ApiError) as caught:
+        await answered(ingress, prompt(pinned="naive"))
     assert (caught.value.status, caught.value.headers()) == (503, {"retry-after": "1"})
+
+
+async def test_an_engine_that_stalls_in_the_middle_ends_the_stream(ingress, monkeypatch):
+    async def stalling(request, _):
+        yield DecodeChunk(request_id=request.request_id, text="so far")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
+    [load] = ingress.link.loads
+    ingress.link.loads = tuple(
+        load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
+    )
+    ingress.streams["draft_verify"] = stalling
+    answer = await answered(ingress, prompt())
+    assert (await anext(answer.chunks)).text == "so far"
+    waiting = asyncio.create_task(anext(answer.chunks))
+    failed = ingress.link.loads[0].model_copy(update={"healthy": False})
+    ingress.link.loads = (failed, *ingress.link.loads[1:])
+    with pytest.raises(ApiError) as caught:
+        await asyncio.wait_for(waiting, 120.0)
+    assert caught.value.code == "answer_broken_off"
 
 
 async def test_after_the_first_chunk_a_failure_is_an_error_not_another_method(ingress):

@@ -46,3 +46,19 @@ def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
     load.end(reading)
     load.end(begun)
     assert load.counts()[:2] == (0, 1)
+
+
+def test_answers_without_a_step_are_a_stall():
+    from workers.vllm_engine.load import EngineLoad
+
+    load = EngineLoad()
+    assert not load.stalled(-1.0), "nothing is asked of it"
+    load.begin(answer("first"))
+    assert load.stalled(-1.0)
+    assert not load.stalled(1e6)
+    load._moved -= 100.0
+    assert load.stalled(50.0)
+    load.begin(answer("second"))
+    assert load.stalled(50.0), "who comes later changes nothing"
+    load.iterated(running=2, waiting=0, usage=0.1)
+    assert not load.stalled(50.0)

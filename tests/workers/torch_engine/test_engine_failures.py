@@ -1,0 +1,84 @@
+"""Engines that stall, and targets whose arithmetic fails."""
+
+import asyncio
+import threading
+
+import pytest
+import torch
+from decoding import decode, reference
+
+from workers.bundle import Bundle
+
+
+async def test_a_step_that_does_not_end_makes_the_engine_unhealthy(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle, stall_seconds=1e-3)
+    forward, reached, free = engine._target.forward, threading.Event(), threading.Event()
+
+    def held(proposals: list, captures: object) -> object:
+        reached.set()
+        assert free.wait(60)
+        return forward(proposals, captures)
+
+    monkeypatch.setattr(engine._target, "forward", held)
+    job = asyncio.create_task(decode(engine, "naive", [1, 2], max_tokens=10))
+    await asyncio.to_thread(reached.wait, 60)
+    async with asyncio.timeout(60):
+        while engine.load().healthy:
+            await asyncio.sleep(0.001)
+    patient = engine._config.model_copy(update={"stall_seconds": 1e6})
+    monkeypatch.setattr(engine, "_config", patient)
+    assert engine.load().healthy
+    free.set()
+    assert (await job).tokens == reference(byte_bundle, [1, 2], 10)
+    monkeypatch.setattr(engine, "_config", patient.model_copy(update={"stall_seconds": 1e-9}))
+    async with asyncio.timeout(60):
+        while not engine.load().healthy:  # nothing to do is no stall
+            await asyncio.sleep(0.001)
+
+
+def spoil(engine, monkeypatch: pytest.MonkeyPatch, prompt: int) -> None:
+    """From now on the target's logits are NaN for sequences that begin with `prompt`."""
+    forward = engine._target.forward
+
+    def spoilt(proposals: list, captures: object) -> object:
+        output = forward(proposals, captures)
+        for proposal in proposals:
+            if proposal.sequence.tokens[0] == prompt:
+                output.logits[proposal.row, 3] = torch.nan
+        return output
+
+    monkeypatch.setattr(engine._target, "forward", spoilt)
+
+
+async def test_logits_that_are_no_numbers_end_their_sequence_alone(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive", "ngram"], byte_bundle)
+    spoil(engine, monkeypatch, prompt=7)
+    good, bad, sampled = await asyncio.gather(
+        decode(engine, "ngram", [1, 2], max_tokens=30),
+        decode(engine, "ngram", [7, 2], max_tokens=30),
+        decode(engine, "naive", [7, 3], max_tokens=30, temperature=0.7),
+    )
+    assert good.tokens == reference(byte_bundle, [1, 2], 30)
+    for answer in (bad, sampled):
+        assert answer.finish == "error"
+        assert "logits are NaN" in (answer.error or "")
+    assert engine.load().healthy
+
+
+async def test_an_engine_that_says_nothing_else_has_failed(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    spoil(engine, monkeypatch, prompt=7)
+    for _ in range(2):
+        assert (await decode(engine, "naive", [7], max_tokens=5)).finish == "error"
+    assert (await decode(engine, "naive", [1], max_tokens=5)).finish == "length"
+    assert engine.load().healthy
+    for _ in range(3):
+        assert engine.load().healthy
+        assert (await decode(engine, "naive", [7], max_tokens=5)).finish == "error"
+    assert not engine.load().healthy
