@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ray import serve
-from ray.serve.config import AutoscalingConfig
 
 from deployments.artifacts import portfolios, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
@@ -20,6 +19,7 @@ from deployments.replica.placement import (
     resources_of,
     thread_environment,
 )
+from deployments.replica.scaling import autoscaling
 from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
@@ -100,9 +100,4 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
 def _scale(resources: MethodDeployment) -> dict[str, Any]:
     if resources.min_replicas == resources.max_replicas:
         return {"num_replicas": resources.max_replicas}
-    scaling = AutoscalingConfig(
-        min_replicas=resources.min_replicas,
-        max_replicas=resources.max_replicas,
-        target_ongoing_requests=resources.target_ongoing_requests,
-    )
-    return {"autoscaling_config": scaling}
+    return {"autoscaling_config": autoscaling(resources)}

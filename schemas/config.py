@@ -67,7 +67,15 @@ class MethodDeployment(Schema):
         description="requests a replica takes at a time  [default: engine.max_batch + "
         "engine.max_waiting, so that what waits is in the replica's own line]",
     )
-    target_ongoing_requests: float = Field(default=4.0, gt=0.0)
+    target_seconds: float = Field(
+        default=4.0,
+        gt=0.0,
+        description="predicted seconds of work that a replica may have ahead; more replicas are "
+        "wanted where there is more",
+    )
+    spare_replicas: int = Field(default=0, ge=0, description="kept beyond what the work wants")
+    upscale_delay_seconds: float = Field(default=5.0, ge=0.0)
+    downscale_delay_seconds: float = Field(default=300.0, ge=0.0)
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:

@@ -11,12 +11,14 @@ from typing import Any
 import ray
 from ray import serve
 
-from deployments.artifacts import method_specs
+from deployments.artifacts import method_specs, served_table
 from deployments.learning.actor import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
+from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import TEXT, TOKENS, warm_up
+from router.scaling import work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -50,6 +52,7 @@ class MethodReplica:
         self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
         self._actor_name = actor_name(context.app_name, config)
         self._metrics = ReplicaMetrics(self._replica)
+        self._table = served_table(config)
         self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
 
     async def generate(
@@ -72,6 +75,11 @@ class MethodReplica:
             yield {"busy": str(error)}
         finally:
             self._streams -= not whole
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the autoscaling policy follows; called by Ray Serve."""
+        load = self._engine.load()
+        return {WORK: work_seconds(self._table, load), REQUESTS: float(load.running + load.waiting)}
 
     def check_health(self) -> None:
         """Called by Ray Serve; a replica that raises here is replaced."""

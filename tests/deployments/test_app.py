@@ -37,7 +37,7 @@ def environment(deployment):
 def test_every_method_has_a_deployment_with_its_own_resources(config):
     methods = [
         {"name": "naive", "num_gpus": 1, "num_cpus": 2, "max_ongoing_requests": 5},
-        {"name": "ngram", "min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 2},
+        {"name": "ngram", "min_replicas": 1, "max_replicas": 3, "target_seconds": 2},
     ]
     engine = {"threads": 2, "max_waiting": 7}
     made = deployments(build(changed(config, methods=methods, engine=engine)))
@@ -63,7 +63,7 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
         assert router.__name__ == "FewestOutstandingTokens"
     scaling = ngram._deployment_config.autoscaling_config
     assert (scaling.min_replicas, scaling.max_replicas) == (1, 3)
-    assert scaling.target_ongoing_requests == 2
+    assert scaling.policy.policy_kwargs == {"target_seconds": 2.0, "spare": 0}
     assert made["ingress"].max_ongoing_requests == config.http.ingress_max_ongoing_requests
 
 

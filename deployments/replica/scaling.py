@@ -1,0 +1,52 @@
+"""Ray Serve's autoscaling policy of the methods' deployments."""
+
+from typing import Any
+
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
+
+from router.scaling import wanted_replicas
+from schemas import MethodDeployment
+
+WORK, REQUESTS = "work_seconds", "requests"
+"""What each replica reports by `record_autoscaling_stats`."""
+LOOK_BACK_SECONDS = 15.0
+"""Reports this old are averaged over; Ray's replicas push theirs every ten seconds."""
+
+
+class FollowWork:
+    """Replicas follow the predicted seconds of work that they have.
+
+    Ray applies its own bounds and delays to what this says, and starts a first replica by itself
+    where there is none and a request has come.
+    """
+
+    def __init__(self, target_seconds: float, spare: int) -> None:
+        self._target_seconds, self._spare = target_seconds, spare
+
+    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+        reported: Any = context.aggregated_metrics or {}
+        if not reported.get(WORK):  # none of the replicas has reported yet
+            return context.target_num_replicas, {}
+        work, requests = (sum(reported.get(name, {}).values()) for name in (WORK, REQUESTS))
+        queued = float(context.total_queued_requests or 0.0)
+        wanted = wanted_replicas(work, requests, queued, self._target_seconds, self._spare)
+        return wanted, {}
+
+
+def autoscaling(resources: MethodDeployment) -> AutoscalingConfig:
+    """Ray Serve's configuration of a method whose replicas come and go."""
+    policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
+        policy_function=FollowWork,
+        policy_kwargs={
+            "target_seconds": resources.target_seconds,
+            "spare": resources.spare_replicas,
+        },
+    )
+    return AutoscalingConfig(
+        min_replicas=resources.min_replicas,
+        max_replicas=resources.max_replicas,
+        policy=policy,
+        look_back_period_s=LOOK_BACK_SECONDS,
+        upscale_delay_s=resources.upscale_delay_seconds,
+        downscale_delay_s=resources.downscale_delay_seconds,
+    )
