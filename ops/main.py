@@ -3,6 +3,7 @@
 import typer
 
 from ops.balance.bench import bench_balance
+from ops.boards.app import grafana
 from ops.bundle.app import bundle
 from ops.cli.boundary import CommandGroup, show_help
 from ops.commands.chat import chat
@@ -86,6 +87,7 @@ app.add_typer(bundle, name="bundle")
 app.add_typer(keys, name="keys")
 app.add_typer(config, name="config")
 app.add_typer(routing, name="routing")
+app.add_typer(grafana, name="grafana")
 
 
 def main() -> None:

@@ -72,6 +72,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "keys": {"cli"},
         "config": {"cli"},
         "learned": {"cli"},
+        "boards": {"cli"},
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(

@@ -1,0 +1,1 @@
+"""`specadapt grafana`: the service's dashboards, as code."""

@@ -1,0 +1,14 @@
+"""`specadapt grafana`: the service's dashboards."""
+
+import typer
+
+from ops.boards.commands import export, push
+from ops.cli.boundary import show_help
+
+grafana = typer.Typer(
+    help="The service's dashboards for Grafana.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+grafana.command("export")(export)
+grafana.command("push")(push)
