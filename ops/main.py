@@ -21,6 +21,7 @@ from ops.keys.app import keys
 from ops.learned.app import routing
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
+from ops.loadtest.command import loadtest
 from ops.precision.bench import bench_precision
 from ops.prediction.bench import bench_prediction
 from ops.routed.bench import bench_routed
@@ -64,6 +65,7 @@ for noun in (
     route,
     serve,
     chat,
+    loadtest,
     plot,
 ):
     app.command()(noun)

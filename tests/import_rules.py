@@ -86,8 +86,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "balance": BENCHMARK | {"http", "load"},
         "routed": BENCHMARK | {"decode", "http"},
         "learning": BENCHMARK | {"load"},
+        "loadtest": BENCHMARK | {"load"},
         "tune": BENCHMARK | {"routing"},
-        "commands": BENCHMARK | {"routing", "load", "learning"},
+        "commands": BENCHMARK | {"routing", "load", "learning", "loadtest"},
     },
 }
 ASSEMBLERS = {

@@ -1,4 +1,4 @@
-"""`specadapt plot`: the figures of `bench load` and `bench learning` as SVG."""
+"""`specadapt plot`: the figures of `bench load`, `bench learning` and `loadtest` as SVG."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ def plot(
     figures: Annotated[Path, typer.Argument(metavar="JSON", help="what --json wrote")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the plots go")],
 ) -> None:
-    """Draw what `bench load` or `bench learning` measured; prints the files.
+    """Draw what `bench load`, `bench learning` or `loadtest` measured; prints the files.
 
     Example: `specadapt plot docs/benchmarks/load.json --out docs/benchmarks`
     """
@@ -24,11 +24,16 @@ def plot(
     try:
         from ops.learning import plots as learning_plots
         from ops.load import plots as load_plots
+        from ops.loadtest import plots as loadtest_plots
     except ImportError as error:
         raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
-    kinds = {"loads": load_plots.draw, "scenarios": learning_plots.draw}
+    kinds = {
+        "loads": load_plots.draw,
+        "scenarios": learning_plots.draw,
+        "timeline": loadtest_plots.draw,
+    }
     draw = next((draw for key, draw in kinds.items() if key in read), None)
     if draw is None:
-        raise InputError(f"{figures}: no figures of bench load or bench learning")
+        raise InputError(f"{figures}: no figures of bench load, bench learning or loadtest")
     for file in draw(read, out, figures.stem):
         typer.echo(file)

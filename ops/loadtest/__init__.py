@@ -1,0 +1,1 @@
+"""`specadapt loadtest`: any OpenAI server under open-loop load."""
