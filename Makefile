@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check clean
+.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check audit clean
 
 install: $(VENV)/.encoder $(VENV)/.smollm2
 
@@ -41,6 +41,13 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_import_rules.py
+
+# In an environment of its own: what it needs is not what is audited.
+audit: install
+	@test -d $(VENV)/audit || { $(PYTHON) -m venv $(VENV)/audit && \
+	  $(VENV)/audit/bin/python -m pip install --disable-pip-version-check pip-audit==2.10.1; }
+	$(VENV)/audit/bin/pip-audit --progress-spinner off --skip-editable \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')" $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist
