@@ -57,13 +57,14 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "deployments": {
         "errors": set(),
         "metrics": set(),
+        "traces": set(),
         "artifacts": set(),
         "configuration": set(),
-        "guard": {"errors", "metrics"},
+        "guard": {"errors", "metrics", "traces"},
         "learning": {"errors", "metrics", "artifacts"},
-        "request": {"errors", "metrics", "artifacts"},
+        "request": {"errors", "metrics", "traces", "artifacts"},
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
-        "replica": {"errors", "metrics", "artifacts", "request", "learning"},
+        "replica": {"errors", "metrics", "traces", "artifacts", "request", "learning"},
     },
     "training": {"demo_corpus": set()},
     "ops": {

@@ -16,6 +16,7 @@ from deployments.guard.caller import Caller
 from deployments.guard.key_file import KeyFile
 from deployments.guard.limits import Clock, Meters, retry_after, worst
 from deployments.metrics import Metrics
+from deployments.traces import trace_id
 from schemas import GuardConfig
 
 access = logging.getLogger("specadapt.access")
@@ -86,6 +87,8 @@ class Guard:
                 "tokens": caller.tokens,
                 "seconds": round(time.perf_counter() - started, 4),
             }
+            if (traced := trace_id()) is not None:
+                line["trace_id"] = traced
             access.info(json.dumps(line))
 
     def _admitted(self, path: str, headers: Headers) -> Caller:

@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray import serve
 
+from deployments import traces
 from deployments.artifacts import method_specs, served_table
 from deployments.learning.actor import actor_name, feedback_actor
 from deployments.metrics import ReplicaMetrics
@@ -68,6 +69,8 @@ class MethodReplica:
         try:
             async with aclosing(merged(self._engine.generate(request), interval)) as chunks:
                 async for chunk in chunks:
+                    if chunk.stats is not None:
+                        traces.decoded(chunk.stats)
                     yield chunk.model_dump(exclude_defaults=True)
         except EngineRefusedError as error:
             yield {"refused": str(error)}

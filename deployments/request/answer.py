@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments import traces
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, broken_off, given_up, line_full, unavailable
 from deployments.metrics import Metrics
@@ -149,6 +150,7 @@ class Answerer:
         sent = None if vector is None else packed(vector)
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
+        traces.decided(decision, routed.seconds)
         if decision.starts is not None:
             self.starting.start(decision.starts)
         # The vector goes with the first of them: the prompt was asked once.
