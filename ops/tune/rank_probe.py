@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
 from ops.tune.tree_planner import Ranks
 from workers.torch_engine.growth import rows_of
+from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Drafter, Plan, Proposal
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
@@ -52,15 +52,16 @@ class RankProbe:
     def observe(self, proposal: Proposal, path: Path) -> None:
         """Nothing to learn."""
 
-    def expand(self, proposals: Sequence[Proposal], logits: Tensor) -> None:
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """As a tree: the answer's next token, and its rank among all."""
         for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
-            node, row = proposal.frontier[0], logits[rows[0]]
+            node, said = proposal.frontier[0], logits.rows([rows[0]])
             level = 0 if node == ROOT else proposal.depths[node] + 1
             emitted = proposal.sequence.output_tokens
             token = self._answer[emitted + level]
+            row = said.whole()[0]
             self._ranks[emitted - 1, level] = int((row > row[token]).sum())
-            proposal.frontier = [proposal.add(token, node, logits=row)]
+            proposal.frontier = [proposal.add(token, node, logits=said)]
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
         """As a tree: all nodes stay."""

@@ -38,8 +38,8 @@ class GivenTarget(Target):
     def forward(
         self, proposals: Sequence[Proposal], captures: Collection[int] = ()
     ) -> TargetOutput:
-        """The states of the tokens that are pending; no logits, which nobody asks for."""
-        output = TargetOutput(torch.empty(0), {}, starts={}, pending={})
+        """The states of the tokens that are pending; logits, which nobody asks for, of no token."""
+        output = TargetOutput(torch.empty(len(proposals), 0), {}, starts={}, pending={})
         parts: dict[int, list[Tensor]] = {capture: [] for capture in captures}
         start = 0
         for proposal in proposals:

@@ -17,6 +17,8 @@ from ops.service.running import free_port
 pytestmark = pytest.mark.slow
 EXPORTER = "ray.serve._private.tracing_utils:default_tracing_exporter"
 """Writes spans to files beside Ray Serve's logs."""
+CALLERS = "4bf92f3577b34da6a3ce929d0e0e4736"
+"""The trace that the caller is in."""
 
 
 def test_a_requests_trace_goes_from_the_proxy_to_the_engine(tiny_bundle, tmp_path, monkeypatch):
@@ -40,14 +42,17 @@ def test_a_requests_trace_goes_from_the_proxy_to_the_engine(tiny_bundle, tmp_pat
             until(ready, START_SECONDS)
             body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
             answer = httpx.post(
-                f"{url}/v1/chat/completions", json=body | {"max_tokens": 8}, timeout=60.0
+                f"{url}/v1/chat/completions",
+                json=body | {"max_tokens": 8},
+                headers={"traceparent": f"00-{CALLERS}-00f067aa0ba902b7-01"},
+                timeout=60.0,
             )
             assert answer.is_success
             found = until(lambda: whole_trace(spans()))
         finally:
             service.send_signal(signal.SIGINT)
             service.communicate(timeout=START_SECONDS)
-    assert len({span["trace_id"] for span in found}) == 1
+    assert {span["trace_id"] for span in found} == {CALLERS}
 
 
 def spans():
