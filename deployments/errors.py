@@ -70,8 +70,8 @@ def unavailable(message: str) -> ApiError:
 
 
 def given_up(failures: int) -> ApiError:
-    """So many methods failed on the request, which may be what they failed of."""
-    return ApiError(500, f"{failures} methods failed on this request", code=GIVEN_UP)
+    """So many replicas failed on the request, which may be what they failed of."""
+    return ApiError(500, f"{failures} replicas failed on this request", code=GIVEN_UP)
 
 
 def broken_off(method: str) -> ApiError:

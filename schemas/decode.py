@@ -1,5 +1,6 @@
 """A request to an engine and the pieces of its answer."""
 
+import hashlib
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -91,13 +92,43 @@ class SamplingParams(Schema):
         return self
 
 
+def derived_seed(seed: int | None, name: str) -> int | None:
+    """A seed of its own for what `name` says, the same each time; None stays None."""
+    if seed is None:
+        return None
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest())
+
+
 class DecodeRequest(Schema):
     """One prompt for one named method of an engine's portfolio."""
 
     request_id: str = Field(min_length=1)
     method: str
     prompt_token_ids: tuple[int, ...] = Field(min_length=1)
+    answered_token_ids: tuple[int, ...] = Field(
+        default=(),
+        description="the answer's beginning, which another replica emitted; max_tokens counts it",
+    )
     sampling: SamplingParams = SamplingParams()
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> Self:
+        if len(self.answered_token_ids) >= self.sampling.max_tokens:
+            raise ValueError("answered_token_ids: fewer than max_tokens, or there is nothing to do")
+        return self
+
+    @property
+    def known_token_ids(self) -> tuple[int, ...]:
+        """The tokens before the first that is to be emitted: prompt and answer's beginning."""
+        return self.prompt_token_ids + self.answered_token_ids
+
+    @property
+    def seed(self) -> int | None:
+        """What to draw with. The draws that chose an answer's beginning are spent: with them again
+        its end would depend on them twice, and not have the target's distribution."""
+        if not self.answered_token_ids:
+            return self.sampling.seed
+        return derived_seed(self.sampling.seed, f"from {len(self.answered_token_ids)}")
 
 
 class TokenLogprobs(Schema):

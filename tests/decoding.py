@@ -49,12 +49,15 @@ class Answer:
         self.finish, self.error, self.stats = chunk.finish_reason, chunk.error, chunk.stats
 
 
-def request(method: str, prompt: Sequence[int], **sampling: Any) -> DecodeRequest:
-    """A request with sampling parameters given by name."""
+def request(
+    method: str, prompt: Sequence[int], *, answered: Sequence[int] = (), **sampling: Any
+) -> DecodeRequest:
+    """A request with sampling parameters given by name; answered: the answer's beginning."""
     return DecodeRequest(
         request_id=f"{method}-{id(prompt)}",
         method=method,
         prompt_token_ids=tuple(prompt),
+        answered_token_ids=tuple(answered),
         sampling=SamplingParams(**sampling),
     )
 

@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 
 from tokenizers import Tokenizer
 
+from workers.engine import EngineRefusedError
+
 BROKEN = "\ufffd"
 """What decoders put for bytes that are not (yet) a character."""
 
@@ -102,6 +104,13 @@ class AnswerText:
             return len(tokens), text
         self.ended = True
         return end + 1, text
+
+    def go_on(self, tokens: Sequence[int]) -> None:
+        """Go on behind an answer's beginning, whose text was given elsewhere; raises
+        EngineRefusedError where the answer has ended with it."""
+        self.push(tokens)
+        if self.ended:
+            raise EngineRefusedError("answered_token_ids: the answer has ended with them")
 
     def flush(self) -> str:
         """What was withheld, once the answer has ended; nothing of it after a stop string."""

@@ -142,12 +142,9 @@ class Reply:
 
     def _usage(self) -> dict[str, Any] | None:
         """OpenAI's usage with the speculative statistics; None before the last chunk."""
-        stats = [answer.stats for answer in self._answers]
-        known = [one for one in stats if one is not None]
-        if len(known) < len(stats):
+        if any(answer.stats is None for answer in self._answers):
             return None
-        firsts = [answer.stats for answer in self._firsts if answer.stats is not None]
-        return usage(known, firsts, self._firsts[0]).model_dump()
+        return usage(self._answers, self._firsts).model_dump()
 
     def _piece(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
@@ -225,14 +222,15 @@ def _message(text: str) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
 
-def usage(choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer: Answer) -> Usage:
+def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
     """Token counts and what speculation did, summed over the choices; a prompt counts once.
 
     Seconds are the engine's, on its own clock, of the choice that took longest, since they are
     decoded side by side; `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding
-    and choosing. firsts: of each prompt the first choice. answer: the first of all, for the method
-    and the decision.
+    and choosing. Where a method failed in the middle, all but the token counts are of the one that
+    went on. firsts: of each prompt the first choice, the very first for method and decision.
     """
+    answer, choices = firsts[0], _stats(answers)
     steps = sum(one.target_steps for one in choices)
     tokens = sum(one.output_tokens for one in choices)
     stats = max(choices, key=lambda one: one.total_seconds)
@@ -259,15 +257,21 @@ def usage(choices: Sequence[DecodeStats], firsts: Sequence[DecodeStats], answer:
         routing_ms=answer.routing_seconds * 1e3,
         engine_first_token_ms=stats.first_token_seconds * 1e3,
     )
-    prompt_tokens = sum(one.prompt_tokens for one in firsts)
-    cached_tokens = sum(one.cached_prompt_tokens for one in firsts)
+    completion_tokens = tokens + sum(one.earlier_tokens for one in answers)
+    read = sum(one.prompt_tokens for one in _stats(firsts))
+    prompt_tokens = read - sum(one.earlier_tokens for one in firsts)
+    cached_tokens = sum(one.cached_prompt_tokens for one in _stats(firsts))
     return Usage(
         prompt_tokens=prompt_tokens,
         prompt_tokens_details=PromptTokens(cached_tokens=cached_tokens),
-        completion_tokens=tokens,
-        total_tokens=prompt_tokens + tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
         speculative=speculative,
     )
+
+
+def _stats(answers: Sequence[Answer]) -> list[DecodeStats]:
+    return [answer.stats for answer in answers if answer.stats is not None]
 
 
 def _data(body: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,13 +12,13 @@ from numpy.typing import NDArray
 
 from deployments import traces
 from deployments.artifacts import Embed
-from deployments.errors import ApiError, broken_off, given_up, line_full, unavailable
+from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
 from deployments.request.answered import Answer, observation_of
+from deployments.request.attempts import Attempts
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
 from deployments.request.conversation import Conversations
-from deployments.request.deadline import DeadlineError, missed
 from deployments.request.gathering import all_or_none
 from deployments.request.in_flight import InFlight
 from deployments.request.prompt import Prompt
@@ -33,17 +32,11 @@ from router.purse import Purse, settle
 from schemas import (
     Decision,
     DecodeChunk,
-    DecodeRequest,
     DecodeStats,
     RouterConfig,
 )
-from workers.engine import EngineBusyError, EngineRefusedError
 
 logger = logging.getLogger(__name__)
-
-MOST_FAILURES = 2
-"""Methods that may fail on a request before it is given up: it may be the request that they died
-of, and it shall not reach them all."""
 
 
 @dataclass(frozen=True)
@@ -162,62 +155,36 @@ class Answerer:
         return await all_or_none(answering, Answer.close)
 
     async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
-        request_id = uuid.uuid4().hex
-        busy, failures = False, 0
-        deadline = routed.deadline(prompt)
-        decision = routed.decision
-        others = [method for method in decision.ranked if method != decision.method]
-        for attempt, method in enumerate([decision.method, *others]):
-            if not self.circuits.admits(method):
-                continue
-            request = DecodeRequest(
-                request_id=request_id,
-                method=method,
-                prompt_token_ids=prompt.token_ids,
-                sampling=prompt.sampling,
-            )
-            stream = self._calls.stream(request, prompt.whole, deadline)
-            try:
-                first = await anext(stream)
-            except EngineRefusedError as error:
-                raise ApiError(400, str(error), code="invalid_request") from error
-            except DeadlineError as error:
-                raise missed(started=False) from error
-            except EngineBusyError:
-                busy = True
-                continue
-            except Exception as error:  # whatever a replica died of, another may answer
-                logger.warning("%s gave no first chunk: %s", method, error)
-                failures += 1
-                if failures == MOST_FAILURES:
-                    raise given_up(failures) from error
-                continue
-            reason = "failover" if attempt else decision.reason
-            answer = Answer(
-                request_id,
-                method,
-                reason,
-                decision,
-                routed.vector,
-                routed.degraded,
-                routed.seconds,
-                stream,
-            )
-            took = time.perf_counter() - routed.started
-            self._metrics.first_chunk.observe(took, tags={"method": method})
-            answer.chunks = self._observed(answer, prompt, first, stream)
-            return answer
-        raise line_full() if busy else unavailable("no replica could answer")
+        decision, deadline = routed.decision, routed.deadline(prompt)
+        attempts = Attempts(self._calls, self.circuits, decision, prompt, deadline)
+        stream = attempts.chunks()
+        first = await anext(stream)
+        answer = Answer(
+            attempts.request_id,
+            attempts.method,
+            "failover" if attempts.failed_over else decision.reason,
+            decision,
+            routed.vector,
+            routed.degraded,
+            routed.seconds,
+            stream,
+        )
+        took = time.perf_counter() - routed.started
+        self._metrics.first_chunk.observe(took, tags={"method": answer.method})
+        answer.chunks = self._observed(answer, prompt, first, attempts)
+        return answer
 
     async def _observed(
-        self, answer: Answer, prompt: Prompt, first: DecodeChunk, rest: Chunks
+        self, answer: Answer, prompt: Prompt, first: DecodeChunk, attempts: Attempts
     ) -> Chunks:
         """The whole answer; at its end the observation and the conversation are recorded."""
         outcome, text = "abandoned", []
         try:
-            async with aclosing(rest):
+            async with aclosing(answer.source) as rest:
                 chunk: DecodeChunk | None = first
                 while chunk is not None:
+                    if attempts.method != answer.method:
+                        answer.goes_on(attempts.method, attempts.earlier_tokens)
                     text.append(chunk.text)
                     prompt.spend(len(chunk.token_ids))
                     if chunk.finish_reason is not None:
@@ -227,13 +194,9 @@ class Answerer:
                     chunk = await anext(rest, None)
             if prompt.messages:
                 self._conversations.remember(prompt.messages, "".join(text), answer.method)
-        except DeadlineError as error:
-            outcome = "deadline"
-            raise missed(started=True) from error
-        except Exception as error:  # part of the answer is out: too late for another method
-            outcome = "error"
-            logger.warning("%s broke off: %s", answer.method, error)
-            raise broken_off(answer.method) from error
+        except ApiError as error:
+            outcome = "deadline" if error.status == 504 else "error"
+            raise
         finally:
             self._metrics.requests.inc(
                 tags={"method": answer.method, "reason": answer.reason, "outcome": outcome}

@@ -13,7 +13,8 @@ class Answer:
 
     `vector`: the prompt's, packed, on one of a prompt's answers. `chunks` is to be read, `source`
     is where they come from. `degraded`: what was missing when it was routed (`no-encoder`,
-    `no-feedback`, `stale-table`).
+    `no-feedback`, `stale-table`). `earlier_tokens`: tokens that a method emitted which then failed;
+    `stats` are those of the one that went on.
     """
 
     request_id: str
@@ -26,6 +27,12 @@ class Answer:
     source: Chunks
     chunks: Chunks = field(init=False)
     stats: DecodeStats | None = None
+    earlier_tokens: int = 0
+
+    def goes_on(self, method: str, earlier_tokens: int) -> None:
+        """Another method answers now, behind the tokens that are out."""
+        self.method, self.reason = method, "failover"
+        self.earlier_tokens = earlier_tokens
 
     async def close(self) -> None:
         """End the answer and the work on it, whether or not anything was read."""

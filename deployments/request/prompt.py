@@ -1,11 +1,11 @@
 """A prompt on its way to an answer."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 from schemas import SamplingParams
+from schemas.decode import derived_seed
 
 
 def _unmetered(_tokens: int) -> None: ...
@@ -31,9 +31,7 @@ class Prompt:
     def further(self, index: int) -> Self:
         """The prompt of the answer with this index: the first, 0, has the seed that was asked for,
         the others derive theirs."""
-        seed = self.sampling.seed
-        if index == 0 or seed is None:
+        if index == 0:
             return self
-        digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=7).digest()
-        sampling = self.sampling.model_copy(update={"seed": int.from_bytes(digest)})
-        return replace(self, sampling=sampling)
+        seed = derived_seed(self.sampling.seed, str(index))
+        return replace(self, sampling=self.sampling.model_copy(update={"seed": seed}))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 
 from deployments.request.prompt import Prompt
 from schemas import DecodeChunk, SamplingParams
@@ -54,5 +55,46 @@ def broken(error=None, after=0):
             yield DecodeChunk(request_id=request.request_id, text="x")
         if error is not None:
             raise error
+
+    return stream
+
+
+def second_fails(ingress, after=0):
+    """Of the requests that come the second finds every method broken, after so many chunks; gives
+    the requests' ids, which grow as they come."""
+    ids = []
+
+    def failing(real):
+        def stream(request, whole):
+            if request.request_id not in ids:
+                ids.append(request.request_id)
+            hit = ids.index(request.request_id) == 1
+            return (broken(RuntimeError("gone"), after) if hit else real)(request, whole)
+
+        return stream
+
+    ingress.streams |= {name: failing(real) for name, real in ingress.streams.items()}
+    return ids
+
+
+def once(first, then):
+    """The one stream for the first request, the other one afterwards."""
+    streams = iter([first])
+    return lambda request, whole: next(streams, then)(request, whole)
+
+
+def dies_after(real, tokens):
+    """A replica that dies when it has given so many tokens of an answer, or a few more."""
+
+    async def stream(request, whole):
+        given = 0
+        async with aclosing(real(request, whole)) as chunks:
+            async for chunk in chunks:
+                if chunk.finish_reason is not None:
+                    raise RuntimeError("gone")
+                yield chunk
+                given += len(chunk.token_ids)
+                if given >= tokens:
+                    raise RuntimeError("gone")
 
     return stream

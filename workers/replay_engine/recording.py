@@ -87,6 +87,8 @@ class Recording:
 
     def find(self, request: DecodeRequest) -> RecordedAnswer:
         """The answer to a request; raises EngineRefusedError where none like it was recorded."""
+        if request.answered_token_ids:
+            raise EngineRefusedError("answered_token_ids: a replay begins answers, and ends them")
         _refuse_unrecorded_sampling(request.sampling)
         temperature = request.sampling.temperature
         answer = self.answers.get((request.method, temperature, request.prompt_token_ids))

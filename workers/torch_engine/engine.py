@@ -155,7 +155,7 @@ class TorchEngine:
                 f"{self._capacity}: ask for at most {self._capacity - prompt}"
             )
         vocab = self._target.model.vocab
-        low, high = min(request.prompt_token_ids), max(request.prompt_token_ids)
+        low, high = min(request.known_token_ids), max(request.known_token_ids)
         if low < 0 or high >= vocab:
             raise EngineRefusedError(
                 f"prompt_token_ids: {low if low < 0 else high} is outside the vocabulary of "

@@ -65,14 +65,16 @@ class DecodeSequence:
         self.id = next(_ids)
         self.request = request
         self.stream = stream
-        self.tokens: list[int] = list(request.prompt_token_ids)
+        self.tokens: list[int] = list(request.known_token_ids)
         self.prompt_tokens = len(self.tokens)
-        self.rng = random.Random(request.sampling.seed)
+        """Tokens that are there before the first is emitted, an answer's beginning among them."""
+        self.rng = random.Random(request.seed)
         self.tally = Tally()
         self.finished: FinishReason | None = None
         self.processor = processor
         ends = frozenset[int]() if request.sampling.ignore_eos else eos
         self._text = AnswerText(tokenizer.backend_tokenizer, ends, request.sampling.stop)
+        self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
         self._submitted = time.perf_counter()
         self._cached = 0
@@ -98,7 +100,8 @@ class DecodeSequence:
     @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
-        return self.sampling.max_tokens - self.output_tokens
+        answered = len(self.request.answered_token_ids)
+        return self.sampling.max_tokens - answered - self.output_tokens
 
     @property
     def unread(self) -> int:
@@ -181,5 +184,5 @@ class DecodeSequence:
             mean_batch=tally.batch_sum / tally.decode_steps if tally.decode_steps else 1.0,
             mixed_steps=tally.mixed_steps,
             finish_reason=reason,
-            looping=is_looping(self.tokens[self.prompt_tokens :]),
+            looping=is_looping(self.tokens[len(self.request.prompt_token_ids) :]),
         )

@@ -59,6 +59,7 @@ class Answer:
         self._tokens: list[int] = []
         ends = frozenset[int]() if request.sampling.ignore_eos else eos
         self._text = AnswerText(tokenizer, ends, request.sampling.stop)
+        self._text.go_on(request.answered_token_ids)
         self._load = load
         self._steps = 0
         self._accepted = 0
@@ -80,7 +81,8 @@ class Answer:
     @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
-        return self.request.sampling.max_tokens - len(self._tokens)
+        request = self.request
+        return request.sampling.max_tokens - len(request.answered_token_ids) - len(self._tokens)
 
     def step(self, output: RequestOutput) -> DecodeChunk:
         """What one step of the engine adds; the last one carries the statistics."""
@@ -136,10 +138,10 @@ class Answer:
             request_id=request.request_id,
             method=request.method,
             temperature=request.sampling.temperature,
-            prompt_tokens=len(request.prompt_token_ids),
+            prompt_tokens=len(request.known_token_ids),
             cached_prompt_tokens=self._cached,
             output_tokens=len(self._tokens),
-            context_length=len(request.prompt_token_ids) + len(self._tokens),
+            context_length=len(request.known_token_ids) + len(self._tokens),
             target_steps=self._steps,
             drafted_tokens=sum(drafted),
             accepted_tokens=sum(accepted),

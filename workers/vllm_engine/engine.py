@@ -13,7 +13,14 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine import async_llm
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
+from schemas import (
+    DecodeChunk,
+    DecodeRequest,
+    EngineConfig,
+    LoadReport,
+    MethodSpec,
+    SamplingParams,
+)
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, load_report
@@ -70,7 +77,7 @@ class VllmEngine:
         params = sampling_params(request, self._eos)
         answer = Answer(request, self._tokenizer, self._eos, self._load)
         salt = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
-        prompt = tokens_input(list(request.prompt_token_ids), cache_salt=salt)
+        prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
         self._load.begin(answer)
         try:
             outputs = self._llm.generate(
@@ -127,7 +134,12 @@ class VllmEngine:
                 f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
                 f"{self._config.max_context}: ask for at most {room}"
             )
-        if not 0 <= min(request.prompt_token_ids) <= max(request.prompt_token_ids) < self._vocab:
+        if request.answered_token_ids and not _goes_on(request.sampling):
+            raise EngineRefusedError(
+                "answered_token_ids: vLLM would neither count them for penalties nor follow a "
+                "grammar through them"
+            )
+        if not 0 <= min(request.known_token_ids) <= max(request.known_token_ids) < self._vocab:
             raise EngineRefusedError(
                 f"prompt_token_ids: one is outside the vocabulary of {self._vocab} tokens: use the "
                 "bundle's tokenizer"
@@ -138,3 +150,9 @@ class VllmEngine:
                 f"{running} requests run and {waiting} wait (engine.max_waiting is "
                 f"{self._config.max_waiting}): try again later"
             )
+
+
+def _goes_on(sampling: SamplingParams) -> bool:
+    """Whether an answer may be gone on with: for vLLM its beginning is a part of the prompt."""
+    counts = sampling.presence_penalty or sampling.frequency_penalty
+    return not counts and sampling.grammar is None

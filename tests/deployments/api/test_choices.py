@@ -6,7 +6,7 @@ import math
 
 import openai
 import pytest
-from asking import broken, events, posted, until
+from asking import events, posted, second_fails, until
 
 from schemas import DecodeChunk, TokenLogprobs
 from workers.token_text import TokenText
@@ -61,14 +61,7 @@ async def test_streamed_choices_say_the_same(client):
 
 
 async def test_one_choice_that_breaks_off_ends_them_all(ingress):
-    real, calls = ingress.streams["draft_verify"], []
-
-    def second_breaks(request, whole):
-        calls.append(request)
-        stream = broken(RuntimeError("gone"), after=1) if len(calls) == 2 else real
-        return stream(request, whole)
-
-    ingress.streams["draft_verify"] = second_breaks
+    second_fails(ingress, after=1)
     long = CHAT | {"n": 3, "max_tokens": 300, "stream": True}
     *_, last = events(await ingress.http.post("/v1/chat/completions", json=long))
     assert json.loads(last)["error"]["code"] == "answer_broken_off"
@@ -76,17 +69,10 @@ async def test_one_choice_that_breaks_off_ends_them_all(ingress):
 
 
 async def test_one_choice_that_cannot_start_ends_them_all(ingress):
-    real, calls = ingress.streams["naive"], []
-
-    def second_fails(request, whole):
-        calls.append(request)
-        stream = broken(RuntimeError("gone")) if len(calls) == 2 else real
-        return stream(request, whole)
-
-    ingress.streams["naive"] = second_fails
+    second_fails(ingress)
     long = CHAT | {"model": "tiny:naive", "n": 3, "max_tokens": 300}
     response = await ingress.http.post("/v1/chat/completions", json=long)
-    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "request_given_up"
     await until(lambda: ingress.engine.load().running == 0)
 
 

@@ -2,7 +2,7 @@
 
 import openai
 import pytest
-from asking import broken, events, until
+from asking import events, second_fails, until
 
 PROMPTS = ["hello", "one two three", "def f(x):"]
 GREEDY = {"model": "tiny", "max_tokens": 12, "ignore_eos": True, "temperature": 0}
@@ -88,30 +88,18 @@ async def test_the_prompt_that_is_wrong_is_named(ingress, prompt, param):
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_one_that_breaks_off_ends_them_all(ingress, stream):
-    real, calls = ingress.streams["naive"], []
-
-    def second_breaks(request, whole):
-        calls.append(request)
-        failing = broken(RuntimeError("gone"), after=1) if len(calls) == 2 else real
-        return failing(request, whole)
-
-    ingress.streams["naive"] = second_breaks
+    ids = second_fails(ingress, after=1)
     asked = {"prompt": PROMPTS, "model": "tiny:naive", "max_tokens": 400, "stream": stream}
     response = await posted(ingress, **asked)
     said = events(response)[-1] if stream else response.text
     assert "answer_broken_off" in said
-    assert len(calls) == 3
+    assert len(ids) == 3
     await until(lambda: ingress.engine.load().running == 0)
 
 
 async def test_one_that_cannot_begin_ends_them_all(ingress):
-    real, calls = ingress.streams["naive"], []
-
-    def second_fails(request, whole):
-        calls.append(request)
-        return (broken(RuntimeError("gone")) if len(calls) == 2 else real)(request, whole)
-
-    ingress.streams["naive"] = second_fails
+    second_fails(ingress)
     asked = {"prompt": PROMPTS, "model": "tiny:naive", "max_tokens": 400, "stream": True}
-    assert (await posted(ingress, **asked)).status_code == 503
+    response = await posted(ingress, **asked)
+    assert response.json()["error"]["code"] == "request_given_up"
     await until(lambda: ingress.engine.load().running == 0)

@@ -63,7 +63,7 @@ async def test_usage_comes_only_where_it_is_asked_for(ingress):
 
 
 async def test_a_stream_that_breaks_off_ends_with_an_error_event(ingress):
-    ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=1)
+    ingress.streams |= dict.fromkeys(ingress.streams, broken(RuntimeError("gone"), after=1))
     response = await ingress.http.post("/v1/chat/completions", json=HELLO | {"stream": True})
     *_, last = events(response)
     assert json.loads(last)["error"]["code"] == "answer_broken_off"

@@ -17,17 +17,29 @@ PROMPT = [0, 1, 0, 1, 2]
 
 
 async def answers_p_value(
-    load_engine: Any, bundle: Bundle, method: Any, wishes: dict[str, Any], vocab: int
+    load_engine: Any,
+    bundle: Bundle,
+    method: Any,
+    wishes: dict[str, Any],
+    vocab: int,
+    breaks: int = 0,
 ) -> float:
     """Of the first tokens of many answers of a whole engine, at temperature 1 unless `wishes`
-    says otherwise."""
+    says otherwise. breaks: each is given up after so many tokens, from which another request
+    under the same seed goes on."""
     engine = load_engine([method], bundle, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
     options = {"temperature": 1.0} | wishes
-    jobs = [
-        decode(engine, method.name, PROMPT, max_tokens=TOKENS + 2, seed=seed, **options)
-        for seed in range(SAMPLES)
-    ]
-    answers = Counter(tuple(answer.tokens[:TOKENS]) for answer in await asyncio.gather(*jobs))
+
+    async def tokens(seed: int) -> tuple[int, ...]:
+        asked = {"max_tokens": TOKENS + 2, "seed": seed, **options}
+        said = list[int]()
+        if breaks:
+            begun = await decode(engine, method.name, PROMPT, stop_after=breaks, **asked)
+            said = begun.tokens[:breaks]
+        rest = await decode(engine, method.name, PROMPT, answered=said, **asked)
+        return tuple([*said, *rest.tokens][:TOKENS])
+
+    answers = Counter(await asyncio.gather(*map(tokens, range(SAMPLES))))
     model = hugging_face(bundle.part("target"))
 
     def logits(context: list[int]) -> torch.Tensor:

@@ -117,3 +117,11 @@ async def test_whole_engines(
     load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
 ) -> None:
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
+
+
+@pytest.mark.parametrize(("method", "wishes"), ENGINES[:2], ids=lambda v: getattr(v, "name", ""))
+async def test_answers_that_another_request_goes_on_with(
+    load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
+) -> None:
+    p_value = await answers_p_value(load_engine, five, method, wishes, world.VOCAB, breaks=1)
+    assert p_value > RIGHT
