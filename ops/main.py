@@ -49,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, steps, routing, load, the served system, faults, balance, and geometries.",
+    help="Measure decoding, steps, routing, load, faults, the served system, balance, geometries.",
     callback=show_help,
     invoke_without_command=True,
 )

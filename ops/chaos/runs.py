@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ops.chaos.clients import client, under_load
+from ops.chaos.clients import Request, client, under_load
 from ops.chaos.faults import FAULTS
 from ops.chaos.figures import Run
 from ops.chaos.site import Site
@@ -23,6 +23,7 @@ INGRESSES = 2
 SNAPSHOT_SECONDS = 5.0
 RECOVERY_SECONDS = 240.0
 START_SECONDS = 300.0
+STREAM_SECONDS = 60.0
 FLUSH_SECONDS = 60.0
 LOOK_SECONDS = 0.25
 
@@ -89,8 +90,9 @@ async def _run(site: Site, name: str, load: Load) -> Run:
             under_load(server, load.prompts, load.arrivals, load.parameters) as requests,
         ):
             await asyncio.sleep(load.quiet)
-            busiest = await asyncio.to_thread(site.busiest)
             before = await asyncio.to_thread(site.stored)
+            method = await _in_the_middle(requests)
+            busiest = await asyncio.to_thread(site.busiest, method)
             injected = loop.time()
             happening = fault.happens(site, busiest)
             gone = await asyncio.to_thread(stack.enter_context, happening)
@@ -102,6 +104,17 @@ async def _run(site: Site, name: str, load: Load) -> Run:
         await _until_learned(site)
         after = await asyncio.to_thread(site.stored)
     return Run(name, busiest.role, injected, recovered, requests, (before, after))
+
+
+async def _in_the_middle(requests: Sequence[Request]) -> str:
+    """The method of an answer that has begun and not ended, as soon as there is one. Raises
+    TimeoutError where none comes."""
+    async with asyncio.timeout(STREAM_SECONDS):
+        while True:
+            for request in reversed(requests):
+                if request.streaming and request.method is not None:
+                    return request.method
+            await asyncio.sleep(0.01)
 
 
 async def _until_whole(site: Site, without: Sequence[int], seconds: float) -> float | None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,7 +28,6 @@ FEEDBACK = "feedback"
 _ROLES = {"SERVE_CONTROLLER_ACTOR": CONTROLLER, "SERVE_PROXY_ACTOR": PROXY, "feedback:": FEEDBACK}
 _REPLICA = "SERVE_REPLICA::"
 _LOOK_SECONDS = 5.0
-_BUSY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,13 @@ class Site:
         living = [_process(a["Name"], a["Pid"]) for a in actors if a["State"] == "ALIVE"]
         return [p for p in living if p is not None and (not roles or p.role in roles)]
 
-    def busiest(self) -> Process:
-        """The replica with the most tokens to emit, as soon as one has any.
-
-        Raises TimeoutError where none has.
-        """
-        deadline = time.monotonic() + _BUSY_SECONDS
-        while time.monotonic() < deadline:
-            loads = {load["replica"]: load["outstanding_tokens"] for load in self._loads()}
-            replicas = [p for p in self.processes() if loads.get(p.replica)]
-            if replicas:
-                return max(replicas, key=lambda p: loads[p.replica])
-            time.sleep(0.05)
-        raise TimeoutError("no replica has had anything to do")
+    def busiest(self, method: str) -> Process:
+        """Of a method's replicas the one that has the most tokens to emit, as it says itself."""
+        routing = self._routing() or {"loads": []}
+        tokens = {load["replica"]: load["outstanding_tokens"] for load in routing["loads"]}
+        hosts = {load["replica"] for load in routing["loads"] if method in load["methods"]}
+        replicas = [process for process in self.processes() if process.replica in hosts]
+        return max(replicas, key=lambda process: tokens[process.replica])
 
     def kill(self, processes: Iterable[Process]) -> list[int]:
         """SIGKILL each of them; their pids."""
@@ -135,10 +127,6 @@ class Site:
         well = {load["replica"] for load in routing["loads"] if load["healthy"]}
         replicas = {p.replica for p in processes if p.replica and p.role != INGRESS}
         return set(health["methods"]) == methods and well == replicas
-
-    def _loads(self) -> list[dict[str, Any]]:
-        routing = self._routing()
-        return [] if routing is None else list(routing["loads"])
 
     def _routing(self) -> dict[str, Any] | None:
         return self._get("/v1/routing")
