@@ -51,6 +51,7 @@ class Site:
 
     def processes(self, *roles: str) -> list[Process]:
         """The living ones, as Ray's own table of actors has them: nobody needs to answer."""
+        # ray.util.state would ask the dashboard, which is not started here
         actors = ray_state.actors().values()
         living = [_process(a["Name"], a["Pid"]) for a in actors if a["State"] == "ALIVE"]
         return [p for p in living if p is not None and (not roles or p.role in roles)]
