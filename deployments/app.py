@@ -27,6 +27,7 @@ from workers.loader import load_engine
 INGRESS = "ingress"
 SHARED = "shared"
 HEALTH_SECONDS = 2.0
+HEALTH_TIMEOUT_SECONDS = 10.0
 REPLICA_CHOICE = "deployments.replica.choice.FewestOutstandingTokens"
 
 
@@ -78,6 +79,8 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         request_router_config={"request_router_class": REPLICA_CHOICE},
         # Three failures in a row replace a replica: an engine that has died is one for seconds.
         health_check_period_s=HEALTH_SECONDS,
+        # A process that has stopped does not answer: Ray waits so long for each of the three.
+        health_check_timeout_s=HEALTH_TIMEOUT_SECONDS,
         **replica_options(name, resources, specs, config),
         **_scale(resources),
     )
@@ -90,6 +93,8 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         name=INGRESS,
         num_replicas=http.ingress_replicas,
         max_ongoing_requests=http.ingress_max_ongoing_requests,
+        # Ray notices only then that one has died.
+        health_check_period_s=HEALTH_SECONDS,
         ray_actor_options={
             "num_cpus": http.ingress_num_cpus,
             "runtime_env": {"env_vars": thread_environment(config.router.encoder_threads)},

@@ -114,6 +114,9 @@ def start_local_ray(cpus: int, gpus: int = 0) -> None:
     # A proxy that takes longer than this to start is killed and started again: on a busy machine
     # five seconds, Ray's default, are too few for ever.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+    # One that has died is replaced after three failed checks: by Ray's default, 10 s apart, nobody
+    # can connect for up to half a minute.
+    os.environ.setdefault("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     # A signal to the whole process group (Ctrl-C, `timeout`, systemd) must leave Ray standing
     # until this process has asked it to stop. Its processes inherit what is blocked here; Ray

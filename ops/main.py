@@ -5,6 +5,7 @@ import typer
 from ops.balance.bench import bench_balance
 from ops.boards.app import grafana
 from ops.bundle.app import bundle
+from ops.chaos.bench import bench_chaos
 from ops.cli.boundary import CommandGroup, show_help
 from ops.commands.chat import chat
 from ops.commands.export_encoder import export_encoder
@@ -48,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, steps, routing, load, the served system, balance, and geometries.",
+    help="Measure decoding, steps, routing, load, faults, the served system, balance, geometries.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -81,6 +82,7 @@ bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)
 bench.command("learning")(bench_learning)
 bench.command("balance")(bench_balance)
+bench.command("chaos")(bench_chaos)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")

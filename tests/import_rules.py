@@ -88,6 +88,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "routed": BENCHMARK | {"decode", "http"},
         "learning": BENCHMARK | {"load"},
         "loadtest": BENCHMARK | {"load"},
+        "chaos": BENCHMARK | {"load"},
         "tune": BENCHMARK | {"routing"},
         "commands": BENCHMARK | {"routing", "load", "learning", "loadtest"},
     },

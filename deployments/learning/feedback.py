@@ -72,7 +72,7 @@ class Feedback:
         except SupersededError as error:
             logger.warning("not learning: %s", error)
             self._superseded, state = True, self._store.read()
-        self._adaptation = _restored(table, config, state)
+        self._adaptation = _restored(table, config, _newest(state, self._history))
         self._metrics = DriftMetrics()
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
@@ -243,6 +243,16 @@ class Feedback:
         horizon = time.monotonic() - _MISSED_REPORTS * self._report_seconds
         self._loads = {r: seen for r, seen in self._loads.items() if seen[0] >= horizon}
         return [load for _, load in self._loads.values()]
+
+
+def _newest(state: dict[str, Any] | None, history: History) -> dict[str, Any] | None:
+    """The stored state, or the last snapshot where that is newer: a state whose file has become
+    unreadable leaves only what an owner before it has stored, which may be weeks old."""
+    kept = history.all()[:1]
+    states = [{"seen": []} | history.state(snapshot.number) for snapshot in kept]
+    if state is not None:
+        states.insert(0, state)
+    return max(states, key=lambda one: int(one.get("version", 0)), default=None)
 
 
 def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Adaptation:

@@ -55,9 +55,7 @@ class History:
             clusters=len(table.assignment),
             favourites=dict(favourites.most_common()),
         )
-        # which answers were counted is not for going back: they stay counted
-        kept = {name: value for name, value in state.items() if name != "seen"}
-        body = {"snapshot": snapshot.model_dump(), "state": kept}
+        body = {"snapshot": snapshot.model_dump(), "state": state}
         self._fs.pipe_file(self._path(snapshot.number), json.dumps(body).encode())
         for old in [*numbers, snapshot.number][: -self._kept]:
             with suppress(FileNotFoundError):

@@ -109,6 +109,17 @@ class MethodReplica:
             raise ValueError("only the torch engine can be slowed down on purpose")
         self._engine.set_extra_target_forwards(method, extra)
 
+    async def poison(self) -> None:
+        """Have the target compute NaN from now on, to show what becomes of it; no HTTP path here.
+
+        A handle's `broadcast` reaches all replicas.
+        """
+        from workers.torch_engine.engine import TorchEngine
+
+        if not isinstance(self._engine, TorchEngine):
+            raise ValueError("only the torch engine's target can be ruined on purpose")
+        self._engine.poison()
+
     async def set_replay_factor(self, method: str, factor: float) -> None:
         """Make a replayed method slower, every recorded second times `factor`; no HTTP path here.
 

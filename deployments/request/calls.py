@@ -55,11 +55,11 @@ class Calls:
         """
         method = request.method
         since, failed = self._circuits.sent(method), None
-        watched = method in self.ready()
+        watched = self._hosts(method)
         try:
             with self._in_flight.sent(request):
                 async with aclosing(self._streams[method](request, whole)) as chunks:
-                    chunk = await self._next(method, chunks, watched, deadline)
+                    chunk = await self._next(request, chunks, watched, deadline)
                     while chunk is not None:
                         if chunk.finish_reason in ("error", "cancelled"):
                             raise MethodLostError(chunk.error or chunk.finish_reason)
@@ -67,7 +67,7 @@ class Calls:
                             failed = False
                             self._in_flight.ended(request.request_id)
                         yield chunk
-                        chunk = await self._next(method, chunks, watched, deadline)
+                        chunk = await self._next(request, chunks, watched, deadline)
                 if failed is None:
                     raise MethodLostError("the stream ended without a last chunk")
         except (EngineRefusedError, EngineBusyError, DeadlineError):
@@ -78,11 +78,27 @@ class Calls:
         finally:
             self._circuits.ended(method, since, failed)
 
+    def _hosts(self, method: str) -> frozenset[str]:
+        """The method's live replicas, as far as is known."""
+        return frozenset(r.replica for r in self._state.loads if r.healthy and method in r.methods)
+
+    def _lost(self, request: DecodeRequest, watched: frozenset[str]) -> bool:
+        """Whether the replica that has the request is no longer live; where nothing says which one
+        has it, whether none of its method is."""
+        if not watched or not self.ready():
+            return False
+        hosts, replica = self._hosts(request.method), self._in_flight.replica(request.request_id)
+        return not hosts if replica is None else replica in watched - hosts
+
     async def _next(
-        self, method: str, chunks: Chunks, watched: bool, deadline: float | None
+        self,
+        request: DecodeRequest,
+        chunks: Chunks,
+        watched: frozenset[str],
+        deadline: float | None,
     ) -> DecodeChunk | None:
-        """The next chunk. Where the method is `watched`, having had a replica at first, raises
-        MethodLostError once its replicas stop reporting, or say that their engine has failed, and
+        """The next chunk. Raises MethodLostError once the request's replica, one of those `watched`
+        since they were live at first, stops reporting, or says that its engine has failed, and
         others go on: Ray Serve would otherwise hold the request until a new one has started. Where
         nobody reports, the reports are late, or there is nobody else to ask."""
         pending = asyncio.ensure_future(anext(chunks, None))
@@ -90,9 +106,8 @@ class Calls:
             async with within(deadline):
                 while not pending.done():
                     await asyncio.wait({pending}, timeout=_WATCH_SECONDS)
-                    ready = self.ready()
-                    if watched and not pending.done() and ready and method not in ready:
-                        raise MethodLostError(f"{method} has no live replica")
+                    if not pending.done() and self._lost(request, watched):
+                        raise MethodLostError(f"{request.method}: its replica is not live")
             return pending.result()
         except BaseException:
             pending.cancel()

@@ -87,6 +87,12 @@ class InFlight:
             if sent is not None:
                 sent.since = set()
 
+    def replica(self, request_id: str) -> str | None:
+        """Where the request is, as far as is known."""
+        with self._lock:
+            sent = self._sent.get(request_id)
+            return None if sent is None else sent.replica
+
     def _place(self, request_id: str, replica: str) -> _Sent | None:
         sent = self._sent.get(request_id)
         if sent is not None and sent.replica != replica:

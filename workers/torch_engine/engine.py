@@ -98,6 +98,12 @@ class TorchEngine:
         self._slowed.extra_forwards[method] = forwards
         self._scheduler.target = self._slowed
 
+    def poison(self) -> None:
+        """Ruin the target while the engine runs, for experiments: its embeddings, and so all that
+        is computed of them from now on, are NaN. Nothing on disk changes."""
+        with torch.inference_mode():
+            self._target.model.embedding.fill_(torch.nan)
+
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()

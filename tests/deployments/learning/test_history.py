@@ -96,3 +96,24 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
     assert [s.number for s in await actor.history()] == [3, 1]
     with pytest.raises(UnknownSnapshotError, match=r"no snapshot 2 \(there are 1, 2, 3\)"):
         await actor.roll_back(2)
+
+
+async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(config, tmp_path):
+    weeks_ago = await taught(Feedback(config), "ab")
+    actor = Feedback(often(config))
+    known = await taught(actor, "cdef")
+    [*_, newest] = sorted(tmp_path.rglob("state-*.json"))
+    newest.write_text("{")
+    successor = Feedback(config)
+    table = (await successor.exchange([], COLD)).table
+    assert table.live_steps.sum() == pytest.approx(known.live_steps.sum())
+    assert table.live_steps.sum() > weeks_ago.live_steps.sum()
+    repeated = (await successor.exchange([observation("f")], COLD)).table
+    assert repeated.live_steps.tolist() == table.live_steps.tolist(), "counted answers stay counted"
+
+
+async def test_a_state_is_gone_on_with_before_any_snapshot_of_it(config):
+    actor = Feedback(often(config))
+    await taught(actor, "abc")
+    await actor.reset()
+    assert (await Feedback(config).exchange([], COLD)).table.live_steps.sum() == 0.0

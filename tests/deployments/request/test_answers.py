@@ -90,6 +90,29 @@ async def test_where_an_engine_stalls_in_the_middle_another_goes_on(ingress, mon
     assert (answer.method, answer.reason) == ("ngram", "failover")
 
 
+async def test_one_of_a_methods_replicas_that_falls_silent_is_given_up(ingress, monkeypatch):
+    async def silent(request, _):
+        ingress.answerer.in_flight.accepted(request.request_id, "silent")
+        reached.set()
+        await asyncio.Event().wait()
+        yield DecodeChunk(request_id=request.request_id, text="never")
+
+    reached = asyncio.Event()
+    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
+    [load] = ingress.link.loads
+    silent_one, *others = (
+        load.model_copy(update={"replica": name, "methods": (method,)})
+        for name, method in (("silent", ORDER[0]), ("other", ORDER[0]), ("third", ORDER[1]))
+    )
+    ingress.link.loads = (silent_one, *others)
+    ingress.streams[ORDER[0]] = silent
+    asked = asyncio.create_task(answered(ingress, prompt()))
+    await asyncio.wait_for(reached.wait(), 120.0)
+    ingress.link.loads = tuple(others)
+    answer = await asyncio.wait_for(asked, 120.0)
+    assert (answer.method, answer.reason) == (ORDER[1], "failover")
+
+
 async def test_after_two_failures_in_the_middle_an_answer_is_broken_off(ingress):
     ingress.streams |= dict.fromkeys(ORDER, broken(RuntimeError("gone"), after=2))
     answer = await answered(ingress, prompt())

@@ -82,3 +82,16 @@ async def test_an_engine_that_says_nothing_else_has_failed(
         assert engine.load().healthy
         assert (await decode(engine, "naive", [7], max_tokens=5)).finish == "error"
     assert not engine.load().healthy
+
+
+async def test_a_poisoned_target_fails_for_good(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["naive"], byte_bundle)
+    assert (await decode(engine, "naive", [1], max_tokens=5)).finish == "length"
+    engine.poison()
+    for _ in range(3):
+        assert "logits are NaN" in (await decode(engine, "naive", [2], max_tokens=5)).error
+    async with asyncio.timeout(60):
+        while engine.load().healthy:
+            await asyncio.sleep(0.001)
+    unspoilt = load_engine(["naive"], byte_bundle)
+    assert (await decode(unspoilt, "naive", [1], max_tokens=5)).finish == "length"

@@ -1,0 +1,1 @@
+"""`specadapt bench chaos`: what clients notice while parts of the service fail."""

@@ -1,0 +1,152 @@
+"""The faults of `specadapt bench chaos`, each of them real."""
+
+import json
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from deployments.app import INGRESS
+from ops.chaos.site import CONTROLLER, FEEDBACK, PROXY, Process, Site
+
+LASTS_SECONDS = 15.0
+SLOW_CLIENTS = 16
+HALF_OPEN = 200
+_RECEIVE_BYTES = 4096
+_TOKENS = 256
+
+Pids = Collection[int]
+"""Of the processes that are to be replaced before the service is whole again."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What befalls the service.
+
+    happens: called with the busiest replica; entering it is the fault, leaving it lifts what can be
+    lifted. lasts: seconds until that; 0 where nothing is to be lifted before the end of the run.
+    """
+
+    what: str
+    happens: Callable[[Site, Process], AbstractContextManager[Pids]]
+    lasts: float = 0.0
+
+
+def killed(
+    choose: Callable[[Site, Process], list[Process]],
+) -> Callable[..., AbstractContextManager]:
+    """SIGKILL for the processes that `choose` names."""
+
+    @contextmanager
+    def happens(site: Site, busiest: Process) -> Iterator[Pids]:
+        yield site.kill(choose(site, busiest))
+
+    return happens
+
+
+@contextmanager
+def full_disk(site: Site, _: Process) -> Iterator[Pids]:
+    """The feedback actor can write no byte to any file, as on a full disk."""
+    [actor] = site.processes(FEEDBACK)
+    before = resource.prlimit(actor.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(actor.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield ()
+    finally:
+        with suppress(ProcessLookupError):
+            resource.prlimit(actor.pid, resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def broken_state(site: Site, _: Process) -> Iterator[Pids]:
+    """The feedback actor dies, and its stored state is no JSON when it comes back."""
+    pids = site.kill(site.processes(FEEDBACK))
+    newest = max(site.state_folder.glob("state-*.json"))
+    newest.write_bytes(os.urandom(newest.stat().st_size))
+    yield pids
+
+
+@contextmanager
+def stalled(_: Site, busiest: Process) -> Iterator[Pids]:
+    """The process of a replica stops in the middle of whatever it does, and does not end."""
+    os.kill(busiest.pid, signal.SIGSTOP)
+    try:
+        yield (busiest.pid,)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(busiest.pid, signal.SIGKILL)
+
+
+@contextmanager
+def not_a_number(site: Site, busiest: Process) -> Iterator[Pids]:
+    """The targets of a method compute NaN from now on."""
+    replicas = site.processes(busiest.role)
+    site.poison(busiest.role)
+    yield [replica.pid for replica in replicas]
+
+
+@contextmanager
+def slow_clients(site: Site, _: Process) -> Iterator[Pids]:
+    """Clients ask for long streams with much in them and read none of it."""
+    body = json.dumps(
+        {
+            "model": site.model,
+            "messages": [{"role": "user", "content": "Tell a long story"}],
+            "stream": True,
+            "max_tokens": _TOKENS,
+            "ignore_eos": True,
+            "logprobs": True,
+            "top_logprobs": 20,
+        }
+    )
+    yield from _connected(site, SLOW_CLIENTS, _post(body, len(body)))
+
+
+@contextmanager
+def half_open(site: Site, _: Process) -> Iterator[Pids]:
+    """Connections over which half of a request comes, and no more."""
+    yield from _connected(site, HALF_OPEN, _post('{"model": ', 1000))
+
+
+def _connected(site: Site, count: int, said: bytes) -> Iterator[Pids]:
+    """So many connections over which this was said, and from which nothing is read."""
+    address = urlsplit(site.service.url)
+    with ExitStack() as connections:
+        for _ in range(count):
+            connection = connections.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            connection.connect((address.hostname, address.port))
+            connection.sendall(said)
+        yield ()
+
+
+def _post(body: str, length: int) -> bytes:
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: chaos\r\ncontent-type: application/json"
+    return f"{head}\r\ncontent-length: {length}\r\n\r\n{body}".encode()
+
+
+FAULTS = {
+    "replica": Fault("one replica is killed", killed(lambda _, busiest: [busiest])),
+    "method": Fault(
+        "all replicas of a method are killed",
+        killed(lambda site, busiest: site.processes(busiest.role)),
+    ),
+    "feedback": Fault(
+        "the feedback actor is killed", killed(lambda site, _: site.processes(FEEDBACK))
+    ),
+    "controller": Fault(
+        "Ray Serve's controller is killed", killed(lambda site, _: site.processes(CONTROLLER))
+    ),
+    "proxy": Fault("the HTTP proxy is killed", killed(lambda site, _: site.processes(PROXY))),
+    "ingress": Fault("one ingress is killed", killed(lambda site, _: site.processes(INGRESS)[:1])),
+    "disk": Fault("the state cannot be written", full_disk, LASTS_SECONDS),
+    "table": Fault("the stored state is overwritten, the feedback actor killed", broken_state),
+    "stall": Fault("one replica stops and does not end", stalled),
+    "nan": Fault("a method's targets compute NaN", not_a_number),
+    "slow-clients": Fault(f"{SLOW_CLIENTS} streams are not read", slow_clients, LASTS_SECONDS),
+    "half-open": Fault(f"{HALF_OPEN} requests stop halfway", half_open, LASTS_SECONDS),
+}

@@ -1,0 +1,18 @@
+"""`specadapt bench chaos`: what it refuses, and what it knows."""
+
+import json
+
+from ops.chaos.bench import FaultName
+from ops.chaos.faults import FAULTS
+
+
+def test_every_fault_can_be_named():
+    assert list(FAULTS) == [name.value for name in FaultName]
+
+
+def test_what_is_refused_is_refused_before_anything_starts(specadapt, tmp_path):
+    assert "'flood' is not one of" in specadapt.refusal("bench", "chaos", "--fault", "flood")
+    assert "bundle.json" in specadapt.refusal("bench", "chaos", "--bundle", tmp_path)
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps({"timestamp": t}) + "\n" for t in (0, 1000)))
+    assert "has 2 arrivals" in specadapt.refusal("bench", "chaos", "--trace", trace)
