@@ -32,6 +32,7 @@ from ops.routing.evaluate import evaluate
 from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
+from ops.scaling.bench import bench_scaling
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
 from ops.train.app import train
@@ -49,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, steps, routing, load, faults, the served system, balance, geometries.",
+    help="Measure decoding, steps, routing, load, scaling, faults, the service, balance, geometries.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -81,6 +82,7 @@ bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)
 bench.command("learning")(bench_learning)
+bench.command("scaling")(bench_scaling)
 bench.command("balance")(bench_balance)
 bench.command("chaos")(bench_chaos)
 bench.command("step")(bench_step)

@@ -89,8 +89,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "learning": BENCHMARK | {"load"},
         "loadtest": BENCHMARK | {"load"},
         "chaos": BENCHMARK | {"load"},
+        "scaling": BENCHMARK | {"load", "loadtest"},
         "tune": BENCHMARK | {"routing"},
-        "commands": BENCHMARK | {"routing", "load", "learning", "loadtest"},
+        "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling"},
     },
 }
 ASSEMBLERS = {

@@ -1,4 +1,4 @@
-"""`specadapt plot`: the figures of `bench load`, `bench learning` and `loadtest` as SVG."""
+"""`specadapt plot`: figures of the benchmarks that have plots as SVG."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,8 @@ def plot(
     figures: Annotated[Path, typer.Argument(metavar="JSON", help="what --json wrote")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the plots go")],
 ) -> None:
-    """Draw what `bench load`, `bench learning` or `loadtest` measured; prints the files.
+    """Draw what `bench load`, `bench learning`, `bench scaling` or `loadtest` measured; prints the
+    files.
 
     Example: `specadapt plot docs/benchmarks/load.json --out docs/benchmarks`
     """
@@ -25,15 +26,17 @@ def plot(
         from ops.learning import plots as learning_plots
         from ops.load import plots as load_plots
         from ops.loadtest import plots as loadtest_plots
+        from ops.scaling import plots as scaling_plots
     except ImportError as error:
         raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
     kinds = {
         "loads": load_plots.draw,
         "scenarios": learning_plots.draw,
         "timeline": loadtest_plots.draw,
+        "policies": scaling_plots.draw,
     }
     draw = next((draw for key, draw in kinds.items() if key in read), None)
     if draw is None:
-        raise InputError(f"{figures}: no figures of bench load, bench learning or loadtest")
+        raise InputError(f"{figures}: no figures of bench load, learning or scaling, or loadtest")
     for file in draw(read, out, figures.stem):
         typer.echo(file)

@@ -28,10 +28,8 @@ def trace(file: Path, count: int) -> Floats:
     A .csv has a column TIMESTAMP (date and time), a .jsonl a field timestamp (milliseconds).
     Prompts and lengths of the trace are not used. Raises InputError naming the line.
     """
-    if file.suffix not in _READERS:
-        raise InputError(f"--arrivals: {file} is neither .csv nor .jsonl")
     times: list[float] = []
-    for time in _READERS[file.suffix](file):
+    for time in _recorded(file, "--arrivals"):
         times.append(time)
         if len(times) == count:
             break
@@ -43,6 +41,35 @@ def trace(file: Path, count: int) -> Floats:
         raise InputError(f"--arrivals: the first {count} arrivals of {file} are at one moment")
     stretched: Floats = (arrivals - arrivals[0]) * ((count - 1) / span)
     return stretched
+
+
+def excerpt(file: Path, count: int, seconds: float, speed: float | None, seed: int) -> Floats:
+    """`count` arrivals drawn from a trace's first `seconds` x `speed`, on a clock that runs `speed`
+    times faster (None: so that the whole trace fits into `seconds`).
+
+    Drawn ones keep the trace's bursts and lulls at a rate that replicas can be given. The same
+    files as for `trace`. Raises InputError.
+    """
+    times = np.sort(np.fromiter(_recorded(file, "--trace"), float))
+    if len(times) < 2 or times[0] == times[-1]:
+        raise InputError(f"--trace: {file} has no arrivals at two moments")
+    times -= times[0]
+    times /= times[-1] / seconds if speed is None else speed
+    times = times[times <= seconds]
+    if len(times) < count:
+        raise InputError(
+            f"--trace: {file} has {len(times)} arrivals in that time, and {count} are wanted: "
+            "lower --demand or --minutes, or raise --speed"
+        )
+    kept: Floats = np.sort(np.random.default_rng((seed, 6)).choice(times, count, replace=False))
+    return kept
+
+
+def _recorded(file: Path, flag: str) -> Iterator[float]:
+    """The seconds of all arrivals, as the file has them."""
+    if file.suffix not in _READERS:
+        raise InputError(f"{flag}: {file} is neither .csv nor .jsonl")
+    return _READERS[file.suffix](file)
 
 
 def _of_csv(file: Path) -> Iterator[float]:

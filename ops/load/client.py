@@ -14,6 +14,8 @@ from ops.load.runs import Outcome
 PATIENCE_SECONDS = 600.0
 QUIET_SECONDS = 60.0
 METHOD_HEADER = "x-specadapt-method"
+UNCUT = {"top_p": 1.0}
+"""What a bundle's own sampling defaults must not change: answers were recorded without."""
 REFUSED = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 
 
@@ -36,6 +38,7 @@ class Ask:
             "messages": [{"role": "user", "content": self.question.text}],
             "max_tokens": features.max_tokens,
             "temperature": features.temperature,
+            **UNCUT,
         }
 
 

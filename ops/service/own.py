@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,16 +72,24 @@ class OwnService:
 
 
 @contextmanager
-def own_service(config: AppConfig) -> Iterator[OwnService]:
+def own_service(
+    config: AppConfig,
+    build: Callable[[AppConfig], serve.Application] = build,
+    gpus: int = 0,
+) -> Iterator[OwnService]:
     """The service on a Ray of this process's own, on a free port and with a state of its own; all
-    replicas are there, and all of it is stopped at the end."""
+    replicas are there, and all of it is stopped at the end.
+
+    build: makes the application of the resolved configuration. gpus: how many Ray is told that
+    the machine has.
+    """
     with standard_output_kept(), tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
         state = config.feedback.model_copy(update={"state_uri": str(Path(folder) / "state")})
         http = config.http.model_copy(update={"host": "127.0.0.1", "port": 0})
         asked = config.model_copy(update={"feedback": state, "http": http})
         own = with_free_port(resolved(asked))
         application = build(own)
-        start_local_ray(max(os.cpu_count() or 1, math.ceil(needed_cpus(own))))
+        start_local_ray(max(os.cpu_count() or 1, math.ceil(needed_cpus(own))), gpus)
         try:
             serve.start(http_options={"host": own.http.host, "port": own.http.port})
             serve.run(application, name=APPLICATION, route_prefix="/")

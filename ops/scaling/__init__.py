@@ -1,0 +1,1 @@
+"""`specadapt bench scaling`: autoscaling policies side by side, on replicas that replay."""
