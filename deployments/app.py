@@ -3,6 +3,7 @@
 `serve.yaml`, `specadapt serve` and KubeRay's RayService all name this function.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from deployments.replica.placement import (
     thread_environment,
 )
 from deployments.replica.scaling import autoscaling
-from schemas import AppConfig, MethodDeployment, MethodSpec
+from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
 
@@ -71,11 +72,7 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
     resources = resources_of(specs[0].name, config)
     deployment = cast(serve.Deployment, serve.deployment(MethodReplica)).options(
         name=name,
-        # What waits does so in the replica's line, where its load reports count it.
-        max_ongoing_requests=resources.max_ongoing_requests
-        or config.engine.max_batch + config.engine.max_waiting,
-        # Where all replicas are full an ingress holds so many more: beyond it they go elsewhere.
-        max_queued_requests=max(1, config.engine.max_waiting),
+        **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
         # Three failures in a row replace a replica: an engine that has died is one for seconds.
         health_check_period_s=HEALTH_SECONDS,
@@ -85,6 +82,23 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         **_scale(resources),
     )
     return deployment.bind(config, tuple(spec.name for spec in specs))
+
+
+def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
+    """How many requests a replica takes at a time, and how many more an ingress holds where all
+    replicas have as many; beyond it they go elsewhere."""
+    most = resources.max_replicas
+    if most > max(1, resources.min_replicas):
+        # A replica that comes takes nothing out of the others' lines: what waits does so at the
+        # ingress, but for a few that step in while Serve pauses between two looks for places.
+        own, held = engine.max_batch + math.ceil(engine.max_batch / 4), engine.max_waiting * most
+    else:
+        # What waits does so in the replica's line, where its load reports count it.
+        own, held = engine.max_batch + engine.max_waiting, engine.max_waiting
+    return {
+        "max_ongoing_requests": resources.max_ongoing_requests or own,
+        "max_queued_requests": max(1, held),
+    }
 
 
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:

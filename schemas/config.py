@@ -65,13 +65,14 @@ class MethodDeployment(Schema):
         default=None,
         ge=1,
         description="requests a replica takes at a time  [default: engine.max_batch + "
-        "engine.max_waiting, so that what waits is in the replica's own line]",
+        "engine.max_waiting, so that what waits is in the replica's own line; where replicas come "
+        "and go a quarter more than engine.max_batch, so that the next one takes what waits]",
     )
     target_seconds: float = Field(
         default=4.0,
         gt=0.0,
-        description="predicted seconds of work that a replica may have ahead; more replicas are "
-        "wanted where there is more",
+        description="predicted seconds of work that a replica may have ahead, decoding full "
+        "batches; more replicas are wanted where there is more",
     )
     spare_replicas: int = Field(default=0, ge=0, description="kept beyond what the work wants")
     upscale_delay_seconds: float = Field(default=5.0, ge=0.0)

@@ -19,7 +19,7 @@ from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import TEXT, TOKENS, warm_up
-from router.scaling import work_seconds
+from router.scaling import UsualAnswer, work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -54,6 +54,7 @@ class MethodReplica:
         self._actor_name = actor_name(context.app_name, config)
         self._metrics = ReplicaMetrics(self._replica)
         self._table = served_table(config)
+        self._usual = UsualAnswer(self._table)
         self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
 
     async def generate(
@@ -70,6 +71,7 @@ class MethodReplica:
             async with aclosing(merged(self._engine.generate(request), interval)) as chunks:
                 async for chunk in chunks:
                     if chunk.stats is not None:
+                        self._usual.saw(chunk.stats.output_tokens)
                         traces.decoded(chunk.stats)
                     yield chunk.model_dump(exclude_defaults=True)
         except EngineRefusedError as error:
@@ -82,7 +84,11 @@ class MethodReplica:
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What the autoscaling policy follows; called by Ray Serve."""
         load = self._engine.load()
-        return {WORK: work_seconds(self._table, load), REQUESTS: float(load.running + load.waiting)}
+        batch, usual = self._config.engine.max_batch, self._usual.tokens
+        return {
+            WORK: work_seconds(self._table, load, batch, usual),
+            REQUESTS: float(load.running + load.waiting),
+        }
 
     def check_health(self) -> None:
         """Called by Ray Serve; a replica that raises here is replaced."""

@@ -57,7 +57,11 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
         build(changed(config, methods=methods, engine=engine | {"pin_cores": True}))
     )
     assert environment(pinned["ngram"]) == {"OMP_NUM_THREADS": "2"}
-    assert ngram.max_ongoing_requests == config.engine.max_batch + 7
+    assert ngram.max_ongoing_requests == 10, "a batch of 8 and a quarter"
+    assert ngram.max_queued_requests == 3 * 7, "the lines of three replicas"
+    fixed = [{"name": "naive", "min_replicas": 2, "max_replicas": 2}]
+    fixed = deployments(build(changed(config, methods=fixed, engine=engine)))["naive"]
+    assert (fixed.max_ongoing_requests, fixed.max_queued_requests) == (8 + 7, 7)
     for method in (naive, ngram):
         router = method._deployment_config.request_router_config.get_request_router_class()
         assert router.__name__ == "FewestOutstandingTokens"

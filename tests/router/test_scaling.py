@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.scaling import wanted_replicas, work_seconds
+from router.scaling import UsualAnswer, wanted_replicas, work_seconds
 from schemas import LoadReport, RoutingTable
 
 
@@ -16,29 +16,53 @@ def load(running: int, waiting: int = 0, each: int = 60, **more: object) -> Load
         "waiting": waiting,
         "running_by_method": {"draft": running} if running else {},
         "outstanding_tokens": each * (running + waiting),
+        "requests": {str(i): each for i in range(running + waiting)},
         "free_slots": 1000,
         "time": 0.0,
     }
     return LoadReport.model_validate(values | more)
 
 
-def test_an_answer_alone_takes_its_decode_seconds(table: RoutingTable) -> None:
+LONG = 1e6
+"""Usual tokens that bound nothing."""
+
+
+def test_an_answer_on_a_replica_of_one_place_takes_its_decode_seconds(table: RoutingTable) -> None:
     # 60 tokens at 2.5 a step of 15 ms, as the made-up world has it
-    assert work_seconds(table, load(1)) == pytest.approx(60 / 2.5 * 0.015, rel=0.1)
-    measured = load(1, recent_step_seconds={"draft": 0.03})
-    assert work_seconds(table, measured) == pytest.approx(60 / 2.5 * 0.03, rel=0.1)
+    assert work_seconds(table, load(1), 1, LONG) == pytest.approx(60 / 2.5 * 0.015, rel=0.1)
+    slow = load(1, mean_batch=1.0, recent_step_seconds={"draft": 0.03})
+    assert work_seconds(table, slow, 1, LONG) == pytest.approx(60 / 2.5 * 0.03, rel=0.1)
 
 
 def test_work_is_not_requests(table: RoutingTable) -> None:
-    assert work_seconds(table, load(0)) == 0.0
-    steps = {"recent_step_seconds": {"draft": 0.02}}
-    few_long, many_short = load(2, each=400, **steps), load(8, each=10, **steps)
-    assert work_seconds(table, few_long) > 10 * work_seconds(table, many_short)
-    assert work_seconds(table, load(4, 4, **steps)) > 1.9 * work_seconds(table, load(4, **steps))
+    assert work_seconds(table, load(0), 8, LONG) == 0.0
+    few_long, many_short = load(2, each=400), load(8, each=10)
+    assert work_seconds(table, few_long, 8, LONG) > 9 * work_seconds(table, many_short, 8, LONG)
+    both, half = load(4, 4), load(4)
+    assert work_seconds(table, both, 8, LONG) > 1.9 * work_seconds(table, half, 8, LONG)
+
+
+def test_requests_are_as_much_work_wherever_they_run(table: RoutingTable) -> None:
+    together, alone = load(8), load(1)
+    assert work_seconds(table, together, 8, LONG) == pytest.approx(
+        8 * work_seconds(table, alone, 8, LONG)
+    )
+
+
+def test_a_request_counts_as_the_usual_answer_at_most(table: RoutingTable) -> None:
+    usual = UsualAnswer(table)
+    for _ in range(500):
+        usual.saw(100)
+    assert usual.tokens == pytest.approx(100, abs=1)
+    may, does = load(3, each=4000), load(3, each=100)
+    assert work_seconds(table, may, 8, usual.tokens) == pytest.approx(
+        work_seconds(table, does, 8, LONG), rel=0.02
+    )
 
 
 def test_an_unknown_method_says_nothing(table: RoutingTable) -> None:
-    assert work_seconds(table, load(1, methods=("new",), running_by_method={"new": 1})) == 0.0
+    unknown = load(1, methods=("new",), running_by_method={"new": 1})
+    assert work_seconds(table, unknown, 8, LONG) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -50,7 +74,8 @@ def test_an_unknown_method_says_nothing(table: RoutingTable) -> None:
         (4.0, 4, 0, 0, 1),
         (4.1, 4, 0, 0, 2),
         (4.0, 4, 4, 0, 2),
-        (8.0, 1, 1, 1, 5),
+        (8.0, 1, 1, 1, 3),
+        (8.0, 8, 8, 1, 5),
         (0.0, 0, 3, 0, 3),
     ],
 )
