@@ -8,29 +8,28 @@ from rich.console import Group
 from ops.cli.output import table
 
 COST = ("gpu_seconds", "mean_replicas", "most_replicas", "scaled_up", "scaled_down")
+WAITED = {"first token": "ttft_s", "last token": "latency_s"}
 
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
-    """What people read: a line a policy, of what it costs and of what clients waited."""
-    policies = figures["policies"].items()
-    demand = figures["demand"]["mean_replicas"]
+    """What people read: what each policy costs, and what clients waited."""
+    policies, demand = figures["policies"], figures["demand"]["mean_replicas"]
     yield table(
-        f"Replayed on Ray Serve: {demand:.2f} replicas' worth of work on the mean",
-        ["policy", "GPU seconds", "replicas, mean", "most", "scaled up", "down"],
-        [[name, *(policy[key] for key in COST)] for name, policy in policies],
+        f"Replayed on Ray Serve: {figures['settings']['requests']} requests, {demand:.2f} "
+        "replicas' worth of work on the mean",
+        ["policy", "GPU seconds", "replicas", "most", "up", "down", "good", "errors"],
+        [[name, *_counted(policy)] for name, policy in policies.items()],
     )
     yield table(
-        f"Seconds until the first token and the last one, of {figures['settings']['requests']} "
-        "requests",
-        ["policy", "first p50", "p95", "p99", "last p50", "p95", "p99", "good", "errors"],
-        [[name, *_waited(policy)] for name, policy in policies],
+        "Seconds from when a request was due",
+        ["policy", "until", "mean", "p50", "p95", "p99"],
+        [
+            [name, until, *((policy[key] or {}).get(at) for at in ("mean", "p50", "p95", "p99"))]
+            for name, policy in policies.items()
+            for until, key in WAITED.items()
+        ],
     )
 
 
-def _waited(policy: dict[str, Any]) -> list[Any]:
-    times = [
-        (policy[key] or {}).get(at)
-        for key in ("ttft_s", "latency_s")
-        for at in ("p50", "p95", "p99")
-    ]
-    return [*times, policy["good_share"], sum(policy["errors"].values())]
+def _counted(policy: dict[str, Any]) -> list[Any]:
+    return [*(policy[key] for key in COST), policy["good_share"], sum(policy["errors"].values())]

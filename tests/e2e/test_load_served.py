@@ -77,3 +77,17 @@ def test_a_scenario(world):
     assert len(scenario["pairs"]) == 60
     assert all(pair["routed_s"] is not None for pair in scenario["pairs"])
     assert scenario["table"][-1]["version"] > 0
+
+
+def test_replicas_come_under_ray_serves_own_policy(world, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(f'{{"timestamp": {at * 100}}}\n' for at in range(400)))
+    figures = specadapt(
+        *["bench", "scaling", *world[:-2], "--trace", trace, "--minutes", 0.3, "--demand", 1],
+        *["--gpus", 4, "--policies", "ongoing_1"],
+    )
+    policy = figures["policies"]["ongoing_1"]
+    assert policy["answered"] == policy["requests"] == figures["settings"]["requests"]
+    assert policy["replicas"][0] == {"at": 0.0, "running": 2, "starting": 0, "stopping": 0}
+    assert policy["most_replicas"] > 2
+    assert policy["gpu_seconds"] > 2 * 0.99 * policy["seconds"]
