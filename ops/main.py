@@ -50,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, steps, routing, load, scaling, faults, the service, balance, geometries.",
+    help="Measure decoding, steps, routing, load, scaling, faults, the service, geometries.",
     callback=show_help,
     invoke_without_command=True,
 )
