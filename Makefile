@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots chaos check audit clean
+.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots chaos soak check audit clean
 
 install: $(VENV)/.encoder $(VENV)/.smollm2
 
@@ -35,6 +35,9 @@ test-vllm: $(VENV)/.test install-vllm
 screenshots: $(VENV)/.browser install
 	@tests/browser/install-chromium
 	$(BIN)/python tests/browser/take_screenshots.py docs/page $(ARGS)
+
+soak: install
+	$(BIN)/specadapt bench soak $(ARGS)
 
 chaos: install
 	$(BIN)/specadapt bench chaos $(ARGS)

@@ -82,6 +82,10 @@ class Ingress:
         self._answerer.config = self._link.settings = config.router
         logger.info("settings in force: %s", live_fields(config))
 
+    async def tasks(self) -> int:
+        """How many asyncio tasks its event loop has, for `bench soak`; no HTTP path here."""
+        return len(asyncio.all_tasks())
+
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = self._http.app(lambda _: self._link.exchanging())
         if self._replay is not None:

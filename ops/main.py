@@ -33,6 +33,7 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
+from ops.soak.bench import bench_soak
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
 from ops.train.app import train
@@ -85,6 +86,7 @@ bench.command("learning")(bench_learning)
 bench.command("scaling")(bench_scaling)
 bench.command("balance")(bench_balance)
 bench.command("chaos")(bench_chaos)
+bench.command("soak")(bench_soak)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 app.add_typer(bench, name="bench")

@@ -90,8 +90,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "loadtest": BENCHMARK | {"load"},
         "chaos": BENCHMARK | {"load"},
         "scaling": BENCHMARK | {"load", "loadtest"},
+        "soak": BENCHMARK | {"load", "loadtest", "chaos"},
         "tune": BENCHMARK | {"routing"},
-        "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling"},
+        "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling", "soak"},
     },
 }
 ASSEMBLERS = {

@@ -107,6 +107,10 @@ class MethodReplica:
             "cores": sorted(os.sched_getaffinity(0)),
         }
 
+    async def tasks(self) -> int:
+        """How many asyncio tasks its event loop has, for `bench soak`; no HTTP path here."""
+        return len(asyncio.all_tasks())
+
     async def set_extra_target_forwards(self, method: str, extra: int) -> None:
         """Make a method slower by real work, to show that routing notices; no HTTP path here."""
         from workers.torch_engine.engine import TorchEngine  # torch, where it is loaded already

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from deployments.app import INGRESS
-from ops.chaos.site import CONTROLLER, FEEDBACK, PROXY, Process, Site
+from ops.chaos.site import Site
+from ops.service.processes import CONTROLLER, FEEDBACK, PROXY, Process, processes
 
 LASTS_SECONDS = 15.0
 SLOW_CLIENTS = 16
@@ -37,21 +38,21 @@ class Fault:
 
 
 def killed(
-    choose: Callable[[Site, Process], list[Process]],
-) -> Callable[..., AbstractContextManager]:
-    """SIGKILL for the processes that `choose` names."""
+    choose: Callable[[Process], list[Process]],
+) -> Callable[[Site, Process], AbstractContextManager[Pids]]:
+    """SIGKILL for the processes that `choose` names, given the busiest."""
 
     @contextmanager
     def happens(site: Site, busiest: Process) -> Iterator[Pids]:
-        yield site.kill(choose(site, busiest))
+        yield site.kill(choose(busiest))
 
     return happens
 
 
 @contextmanager
-def full_disk(site: Site, _: Process) -> Iterator[Pids]:
+def full_disk(_: Site, __: Process) -> Iterator[Pids]:
     """The feedback actor can write no byte to any file, as on a full disk."""
-    [actor] = site.processes(FEEDBACK)
+    [actor] = processes(FEEDBACK)
     before = resource.prlimit(actor.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(actor.pid, resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -64,7 +65,7 @@ def full_disk(site: Site, _: Process) -> Iterator[Pids]:
 @contextmanager
 def broken_state(site: Site, _: Process) -> Iterator[Pids]:
     """The feedback actor dies, and its stored state is no JSON when it comes back."""
-    pids = site.kill(site.processes(FEEDBACK))
+    pids = site.kill(processes(FEEDBACK))
     newest = max(site.state_folder.glob("state-*.json"))
     newest.write_bytes(os.urandom(newest.stat().st_size))
     yield pids
@@ -84,7 +85,7 @@ def stalled(_: Site, busiest: Process) -> Iterator[Pids]:
 @contextmanager
 def not_a_number(site: Site, busiest: Process) -> Iterator[Pids]:
     """The targets of a method compute NaN from now on."""
-    replicas = site.processes(busiest.role)
+    replicas = processes(busiest.role)
     site.poison(busiest.role)
     yield [replica.pid for replica in replicas]
 
@@ -130,19 +131,17 @@ def _post(body: str, length: int) -> bytes:
 
 
 FAULTS = {
-    "replica": Fault("one replica is killed", killed(lambda _, busiest: [busiest])),
+    "replica": Fault("one replica is killed", killed(lambda busiest: [busiest])),
     "method": Fault(
         "all replicas of a method are killed",
-        killed(lambda site, busiest: site.processes(busiest.role)),
+        killed(lambda busiest: processes(busiest.role)),
     ),
-    "feedback": Fault(
-        "the feedback actor is killed", killed(lambda site, _: site.processes(FEEDBACK))
-    ),
+    "feedback": Fault("the feedback actor is killed", killed(lambda _: processes(FEEDBACK))),
     "controller": Fault(
-        "Ray Serve's controller is killed", killed(lambda site, _: site.processes(CONTROLLER))
+        "Ray Serve's controller is killed", killed(lambda _: processes(CONTROLLER))
     ),
-    "proxy": Fault("the HTTP proxy is killed", killed(lambda site, _: site.processes(PROXY))),
-    "ingress": Fault("one ingress is killed", killed(lambda site, _: site.processes(INGRESS)[:1])),
+    "proxy": Fault("the HTTP proxy is killed", killed(lambda _: processes(PROXY))),
+    "ingress": Fault("one ingress is killed", killed(lambda _: processes(INGRESS)[:1])),
     "disk": Fault("the state cannot be written", full_disk, LASTS_SECONDS),
     "table": Fault("the stored state is overwritten, the feedback actor killed", broken_state),
     "stall": Fault("one replica stops and does not end", stalled),

@@ -5,14 +5,12 @@ import signal
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import ray
 from ray import serve
-from ray._private import state as ray_state
 from ray.serve.exceptions import RayServeException
 
 from deployments.app import INGRESS
@@ -20,24 +18,10 @@ from deployments.artifacts import served_table
 from deployments.learning.state_store import StateStore
 from deployments.run import APPLICATION
 from ops.service.own import CALL_SECONDS, OwnService
+from ops.service.processes import CONTROLLER, FEEDBACK, PROXY, Process, processes
 from workers.bundle import load_bundle
 
-CONTROLLER = "controller"
-PROXY = "proxy"
-FEEDBACK = "feedback"
-_ROLES = {"SERVE_CONTROLLER_ACTOR": CONTROLLER, "SERVE_PROXY_ACTOR": PROXY, "feedback:": FEEDBACK}
-_REPLICA = "SERVE_REPLICA::"
 _LOOK_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Process:
-    """A living process of the service. role: CONTROLLER, PROXY, FEEDBACK, or of a replica the name
-    of its deployment; replica: its own name, empty for others."""
-
-    role: str
-    replica: str
-    pid: int
 
 
 class Site:
@@ -49,24 +33,17 @@ class Site:
         table = served_table(service.config)
         self.state_folder = Path(service.config.feedback.state_uri) / table.fit_id
 
-    def processes(self, *roles: str) -> list[Process]:
-        """The living ones, as Ray's own table of actors has them: nobody needs to answer."""
-        # ray.util.state would ask the dashboard, which is not started here
-        actors = ray_state.actors().values()
-        living = [_process(a["Name"], a["Pid"]) for a in actors if a["State"] == "ALIVE"]
-        return [p for p in living if p is not None and (not roles or p.role in roles)]
-
     def busiest(self, method: str) -> Process:
         """Of a method's replicas the one that has the most tokens to emit, as it says itself."""
         routing = self._routing() or {"loads": []}
         tokens = {load["replica"]: load["outstanding_tokens"] for load in routing["loads"]}
         hosts = {load["replica"] for load in routing["loads"] if method in load["methods"]}
-        replicas = [process for process in self.processes() if process.replica in hosts]
+        replicas = [process for process in processes() if process.replica in hosts]
         return max(replicas, key=lambda process: tokens[process.replica])
 
-    def kill(self, processes: Iterable[Process]) -> list[int]:
+    def kill(self, doomed: Iterable[Process]) -> list[int]:
         """SIGKILL each of them; their pids."""
-        pids = [process.pid for process in processes]
+        pids = [process.pid for process in doomed]
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -90,13 +67,13 @@ class Site:
     def whole(self, without: Iterable[int]) -> bool:
         """Whether every part is there and says that it is well, none of them with one of these
         pids."""
-        processes = self.processes()
-        if not {p.pid for p in processes}.isdisjoint(without):
+        living = processes()
+        if not {p.pid for p in living}.isdisjoint(without):
             return False
         expected = self._expected()
-        if Counter(p.role for p in processes) != expected:
+        if Counter(p.role for p in living) != expected:
             return False
-        return self._serve_is_whole(expected) and self._answers(processes)
+        return self._serve_is_whole(expected) and self._answers(living)
 
     def _expected(self) -> Counter[str]:
         config = self.service.config
@@ -118,7 +95,7 @@ class Site:
             for name, deployment in application.deployments.items()
         )
 
-    def _answers(self, processes: Iterable[Process]) -> bool:
+    def _answers(self, living: Iterable[Process]) -> bool:
         """Whether /health has every method, and every replica's report is good and an ingress has
         it."""
         health, routing = self._get("/health"), self._routing()
@@ -126,7 +103,7 @@ class Site:
             return False
         methods = {method.name for method in self.service.config.methods}
         well = {load["replica"] for load in routing["loads"] if load["healthy"]}
-        replicas = {p.replica for p in processes if p.replica and p.role != INGRESS}
+        replicas = {p.replica for p in living if p.replica and p.role != INGRESS}
         return set(health["methods"]) == methods and well == replicas
 
     def _routing(self) -> dict[str, Any] | None:
@@ -139,12 +116,3 @@ class Site:
         except (httpx.HTTPError, ValueError):
             return None
         return body
-
-
-def _process(actor: str, pid: int) -> Process | None:
-    """The process of an actor; None for one that is no part of the service."""
-    if actor.startswith(_REPLICA):
-        _, deployment, replica = actor.split("#")
-        return Process(deployment, replica, pid)
-    role = next((role for prefix, role in _ROLES.items() if actor.startswith(prefix)), None)
-    return None if role is None else Process(role, "", pid)

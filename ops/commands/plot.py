@@ -13,7 +13,7 @@ def plot(
     figures: Annotated[Path, typer.Argument(metavar="JSON", help="what --json wrote")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the plots go")],
 ) -> None:
-    """Draw what `bench load`, `bench learning`, `bench scaling` or `loadtest` measured; prints the
+    """Draw what `bench load`, `learning`, `scaling` or `soak`, or `loadtest` measured; prints the
     files.
 
     Example: `specadapt plot docs/benchmarks/load.json --out docs/benchmarks`
@@ -27,16 +27,20 @@ def plot(
         from ops.load import plots as load_plots
         from ops.loadtest import plots as loadtest_plots
         from ops.scaling import plots as scaling_plots
+        from ops.soak import plots as soak_plots
     except ImportError as error:
         raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
     kinds = {
         "loads": load_plots.draw,
         "scenarios": learning_plots.draw,
+        "idle": soak_plots.draw,
         "timeline": loadtest_plots.draw,
         "policies": scaling_plots.draw,
     }
     draw = next((draw for key, draw in kinds.items() if key in read), None)
     if draw is None:
-        raise InputError(f"{figures}: no figures of bench load, learning or scaling, or loadtest")
+        raise InputError(
+            f"{figures}: no figures of bench load, learning, scaling, soak, or loadtest"
+        )
     for file in draw(read, out, figures.stem):
         typer.echo(file)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ async def stream_chat(
     messages: Sequence[dict[str, str]],
     reply: Reply,
     **parameters: Any,
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Yield the answer's text as it comes and fill in `reply`; raises RequestFailedError."""
     body = {
         "messages": list(messages),

@@ -76,7 +76,7 @@ def test_every_figure_becomes_a_drawing(specadapt, tmp_path, seen):
 def test_what_cannot_be_drawn_is_refused(specadapt, tmp_path):
     file = tmp_path / "other.json"
     file.write_text("{}")
-    assert "no figures of bench load, learning or scaling" in specadapt.refusal(
+    assert "no figures of bench load, learning, scaling, soak" in specadapt.refusal(
         "plot", file, "--out", tmp_path
     )
     file.write_text("{")
