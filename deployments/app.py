@@ -11,6 +11,7 @@ from ray import serve
 
 from deployments.artifacts import portfolios, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
+from deployments.guard.isolation import check_isolation
 from deployments.guard.key_file import read_keys
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
@@ -51,6 +52,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         engines = portfolios(config)
         for specs in engines:
             check_portfolio(specs, bundle)
+            check_isolation(config.http.guard, specs)
         check_clusters(config, len(served_table(config).assignment))
         if config.http.guard.keys_file is not None:
             read_keys(config.http.guard.keys_file)

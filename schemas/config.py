@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from schemas.base import Schema
+from schemas.keys import Isolation
 from schemas.method import MethodSpec
 from schemas.vllm import VllmConfig
 
@@ -173,6 +174,17 @@ class GuardConfig(Schema):
     cors_origins: tuple[str, ...] = Field(
         default=(), description="origins whose pages may ask, such as https://chat.example.com"
     )
+    isolation: Isolation = Field(
+        default="none",
+        description="whose prompts and past answers may speed up a request: everybody's (none), "
+        "its tenant's or its key's; needs keys_file",
+    )
+
+    @model_validator(mode="after")
+    def _isolated(self) -> Self:
+        if self.isolation != "none" and self.keys_file is None:
+            raise ValueError("isolation: nobody is known without keys_file; name one")
+        return self
 
 
 class HttpConfig(Schema):

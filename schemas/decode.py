@@ -110,6 +110,9 @@ class DecodeRequest(Schema):
         description="the answer's beginning, which another replica emitted; max_tokens counts it",
     )
     sampling: SamplingParams = SamplingParams()
+    scope: str = Field(
+        default="", description="what an engine keeps of a request serves those of its scope alone"
+    )
 
     @model_validator(mode="after")
     def _goes_on(self) -> Self:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from schemas.base import Schema
 
 Priority = Literal["high", "normal", "low"]
+Isolation = Literal["none", "tenant", "key"]
 
 
 class Limits(Schema):
@@ -30,6 +31,9 @@ class ApiKey(Schema):
         default="normal", description="low is refused first where requests wait, high last"
     )
     admin: bool = Field(default=False, description="may ask for /admin, and for nothing else")
+    teaches: bool = Field(
+        default=True, description="its prompts' vectors are kept and may move the clusters"
+    )
     limits: Limits = Limits()
 
 

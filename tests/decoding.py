@@ -50,7 +50,12 @@ class Answer:
 
 
 def request(
-    method: str, prompt: Sequence[int], *, answered: Sequence[int] = (), **sampling: Any
+    method: str,
+    prompt: Sequence[int],
+    *,
+    answered: Sequence[int] = (),
+    scope: str = "",
+    **sampling: Any,
 ) -> DecodeRequest:
     """A request with sampling parameters given by name; answered: the answer's beginning."""
     return DecodeRequest(
@@ -59,6 +64,7 @@ def request(
         prompt_token_ids=tuple(prompt),
         answered_token_ids=tuple(answered),
         sampling=SamplingParams(**sampling),
+        scope=scope,
     )
 
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -169,8 +170,15 @@ class HttpApi:
         shed(caller.priority, self._state.loads, self.config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
         allowed = min(filter(None, (asked_for, self.config.http.max_answer_seconds)), default=None)
-        metered = [replace(p, deadline_seconds=allowed, spend=caller.spend) for p in prompts]
-        answers = await all_or_none([self._answerer.answers(p) for p in metered], _close)
+        of_caller = partial(
+            replace,
+            deadline_seconds=allowed,
+            spend=caller.spend,
+            scope=caller.scope,
+            teaches=caller.teaches,
+        )
+        asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
+        answers = await all_or_none(asking, _close)
         caller.spend(sum(len(prompt.token_ids) for prompt in prompts))
         reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
         if asked.stream:

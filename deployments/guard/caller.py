@@ -17,8 +17,11 @@ class Caller:
         tenant: str | None = None,
         priority: Priority = "high",
         meters: Sequence[Meter] = (),
+        scope: str = "",
+        teaches: bool = True,
     ) -> None:
         self.name, self.tenant, self.priority = name, tenant, priority
+        self.scope, self.teaches = scope, teaches
         self.tokens = 0
         self._meters = meters
 

@@ -13,11 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller
+from deployments.guard.isolation import scope_of
 from deployments.guard.key_file import KeyFile
 from deployments.guard.limits import Clock, Meters, retry_after, worst
 from deployments.metrics import Metrics
 from deployments.traces import trace_id
 from schemas import GuardConfig
+from schemas.keys import Isolation
 
 access = logging.getLogger("specadapt.access")
 
@@ -44,11 +46,13 @@ class Guard:
         app: ASGIApp,
         keys: KeyFile | None,
         metrics: Metrics,
+        isolation: Isolation = "none",
         clock: Clock = time.monotonic,
     ) -> None:
         self._app = app
         self._keys = keys
         self._metrics = metrics
+        self._isolation = isolation
         self._meters = Meters(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,13 +126,14 @@ class Guard:
                 code="rate_limit_exceeded",
                 retry_after=retry_after(excess),
             )
-        return Caller(key.name, key.tenant, key.priority, meters)
+        scope = scope_of(key, self._isolation)
+        return Caller(key.name, key.tenant, key.priority, meters, scope, key.teaches)
 
 
 def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
     """The application behind its guard. Raises ValueError for a key file that cannot be read."""
     keys = None if config.keys_file is None else KeyFile(config.keys_file)
-    app.add_middleware(Guard, keys=keys, metrics=metrics)
+    app.add_middleware(Guard, keys=keys, metrics=metrics, isolation=config.isolation)
     if config.cors_origins:  # outermost: a browser asks beforehand, without a key
         app.add_middleware(
             CORSMiddleware,

@@ -140,7 +140,7 @@ class Answerer:
         """
         started = time.perf_counter()
         decision, vector = await self.route(prompt)
-        sent = None if vector is None else packed(vector)
+        sent = None if vector is None or not prompt.teaches else packed(vector)
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
         traces.decided(decision, routed.seconds)

@@ -100,4 +100,5 @@ class Attempts:
             prompt_token_ids=self._prompt.token_ids,
             answered_token_ids=tuple(self._said),
             sampling=self._prompt.sampling,
+            scope=self._prompt.scope,
         )

@@ -15,7 +15,8 @@ def _unmetered(_tokens: int) -> None: ...
 class Prompt:
     """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
     answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
-    with `echoed`, and `spend` is told of the answers' tokens as they come."""
+    with `echoed`, and `spend` is told of the answers' tokens as they come. `scope`: as a
+    DecodeRequest's; `teaches`: its vector may be kept."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -27,6 +28,8 @@ class Prompt:
     deadline_seconds: float | None = None
     echoed: str = ""
     spend: Callable[[int], None] = _unmetered
+    scope: str = ""
+    teaches: bool = True
 
     def further(self, index: int) -> Self:
         """The prompt of the answer with this index: the first, 0, has the seed that was asked for,

@@ -188,8 +188,8 @@ class Scheduler:
         # a drafter that captures hidden states wants them of the whole prompt
         if not self._prefix_cache or self._methods[sequence.method].plan.drafter.captures:
             return self._prefixes.take_empty()
-        running = [Holding(s.lease, s.tokens) for s in self._running]
-        return self._prefixes.take(sequence.tokens, running)
+        running = [Holding(s.lease, s.tokens, s.request.scope) for s in self._running]
+        return self._prefixes.take(sequence.tokens, running, sequence.request.scope)
 
     def _step(self, batch: list[DecodeSequence]) -> None:
         """One step of sequences that decode, and what it says of the load."""
@@ -243,7 +243,7 @@ class Scheduler:
         for drafter in self._drafters:
             drafter.release(sequence)
         if self._prefix_cache and reason != "error":
-            self._prefixes.give_back(sequence.leave(), sequence.tokens)
+            self._prefixes.give_back(sequence.leave(), sequence.tokens, sequence.request.scope)
         else:
             self.target.pool.release(sequence.leave())
 

@@ -76,7 +76,8 @@ class VllmEngine:
             raise EngineRefusedError("the engine is closed")
         params = sampling_params(request, self._eos)
         answer = Answer(request, self._tokenizer, self._eos, self._load)
-        salt = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
+        drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
+        salt = " ".join(filter(None, (drafter, request.scope))) or None
         prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
         self._load.begin(answer)
         try:

@@ -243,6 +243,14 @@ async def test_the_prompts_vector_goes_with_one_observation(ingress, encoder):
     np.testing.assert_allclose(unpacked(sent[0], len(expected)), expected, atol=5e-4)
 
 
+async def test_a_vector_of_whoever_does_not_teach_goes_nowhere(ingress):
+    for answer in await ingress.answerer.answers(prompt(teaches=False)):
+        await spoken(answer)
+    [sent] = ingress.link._waiting.values()
+    assert sent.vector is None
+    assert sent.cluster >= 0
+
+
 async def test_a_refit_while_a_prompt_is_embedded_decides_for_the_new_clusters(ingress):
     old, embed = ingress.link.table, ingress.answerer._embed
     new = old.model_copy(update={"fit_id": "new", "centroids": old.centroids[::-1]})

@@ -226,10 +226,10 @@ async def test_the_load_is_told_while_a_row_is_copied(
     engine = load_engine(["naive"], byte_bundle)
     take, copying, told = engine._scheduler._prefixes.take, threading.Event(), threading.Event()
 
-    def slow(prompt: list[int], running: Iterable[Holding]) -> Lease:
+    def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> Lease:
         copying.set()
         assert told.wait(60)
-        return take(prompt, running)
+        return take(prompt, running, scope)
 
     monkeypatch.setattr(engine._scheduler._prefixes, "take", slow)
     jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]

@@ -97,6 +97,15 @@ async def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(engine, pr
         assert accepted([cold]) == pytest.approx(accepted([warm]), abs=1)
 
 
+async def test_another_scopes_prompt_is_read_anew(engine, prompts):
+    prompt = [*(prompts[1] * 12)[:300], *prompts[0][:20]]
+    for expected in (False, True):
+        for scope in ("a", "b"):
+            for method in ("vllm_ngram", "vllm_eagle3"):
+                answer = await decode(engine, method, prompt, scope=scope, max_tokens=4)
+                assert (answer.stats.cached_prompt_tokens > 0) == expected
+
+
 async def test_a_closed_stream_disturbs_nobody(engine, prompts):
     """Rows move when one leaves; the others' drafts go with them."""
     jobs = [(m, prompts[3]) for m in METHODS]

@@ -12,14 +12,18 @@ cost next to nothing to read, and should not make an arbitrary row look recently
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A row and the tokens in it; only those below `lease.length` are there."""
+    """A row and the tokens in it; only those below `lease.length` are there. They are of use to
+    prompts of the same scope."""
 
     lease: Lease
     tokens: list[int]
+    scope: str
 
-    def shares(self, prompt: list[int]) -> int:
-        """How many of the prompt's first tokens it holds, short of the last, which is to be read
-        for its logits."""
+    def shares(self, prompt: list[int], scope: str) -> int:
+        """How many of the prompt's first tokens it holds for it, short of the last, which is to be
+        read for its logits."""
+        if scope != self.scope:
+            return 0
         most = min(self.lease.length, len(prompt) - 1)
         low, high = 0, most
         # halving keeps the comparison in slices, which costs nothing beside a forward
@@ -49,13 +53,13 @@ class PrefixCache:
         """Finished sequences' rows that are remembered."""
         return len(self._kept)
 
-    def take(self, prompt: list[int], running: Iterable[Holding]) -> Lease:
+    def take(self, prompt: list[int], running: Iterable[Holding], scope: str) -> Lease:
         """A row for a prompt; `length` says how many of its tokens are in it already.
 
         running: rows in use that may be copied from. Raises RuntimeError where all rows are.
         """
-        found = max((*self._kept, *running), key=lambda h: h.shares(prompt), default=None)
-        shared = 0 if found is None else found.shares(prompt)
+        found = max((*self._kept, *running), key=lambda h: h.shares(prompt, scope), default=None)
+        shared = 0 if found is None else found.shares(prompt, scope)
         if found is None or shared < MIN_SHARED:
             return self.take_empty()
         if found in self._kept:
@@ -74,15 +78,15 @@ class PrefixCache:
             self._forget(self._kept[0])
         return self._pool.acquire()
 
-    def give_back(self, lease: Lease, tokens: list[int]) -> None:
+    def give_back(self, lease: Lease, tokens: list[int], scope: str) -> None:
         """Keep a finished sequence's row, instead of those that hold less of the same text."""
         # the last step may have accepted more than the answer was allowed to hold
         lease.length = min(lease.length, len(tokens))
-        ended = Holding(lease, tokens[: lease.length])
+        ended = Holding(lease, tokens[: lease.length], scope)
         whole = [*ended.tokens, -1]
-        for other in [h for h in self._kept if h.shares(whole) == h.lease.length]:
+        for other in [h for h in self._kept if h.shares(whole, scope) == h.lease.length]:
             self._forget(other)
-        longer = any(h.shares(whole) == lease.length for h in self._kept)
+        longer = any(h.shares(whole, scope) == lease.length for h in self._kept)
         if lease.length < MIN_SHARED or longer:
             self._pool.release(lease)
             return

@@ -64,6 +64,17 @@ def test_the_same_prompt_again_reads_its_last_token(make_rig, byte_bundle: Bundl
         assert check(byte_bundle, SYSTEM, answer) == cached
 
 
+def test_another_scopes_prompt_is_read_anew(make_rig, byte_bundle: Bundle) -> None:
+    """Neither a running row nor a kept one of another scope is copied, and none is thrown away for
+    holding the same text."""
+    rig: Rig = make_rig(byte_bundle, ["naive"])
+    for expected in (0, len(SYSTEM) - 1):
+        asked = [rig.submit("naive", SYSTEM, max_tokens=9, scope=scope) for scope in ("a", "b")]
+        answers = rig.finish(*asked)
+        assert [check(byte_bundle, SYSTEM, answer) for answer in answers] == [expected] * 2
+    assert rig.scheduler._prefixes.kept_rows == 2
+
+
 def test_short_beginnings_are_not_worth_a_copy(make_rig, byte_bundle: Bundle) -> None:
     rig: Rig = make_rig(byte_bundle, ["naive"])
     for seed in range(3):

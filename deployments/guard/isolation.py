@@ -1,0 +1,31 @@
+"""Whose prompts and answers may speed up whose."""
+
+from collections.abc import Iterable
+
+from schemas import GuardConfig, MethodSpec
+from schemas.keys import ApiKey, Isolation
+
+PAST_ANSWERS = "max_cached_requests"
+"""Setting of the suffix drafter: how many past answers, whoever's, it drafts from."""
+
+
+def scope_of(key: ApiKey, isolation: Isolation) -> str:
+    """The scope of a key's requests: what is kept of one is of use in its own scope alone. A key
+    without a tenant has one of its own."""
+    if isolation == "none":
+        return ""
+    shared = isolation == "tenant" and key.tenant is not None
+    return f"tenant {key.tenant}" if shared else f"key {key.name}"
+
+
+def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec]) -> None:
+    """Raises ValueError for a method that would draft one scope's answers from another's."""
+    if guard.isolation == "none":
+        return
+    for spec in specs:
+        drafter = spec.settings.get("drafter", {})
+        if spec.drafter == "suffix" and drafter.get(PAST_ANSWERS) != 0:
+            raise ValueError(
+                f"http.guard.isolation: {spec.name} drafts from all past answers of its replica; "
+                f"give it settings.drafter.{PAST_ANSWERS}: 0, or leave it out"
+            )
