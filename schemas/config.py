@@ -212,7 +212,7 @@ class AppConfig(Schema):
     layout: Literal["per_method", "shared"] = "per_method"
     methods: tuple[MethodDeployment, ...] = Field(
         default=tuple(MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO),
-        description="the default ones are those that the bundle has the parts for",
+        description="the default ones are the bundle's portfolio, or those it has the parts for",
     )
     shared: MethodDeployment = Field(
         default=MethodDeployment(name="shared"), description="resources of a shared replica"

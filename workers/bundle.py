@@ -53,7 +53,8 @@ class Bundle:
 
     Every part is a sub-folder that Hugging Face and vLLM load as it is; those that `packaged` makes
     are in the user's cache. methods: by name, those that are tuned for this family: they stand for
-    the methods of the same names. sampling: for requests that leave it open.
+    the methods of the same names. portfolio: what is served where nobody says what; empty where all
+    is that can be. sampling: for requests that leave it open.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Bundle:
     parts: dict[str, str]
     packaged: Packaged | None = None
     methods: Mapping[str, MethodSpec] = field(default_factory=dict)
+    portfolio: tuple[str, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
 
     def part(self, name: str) -> Path:
@@ -153,8 +155,9 @@ def load_bundle(path: Path | str) -> Bundle:
     packaged = _packaged(body.get("packaged"), parts, manifest)
     specs = _validated(list[MethodSpec], body.get("methods", []), manifest, "methods")
     methods = {spec.name: spec for spec in specs}
+    portfolio = _validated(tuple[str, ...], body.get("portfolio", ()), manifest, "portfolio")
     sampling = _validated(SamplingDefaults, body.get("sampling", {}), manifest, "sampling")
-    return Bundle(name, folder, dict(parts), packaged, methods, sampling)
+    return Bundle(name, folder, dict(parts), packaged, methods, portfolio, sampling)
 
 
 def _validated(kind: type[Kind], body: Any, manifest: Path, field: str) -> Kind:

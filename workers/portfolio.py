@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from schemas import AppConfig, MethodSpec
+from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
 
@@ -37,12 +37,14 @@ def with_bundle(config: AppConfig) -> AppConfig:
 
 
 def with_portfolio(config: AppConfig, bundle: Bundle) -> AppConfig:
-    """The configuration with methods that the bundle can decode with: those it names, or else of
-    the default ones those whose parts are there; each as it is defined here, or else as the bundle
-    has tuned it."""
+    """The configuration with methods that the bundle can decode with: those it names, or else the
+    bundle's portfolio, or else of the default ones those whose parts are there; each as it is
+    defined here, or else as the bundle has tuned it. Raises ValueError for an unknown one."""
     methods = config.methods
     if "methods" not in config.model_fields_set:
-        methods = tuple(m for m in methods if _decodable(method_of(m.name, bundle), bundle))
+        names = bundle.portfolio or tuple(m.name for m in methods)
+        decodable = (n for n in names if _decodable(method_of(n, bundle), bundle))
+        methods = tuple(MethodDeployment(name=n) for n in decodable)
     tuned = tuple(
         m.model_copy(update={"spec": bundle.methods[m.name]})
         if m.spec is None and m.name in bundle.methods

@@ -63,6 +63,17 @@ def test_default_methods_are_those_whose_parts_are_there(tiny_bundle, without_dr
     assert [method.name for method in kept] == ["naive", "ngram", "eagle2", "eagle3"]
 
 
+def test_a_bundles_own_portfolio_comes_before_the_default_one(tiny_bundle, without_drafts):
+    own = ("eagle3", "medusa", "naive")
+    kept = with_portfolio(AppConfig(), replace(tiny_bundle, portfolio=own)).methods
+    assert tuple(method.name for method in kept) == own
+    kept = with_portfolio(AppConfig(), replace(without_drafts, portfolio=own)).methods
+    assert [method.name for method in kept] == ["eagle3", "naive"]
+    asked = AppConfig(methods=(MethodDeployment(name="ngram"),))
+    kept = with_portfolio(asked, replace(tiny_bundle, portfolio=own)).methods
+    assert [method.name for method in kept] == ["ngram"]
+
+
 def test_a_bundles_own_tuning_stands_for_methods_of_that_name(tiny_bundle):
     tuned = get_method("eagle2").model_copy(update={"settings": {"stop": {"gamma": 7}}})
     bundle = replace(tiny_bundle, methods={"eagle2": tuned})
