@@ -7,8 +7,8 @@ steps.jsonl     one StepRow a line: the step-time grid
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -142,6 +142,19 @@ class Profile:
                 return None
             rates.append(cell.output_tokens / cell.seconds)
         return [speedup(rates[0], rate) for rate in rates[1:]]
+
+    def only(self, ids: Collection[str]) -> Self:
+        """The same of the prompts with these ids. Raises ProfileError for an id that is not there,
+        and where there is none."""
+        missing = sorted(set(ids) - {p.id for p in self.prompts})
+        if missing or not ids:
+            raise ProfileError(f"ids: {missing[0]} is not in the profile" if missing else "no ids")
+        wanted = set(ids)
+        return replace(
+            self,
+            prompts=tuple(p for p in self.prompts if p.id in wanted),
+            rows=tuple(r for r in self.rows if r.prompt_id in wanted),
+        )
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -49,6 +49,10 @@ Ids = Annotated[
     Path | None,
     typer.Option("--ids", metavar="FILE", help="only the prompts with these ids, one a line"),
 ]
+ProfileIds = Annotated[
+    Path | None,
+    typer.Option("--profile-ids", metavar="FILE", help="only the profile's prompts with these ids"),
+]
 Limit = Annotated[
     int | None,
     typer.Option("--limit", min=1, metavar="N", help="prompts, equal per domain  [default: all]"),

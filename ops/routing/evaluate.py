@@ -15,6 +15,7 @@ def evaluate(
     profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="other prompts")],
     config: flags.Config = None,
     methods: flags.Methods = None,
+    profile_ids: flags.ProfileIds = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -24,15 +25,15 @@ def evaluate(
     """
     from ops.cli.settings import load_config, names
     from ops.measure.embedding import embed
+    from ops.routing.profiled import profiled
     from router.embed import Encoder
     from router.evaluate import evaluate as judge
-    from router.profile import Profile
     from router.table import load_table
 
     settings = load_config(config).router
     encoder = Encoder(settings.encoder, settings.encoder_threads)
     fitted = load_table(routing, encoder=encoder.info)
-    measured = Profile.load(profile)
+    measured = profiled(profile, profile_ids)
     vectors = embed(encoder, [p.text for p in measured.prompts], "prompts")
     result = asdict(judge(fitted, measured, vectors, names(methods) if methods else None, seed))
     name, speedup = result.pop("best_single"), result.pop("best_single_speedup")

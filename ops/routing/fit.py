@@ -28,6 +28,7 @@ def fit(
         ),
     ] = None,
     ids: flags.Ids = None,
+    profile_ids: flags.ProfileIds = None,
     limit: flags.Limit = None,
     lossy: Annotated[
         bool, typer.Option("--lossy", help="admit methods that are not lossless")
@@ -50,17 +51,17 @@ def fit(
     from ops.cli.settings import load_config, names
     from ops.measure.embedding import embed
     from ops.measure.prompts import select
+    from ops.routing.profiled import profiled
     from ops.routing.router import sample_of
     from router import cluster
     from router.assign import build_table
     from router.drift import Reference
     from router.embed import Encoder
-    from router.profile import Profile
     from router.table import save_table
     from schemas import TEMPERATURE_BANDS
 
     routing = load_config(config).router
-    measured = Profile.load(profile)
+    measured = profiled(profile, profile_ids)
     encoder = Encoder(routing.encoder, routing.encoder_threads)
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []

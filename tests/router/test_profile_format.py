@@ -34,6 +34,20 @@ def test_speedups_are_paired_by_prompt() -> None:
         profile.paired(["medusa"])
 
 
+def test_a_part_of_a_profile_is_a_profile() -> None:
+    profile, _ = make_profile()
+    wanted = [p.id for p in profile.prompts[3:7]]
+    part = profile.only(wanted)
+    assert [p.id for p in part.prompts] == wanted
+    assert {row.prompt_id for row in part.rows} == set(wanted)
+    assert len(part.rows) * len(profile.prompts) == len(profile.rows) * 4
+    assert (part.meta, part.steps) == (profile.meta, profile.steps)
+    with pytest.raises(ProfileError, match="strange is not in the profile"):
+        profile.only(["strange", *wanted])
+    with pytest.raises(ProfileError, match="no ids"):
+        profile.only([])
+
+
 def test_repeats_count_by_their_median() -> None:
     profile, _ = make_profile()
     row = next(r for r in profile.rows if r.method == "draft")

@@ -80,6 +80,22 @@ def test_evaluate_judges_on_other_prompts_only(world):
     assert "seen by the fit" in specadapt.refusal(*arguments, folder / "fit")
 
 
+def test_one_profile_is_fitted_on_and_held_out_of_by_ids(world, tmp_path):
+    folder, specadapt, _ = world
+    ids = [prompt.id for prompt in Profile.load(folder / "fit").prompts]
+    fitted, held = tmp_path / "fitted.txt", tmp_path / "held.txt"
+    fitted.write_text("\n".join(ids[:4]))
+    held.write_text("\n".join(ids[4:]))
+    of = ["--profile", folder / "fit", "--profile-ids"]
+    made = specadapt.json("fit", *of, fitted, "--clusters", 2, "--out", tmp_path / "table")
+    assert made["profiled_prompts"] == sum(made["sizes"]) == 4
+    judge = ["evaluate", "--routing", tmp_path / "table", *of]
+    assert specadapt.json(*judge, held)["prompts"] <= 4
+    assert "seen by the fit" in specadapt.refusal(*judge, fitted)
+    held.write_text("strange")
+    assert "--profile-ids" in specadapt.refusal(*judge, held)
+
+
 def test_bench_prediction_compares_forms_on_other_prompts_only(world):
     folder, specadapt, _ = world
     arguments = ["bench", "prediction", "--routing", folder / "routing", "--profile"]

@@ -1,0 +1,18 @@
+"""A measured profile as `fit` and `evaluate` ask for it."""
+
+from pathlib import Path
+
+from ops.cli.boundary import InputError
+from router.profile import Profile, ProfileError
+
+
+def profiled(folder: Path, ids: Path | None) -> Profile:
+    """The profile, or of it the prompts that a file of ids names; raises ProfileError, and
+    InputError naming the file of ids."""
+    profile = Profile.load(folder)
+    if ids is None:
+        return profile
+    try:
+        return profile.only(ids.read_text(encoding="utf-8").split())
+    except (OSError, ProfileError) as error:
+        raise InputError(f"--profile-ids: {ids}: {error}") from error
