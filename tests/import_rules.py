@@ -73,7 +73,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "keys": {"cli"},
         "config": {"cli"},
         "learned": {"cli"},
-        "boards": {"cli"},
+        "boards": {"cli", "measure"},
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(

@@ -2,7 +2,7 @@
 
 import typer
 
-from ops.boards.commands import export, push
+from ops.boards.commands import draw, export, push
 from ops.cli.boundary import show_help
 
 grafana = typer.Typer(
@@ -12,3 +12,4 @@ grafana = typer.Typer(
 )
 grafana.command("export")(export)
 grafana.command("push")(push)
+grafana.command("draw")(draw)

@@ -1,4 +1,4 @@
-"""`specadapt grafana export|push`."""
+"""`specadapt grafana export|push|draw`."""
 
 import json
 from pathlib import Path
@@ -70,6 +70,25 @@ def push(
         except RequestException as error:
             raise InputError(f"--url: no Grafana answers at {url} ({error})") from error
         typer.echo(f"{place.scheme}://{place.netloc}{answer.get('url', '')}")
+
+
+def draw(
+    prometheus: Annotated[str, typer.Option("--prometheus", metavar="URL", help="its address")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="an SVG a dashboard")],
+    minutes: Annotated[float, typer.Option("--minutes", min=1.0, help="up to now")] = 60.0,
+) -> None:
+    """Draw what the dashboards' queries return, without a Grafana.
+
+    Example: `specadapt grafana draw --prometheus http://localhost:9090 --out boards`
+    """
+    from ops.boards.pages import BOARDS
+
+    try:
+        from ops.boards.pictures import draw as drawn
+    except ImportError as error:
+        raise InputError(f"pictures need `pip install 'specadapt[plots]'`: {error}") from error
+    for board in BOARDS:
+        typer.echo(str(drawn(prometheus.rstrip("/"), board, minutes, out)))
 
 
 def bodies() -> dict[str, str]:
