@@ -1,7 +1,6 @@
 """`specadapt bench chaos`: what clients notice of parts that fail, and when all is well again."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,20 +32,9 @@ def bench_chaos(
         typer.Option("--fault", help="may be repeated  [default: all, one after the other]"),
     ] = None,
     config: flags.Config = None,
-    bundle: Annotated[Path, typer.Option("--bundle", metavar="DIR", help="model family")] = Path(
-        "bundles/demo"
-    ),
-    rate: Annotated[
-        float, typer.Option("--rate", min=1e-3, metavar="R", help="requests a second, mean")
-    ] = 1.0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            metavar="FILE",
-            help="arrivals of a recorded trace, stretched to the rate  [default: Poisson]",
-        ),
-    ] = None,
+    bundle: flags.SmallBundle = flags.SMALL_BUNDLE,
+    rate: flags.Rate = 1.0,
+    trace: flags.Arrivals = None,
     quiet: Annotated[
         float,
         typer.Option("--quiet", min=1.0, metavar="S", help="seconds before and after a fault"),

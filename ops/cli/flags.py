@@ -35,6 +35,7 @@ Bundle = Annotated[
         help="model family  [default: the configuration's, bundles/smollm2]",
     ),
 ]
+SmallBundle = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="model family")]
 Methods = Annotated[
     str | None,
     typer.Option("--methods", metavar="A,B", help="[default: the configured portfolio]"),
@@ -83,5 +84,22 @@ RecordedMethods = Annotated[
     str | None,
     typer.Option("--methods", metavar="A,B", help="[default: all that profile and table have]"),
 ]
+Rate = Annotated[
+    float, typer.Option("--rate", min=1e-3, metavar="R", help="requests a second, mean")
+]
+Arrivals = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="arrivals of a recorded trace, stretched to the rate  [default: Poisson]",
+    ),
+]
+TtftSlo = Annotated[float | None, typer.Option("--ttft-slo", min=0.0, metavar="S", help="seconds")]
+TpotSlo = Annotated[
+    float | None, typer.Option("--tpot-slo", min=0.0, metavar="S", help="seconds per token")
+]
 
 DEFAULT_MAX_TOKENS = 128
+# What breaks and outlasts services is about processes, so that the small family does.
+SMALL_BUNDLE = Path("bundles/demo")

@@ -1,6 +1,5 @@
 """`specadapt loadtest`: time to first token, time per token and goodput under open-loop load."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,29 +11,16 @@ from ops.cli.output import emit, progress, table
 
 def loadtest(
     url: Annotated[str, typer.Option("--url", help="the server, without /v1")],
-    rate: Annotated[
-        float, typer.Option("--rate", min=1e-3, metavar="R", help="requests a second, mean")
-    ],
+    rate: flags.Rate,
     requests: Annotated[int, typer.Option("--requests", min=2, metavar="N")] = 100,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            metavar="FILE",
-            help="arrivals of a recorded trace, stretched to the rate  [default: Poisson]",
-        ),
-    ] = None,
+    trace: flags.Arrivals = None,
     prompts: flags.Prompts = None,
     model: Annotated[
         str | None, typer.Option("--model", help="[default: the first of /v1/models]")
     ] = None,
     key: Annotated[str, typer.Option("--key", envvar="OPENAI_API_KEY", show_default=False)] = "",
-    ttft_slo: Annotated[
-        float | None, typer.Option("--ttft-slo", min=0.0, metavar="S", help="seconds")
-    ] = None,
-    tpot_slo: Annotated[
-        float | None, typer.Option("--tpot-slo", min=0.0, metavar="S", help="seconds per token")
-    ] = None,
+    ttft_slo: flags.TtftSlo = None,
+    tpot_slo: flags.TpotSlo = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,

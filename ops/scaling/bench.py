@@ -30,12 +30,8 @@ def bench_scaling(
         float, typer.Option("--demand", min=0.05, help="replicas' worth of work, mean")
     ] = 2.0,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="one for each replica")] = 8,
-    ttft_slo: Annotated[
-        float | None, typer.Option("--ttft-slo", min=0.0, metavar="S", help="seconds")
-    ] = None,
-    tpot_slo: Annotated[
-        float | None, typer.Option("--tpot-slo", min=0.0, metavar="S", help="seconds per token")
-    ] = None,
+    ttft_slo: flags.TtftSlo = None,
+    tpot_slo: flags.TpotSlo = None,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
     json: flags.Json = None,

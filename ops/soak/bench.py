@@ -1,6 +1,5 @@
 """`specadapt bench soak`: memory, handles and tasks over hours of load."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,12 +17,8 @@ def bench_soak(
         float, typer.Option("--every", min=0.1, metavar="S", help="seconds between two looks")
     ] = 15.0,
     config: flags.Config = None,
-    bundle: Annotated[Path, typer.Option("--bundle", metavar="DIR", help="model family")] = Path(
-        "bundles/demo"
-    ),
-    rate: Annotated[
-        float, typer.Option("--rate", min=1e-3, metavar="R", help="requests a second, mean")
-    ] = 1.0,
+    bundle: flags.SmallBundle = flags.SMALL_BUNDLE,
+    rate: flags.Rate = 1.0,
     prompts: flags.Prompts = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     seed: flags.Seed = 0,

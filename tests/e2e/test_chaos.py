@@ -1,15 +1,7 @@
 """`bench chaos` as a command: two faults on a service of tiny models."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-import yaml
-from served import service_config
-
-ROOT = Path(__file__).parents[2]
+from served import bench_figures, service_config
 
 # Two minutes: a service of its own, and what is killed has to start again.
 pytestmark = pytest.mark.slow
@@ -17,18 +9,9 @@ pytestmark = pytest.mark.slow
 
 def test_a_replica_and_the_feedback_actor_are_killed(tiny_bundle, tmp_path):
     config = service_config(tmp_path, tiny_bundle, ("naive", "ngram"))
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    command = [
-        *[sys.executable, "-m", "ops", "bench", "chaos", "--json", "-"],
-        *["--fault", "replica", "--fault", "feedback", "--config", file],
-        *["--bundle", tiny_bundle.path, "--rate", 4, "--quiet", 3, "--max-tokens", 100],
-    ]
-    done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
-    replica, feedback = json.loads(done.stdout)["faults"]
+    flags = ("--fault", "replica", "--fault", "feedback", "--rate", 4, "--quiet", 3)
+    figures = bench_figures("chaos", config, tiny_bundle, tmp_path, *flags, "--max-tokens", 100)
+    replica, feedback = figures["faults"]
     assert replica["befell"] in ("naive", "ngram")
     for fault in (replica, feedback):
         assert fault["requests_before"] == fault["answered_before"] > 0
