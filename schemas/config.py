@@ -62,6 +62,12 @@ class MethodDeployment(Schema):
     max_replicas: int = Field(default=1, ge=1)
     num_cpus: float = Field(default=0.5, ge=0.0)
     num_gpus: float = Field(default=0.0, ge=0.0)
+    max_replicas_per_node: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="a node that dies takes no more with it; those beyond it wait for another node",
+    )
     max_ongoing_requests: int | None = Field(
         default=None,
         ge=1,
@@ -199,6 +205,9 @@ class HttpConfig(Schema):
     guard: GuardConfig = GuardConfig()
     ingress_replicas: int = Field(default=1, ge=1)
     ingress_num_cpus: float = Field(default=0.5, ge=0.0)
+    ingress_max_replicas_per_node: int | None = Field(
+        default=None, ge=1, le=100, description="as the methods' max_replicas_per_node"
+    )
     ingress_max_ongoing_requests: int = Field(default=256, ge=1)
 
 

@@ -31,7 +31,10 @@ def replica_options(
     """
     env = thread_environment(config.engine.threads, alone=has_its_cores(resources, config.engine))
     actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
-    options: dict[str, Any] = {"ray_actor_options": actor}
+    options: dict[str, Any] = {
+        "ray_actor_options": actor,
+        "max_replicas_per_node": resources.max_replicas_per_node,
+    }
     if _in_vllm(specs):
         _check(name, resources, config.engine)
         env |= process_environment(config.engine, shared=len(specs) > 1)
@@ -108,6 +111,11 @@ def _check(name: str, resources: MethodDeployment, engine: EngineConfig) -> None
         raise ValueError(
             f"{name}.num_gpus: {gpus:g}, and engine.vllm.tensor_parallel_size {size} takes "
             f"{size} whole GPUs for a replica: leave num_gpus out, or set it to {size}"
+        )
+    if size > 1 and resources.max_replicas_per_node is not None:
+        raise ValueError(
+            f"{name}.max_replicas_per_node: Ray places the {size} GPUs of a replica as one group "
+            "and counts no such replicas by node: leave it out"
         )
     if size > 1 and engine.device == "cpu":
         raise ValueError(

@@ -71,6 +71,14 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
     assert made["ingress"].max_ongoing_requests == config.http.ingress_max_ongoing_requests
 
 
+def test_a_node_may_have_few_replicas(config):
+    methods = [{"name": "naive", "max_replicas_per_node": 2}, {"name": "ngram"}]
+    http = {"ingress_max_replicas_per_node": 1}
+    made = deployments(build(changed(config, methods=methods, http=http)))
+    most = {name: one._replica_config.max_replicas_per_node for name, one in made.items()}
+    assert most == {"ingress": 1, "naive": 2, "ngram": None}
+
+
 def test_the_shared_layout_has_one_deployment_for_all(config):
     made = deployments(build(changed(config, layout="shared")))
     assert set(made) == {"ingress", "shared"}

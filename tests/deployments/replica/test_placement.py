@@ -108,9 +108,10 @@ def test_vllms_processes_find_their_environment(vllm_config):
         ({"num_gpus": 2}, {}, r"num_gpus: 2 GPUs.* engine.vllm.tensor_parallel_size to 2"),
         ({"num_gpus": 0.5}, {"tensor_parallel_size": 2}, "num_gpus: 0.5.* set it to 2"),
         ({"num_gpus": 1}, {"tensor_parallel_size": 2}, "num_gpus: 1.* set it to 2"),
+        ({"max_replicas_per_node": 1}, {"tensor_parallel_size": 2}, "max_replicas_per_node: "),
     ],
 )
-def test_gpus_that_do_not_fit_are_named(vllm_config, resources, vllm, said):
+def test_resources_that_do_not_fit_are_named(vllm_config, resources, vllm, said):
     with pytest.raises(ConfigError, match=f"^vllm_naive.{said}"):
         build(placed(vllm_config, vllm=vllm, **resources))
 
