@@ -1,5 +1,7 @@
 """The figures of `specadapt trace`."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -7,25 +9,55 @@ from ops.trace.store import read_meta, read_rows
 from router.acceptance import expected_steps
 
 
+@dataclass
+class _Sums:
+    answers: int = 0
+    looping: int = 0
+    tokens: int = 0
+    steps: float = 0.0
+
+    def add(self, other: "_Sums") -> None:
+        self.answers += other.answers
+        self.looping += other.looping
+        self.tokens += other.tokens
+        self.steps += other.steps
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "answers": self.answers,
+            "looping": self.looping,
+            "tokens": self.tokens,
+            "mat": self.tokens / self.steps,
+        }
+
+
 def summarise(folder: Path) -> dict[str, Any]:
-    """By method and temperature: answers, their tokens, and MAT (output tokens per target step,
-    the prefill's among them)."""
-    sums: dict[str, dict[str, list[float]]] = {}
+    """By method and temperature, over all domains and by domain: answers, those of them that loop,
+    their tokens, and MAT (output tokens per target step, the prefill's among them)."""
+    cells: dict[tuple[str, str, str], _Sums] = {}
     for row in read_rows(folder):
-        by_temperature = sums.setdefault(row["method"], {})
-        found = by_temperature.setdefault(f"{row['temperature']:g}", [0.0, 0.0, 0.0])
         tokens = len(row["answer"])
-        found[0] += 1
-        found[1] += tokens
-        found[2] += expected_steps(row["kept"], tokens)
-    meta = read_meta(folder)
+        steps = expected_steps(row["kept"], tokens)
+        key = row["method"], f"{row['temperature']:g}", row["domain"]
+        cells.setdefault(key, _Sums()).add(_Sums(1, row["looping"], tokens, steps))
+    domains = sorted({domain for _, _, domain in cells})
     return {
-        "methods": {
-            name: {
-                heat: {"answers": int(answers), "tokens": int(tokens), "mat": tokens / steps}
-                for heat, (answers, tokens, steps) in by_temperature.items()
-            }
-            for name, by_temperature in sums.items()
+        "methods": _by_method(cells.items()),
+        "by_domain": {
+            domain: _by_method(cell for cell in cells.items() if cell[0][2] == domain)
+            for domain in domains
         },
-        "settings": meta.model_dump(mode="json"),
+        "settings": read_meta(folder).model_dump(mode="json"),
+    }
+
+
+def _by_method(
+    cells: Iterable[tuple[tuple[str, str, str], _Sums]],
+) -> dict[str, dict[str, dict[str, Any]]]:
+    sums: dict[str, dict[str, _Sums]] = {}
+    for (method, heat, _), cell in cells:
+        sums.setdefault(method, {}).setdefault(heat, _Sums()).add(cell)
+    return {
+        method: {heat: found.figures() for heat, found in by_heat.items()}
+        for method, by_heat in sums.items()
     }

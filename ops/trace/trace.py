@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,13 +55,24 @@ def trace(
     with progress() as bar:
         skipped = asyncio.run(run_trace(plan, out, bar))
     figures = {**summarise(out), "skipped_too_long": skipped}
+    emit(figures, lambda: _tables(figures, out), json)
+
+
+def _tables(figures: dict[str, Any], out: Path) -> list[Any]:
+    by_method = figures["methods"]
     rows = [
-        [name, heat, found["mat"], found["answers"]]
-        for name, by_temperature in figures["methods"].items()
-        for heat, found in by_temperature.items()
+        [name, heat, found["mat"], found["answers"], found["looping"]]
+        for name, by_heat in by_method.items()
+        for heat, found in by_heat.items()
     ]
-    emit(
-        figures,
-        lambda: [table(f"Traces in {out}", ["method", "temperature", "MAT", "answers"], rows)],
-        json,
-    )
+    heats = sorted({heat for by_heat in by_method.values() for heat in by_heat}, key=float)
+    domains = [
+        [domain, heat, *(found.get(name, {}).get(heat, {}).get("mat") for name in by_method)]
+        for domain, found in figures["by_domain"].items()
+        for heat in heats
+    ]
+    columns = ["method", "temperature", "MAT", "answers", "looping"]
+    return [
+        table(f"Traces in {out}", columns, rows),
+        table("MAT by domain", ["domain", "temperature", *by_method], domains),
+    ]
