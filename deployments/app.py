@@ -16,6 +16,7 @@ from deployments.guard.key_file import read_keys
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
 from deployments.replica.placement import (
+    apart,
     check_portfolio,
     replica_options,
     resources_of,
@@ -108,7 +109,7 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     return cast(serve.Deployment, serve.deployment(Ingress)).options(
         name=INGRESS,
         num_replicas=http.ingress_replicas,
-        max_replicas_per_node=http.ingress_max_replicas_per_node,
+        **apart(http.ingress_max_replicas_per_node),
         max_ongoing_requests=http.ingress_max_ongoing_requests,
         # Ray notices only then that one has died.
         health_check_period_s=HEALTH_SECONDS,

@@ -31,10 +31,7 @@ def replica_options(
     """
     env = thread_environment(config.engine.threads, alone=has_its_cores(resources, config.engine))
     actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
-    options: dict[str, Any] = {
-        "ray_actor_options": actor,
-        "max_replicas_per_node": resources.max_replicas_per_node,
-    }
+    options: dict[str, Any] = {"ray_actor_options": actor} | apart(resources.max_replicas_per_node)
     if _in_vllm(specs):
         _check(name, resources, config.engine)
         env |= process_environment(config.engine, shared=len(specs) > 1)
@@ -46,6 +43,11 @@ def replica_options(
             options["placement_group_strategy"] = "PACK"
     actor["runtime_env"] = {"env_vars": env}
     return options
+
+
+def apart(replicas: int | None) -> dict[str, Any]:
+    """The option of a deployment that lets a node have so many of its replicas."""
+    return {} if replicas is None else {"max_replicas_per_node": replicas}
 
 
 def placed_engine(
