@@ -1,5 +1,6 @@
 """What a fault's run says of the service. docs/measuring.md has the definitions."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,9 +34,9 @@ def row(run: Run) -> dict[str, Any]:
     calm = [r for r in run.requests if _ended(r) < run.injected]
     met = [r for r in run.requests if _ended(r) >= run.injected]
     limit = late_above(calm)
-    late = [r for r in met if r.outcome == "answered" and _silence(r)[0] > limit]
-    disturbed = [_ended(r) for r in met if r.outcome != "answered"]
-    disturbed += [_silence(r)[1] for r in late]
+    silences = [(r, *_silence(r, run.injected)) for r in met]
+    late = [end for r, seconds, end in silences if r.outcome == "answered" and seconds > limit]
+    disturbed = [_ended(r) for r in met if r.outcome != "answered"] + late
     outcomes = Counter(r.outcome for r in met)
     before, after = run.counted
     answered = {r.id for r in run.requests if r.outcome == "answered" and r.id is not None}
@@ -49,7 +50,7 @@ def row(run: Run) -> dict[str, Any]:
         "errors": dict(Counter(r.error for r in met if r.outcome != "answered")),
         "late": len(late),
         "late_above_s": limit,
-        "longest_silence_s": max((_silence(r)[0] for r in met), default=None),
+        "longest_silence_s": max((seconds for _, seconds, _ in silences), default=None),
         "service_recovered_s": None if run.recovered is None else run.recovered - run.injected,
         "clients_recovered_s": max((m - run.injected for m in disturbed), default=0.0),
         "observations_acknowledged": len(before),
@@ -65,10 +66,11 @@ def late_above(calm: Sequence[Request]) -> float:
     return LATE_FACTOR * longest + LATE_SECONDS
 
 
-def _silence(request: Request) -> tuple[float, float]:
-    """The seconds of a request's longest wait for the next piece or the end, and its end."""
+def _silence(request: Request, since: float = -math.inf) -> tuple[float, float]:
+    """The seconds of a request's longest wait for the next piece or the end, of those that ended
+    since then, and its end."""
     moments = [request.due, *request.pieces, _ended(request)]
-    return max((later - earlier, later) for earlier, later in pairwise(moments))
+    return max((end - begin, end) for begin, end in pairwise(moments) if end >= since)
 
 
 def _ended(request: Request) -> float:

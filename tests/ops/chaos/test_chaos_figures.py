@@ -58,6 +58,12 @@ def test_late_is_what_the_quiet_span_never_was():
     assert found["clients_recovered_s"] == 6.0, "when the silence ended"
 
 
+def test_a_silence_before_the_fault_is_not_the_faults():
+    found = run([answered(0.0, 0.5, ended=1.0), answered(2.0, 9.0, 10.5, ended=11.0)])
+    assert (found["requests"], found["late"], found["clients_recovered_s"]) == (1, 0, 0.0)
+    assert found["longest_silence_s"] == 1.5
+
+
 def test_a_fault_that_nobody_notices():
     found = run([answered(11.0, 11.5, ended=12.0)], recovered=None)
     assert found["clients_recovered_s"] == 0.0
