@@ -81,6 +81,7 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         health_check_period_s=HEALTH_SECONDS,
         # A process that has stopped does not answer: Ray waits so long for each of the three.
         health_check_timeout_s=HEALTH_TIMEOUT_SECONDS,
+        graceful_shutdown_timeout_s=resources.drain_seconds,
         **replica_options(name, resources, specs, config),
         **_scale(resources),
     )
@@ -113,6 +114,7 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         max_ongoing_requests=http.ingress_max_ongoing_requests,
         # Ray notices only then that one has died.
         health_check_period_s=HEALTH_SECONDS,
+        graceful_shutdown_timeout_s=http.ingress_drain_seconds,
         ray_actor_options={
             "num_cpus": http.ingress_num_cpus,
             "runtime_env": {"env_vars": thread_environment(config.router.encoder_threads)},

@@ -117,6 +117,8 @@ def start_local_ray(cpus: int, gpus: int = 0) -> None:
     # One that has died is replaced after three failed checks: by Ray's default, 10 s apart, nobody
     # can connect for up to half a minute.
     os.environ.setdefault("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
+    # a replica whose engine has failed has no answers to finish
+    os.environ.setdefault("RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS", "1")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     # A signal to the whole process group (Ctrl-C, `timeout`, systemd) must leave Ray standing
     # until this process has asked it to stop. Its processes inherit what is blocked here; Ray

@@ -39,6 +39,11 @@ def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
     return np.asarray(means.cluster_centers_[order], dtype=np.float64)
 
 
+def preload() -> None:
+    """Import what `refit` needs, 65 MB: a process that serves shall not grow by that one night."""
+    import sklearn.cluster  # noqa: F401
+
+
 def refit(
     start: NDArray[np.float64], vectors: Vectors, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:

@@ -82,6 +82,12 @@ class MethodDeployment(Schema):
         "batches; more replicas are wanted where there is more",
     )
     spare_replicas: int = Field(default=0, ge=0, description="kept beyond what the work wants")
+    drain_seconds: float = Field(
+        default=120.0,
+        ge=0.0,
+        description="so long a replica that is to end, since fewer are needed or another version "
+        "comes, may go on with its answers",
+    )
     upscale_delay_seconds: float = Field(default=5.0, ge=0.0)
     downscale_delay_seconds: float = Field(default=300.0, ge=0.0)
 
@@ -205,6 +211,9 @@ class HttpConfig(Schema):
     guard: GuardConfig = GuardConfig()
     ingress_replicas: int = Field(default=1, ge=1)
     ingress_num_cpus: float = Field(default=0.5, ge=0.0)
+    ingress_drain_seconds: float = Field(
+        default=120.0, ge=0.0, description="as the methods' drain_seconds"
+    )
     ingress_max_replicas_per_node: int | None = Field(
         default=None, ge=1, le=100, description="as the methods' max_replicas_per_node"
     )

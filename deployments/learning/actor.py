@@ -16,6 +16,7 @@ from typing import Any
 import ray
 
 from deployments.learning.feedback import Feedback
+from router.cluster import preload
 from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class FeedbackActor(Feedback):
         super().__init__(config, owner)
         handle = ray.get_runtime_context().current_actor
         threading.Thread(target=self._end_when_idle, args=(handle,), daemon=True).start()
+        if config.router.refit:
+            threading.Thread(target=preload, daemon=True).start()  # nobody waits for it
 
     def _end_when_idle(self, handle: Any) -> None:
         while self.idle_seconds() < LEASE_SECONDS:

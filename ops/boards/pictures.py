@@ -16,6 +16,10 @@ from ops.measure.plots import COLOURS, figure
 POINTS = 120
 PANEL = (5.5, 2.6)
 """Inches."""
+LEGEND = 0.25
+"""Of a panel's height, above the lines."""
+NAMED = 8
+"""Series that a legend has room for."""
 CALL_SECONDS = 60.0
 
 
@@ -38,12 +42,14 @@ def draw(prometheus: str, board: Board, minutes: float, out: Path) -> Path:
             found = [s for query in graph.queries for s in series_of(prometheus, query, minutes)]
             for number, one in enumerate(found):
                 colour = COLOURS[number % len(COLOURS)]
-                panel.plot(one.minutes, one.values, color=colour, label=one.name)
+                label = one.name if number < NAMED else f"_{one.name}"  # unnamed in the legend
+                panel.plot(one.minutes, one.values, color=colour, label=label)
             panel.set_title(_titled(graph), fontsize=10, loc="left")
             panel.set_xlim(-minutes, 0.0)
             if found:
-                panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]))
-                panel.legend(fontsize=7, ncols=2, loc="upper left")
+                low, high = panel.get_ylim()
+                panel.set_ylim(min(0.0, low), high + LEGEND * (high - min(0.0, low)))
+                panel.legend(fontsize=7, ncols=4, loc="upper left", borderpad=0.0)
             else:
                 panel.text(0.5, 0.5, "nothing", transform=panel.transAxes, ha="center")
         for panel in panels[len(board.graphs) :]:

@@ -36,7 +36,13 @@ def environment(deployment):
 
 def test_every_method_has_a_deployment_with_its_own_resources(config):
     methods = [
-        {"name": "naive", "num_gpus": 1, "num_cpus": 2, "max_ongoing_requests": 5},
+        {
+            "name": "naive",
+            "num_gpus": 1,
+            "num_cpus": 2,
+            "max_ongoing_requests": 5,
+            "drain_seconds": 30,
+        },
         {"name": "ngram", "min_replicas": 1, "max_replicas": 3, "target_seconds": 2},
     ]
     engine = {"threads": 2, "max_waiting": 7}
@@ -44,6 +50,8 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
     assert set(made) == {"ingress", "naive", "ngram"}
     naive, ngram = made["naive"], made["ngram"]
     assert naive.max_ongoing_requests == 5
+    drains = [one._deployment_config.graceful_shutdown_timeout_s for one in made.values()]
+    assert sorted(drains) == [30.0, 120.0, 120.0]
     assert naive.max_queued_requests == 7
     assert naive.ray_actor_options["num_gpus"] == 1
     assert naive.ray_actor_options["num_cpus"] == 2
