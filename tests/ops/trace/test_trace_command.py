@@ -25,6 +25,10 @@ def test_every_prompt_is_answered_once_and_traced_under_each_method(specadapt, c
     assert set(figures["methods"]) == set(METHODS.split(","))
     assert figures["methods"]["naive"]["0"]["mat"] == 1.0
     assert figures["methods"]["draft_verify"]["0"]["mat"] > 1.0
+    for name, by_temperature in figures["methods"].items():
+        parts = [domain[name]["0"] for domain in figures["by_domain"].values()]
+        for count in ("answers", "tokens", "looping"):
+            assert sum(part[count] for part in parts) == by_temperature["0"][count]
     rows = list(read_rows(tmp_path / "trace"))
     assert len(rows) == 4 * 3
     for row in rows:
