@@ -4,6 +4,7 @@ import typer
 
 from ops.balance.bench import bench_balance
 from ops.boards.app import grafana
+from ops.bounds.bench import bench_bounds
 from ops.bundle.app import bundle
 from ops.chaos.bench import bench_chaos
 from ops.cli.boundary import CommandGroup, show_help
@@ -17,6 +18,7 @@ from ops.commands.serve import serve
 from ops.config.app import config
 from ops.decode.bench import bench_decode
 from ops.geometry.bench import bench_geometry
+from ops.gpu.bench import bench_gpu
 from ops.http.bench import bench_http
 from ops.keys.app import keys
 from ops.learned.app import routing
@@ -87,8 +89,10 @@ bench.command("scaling")(bench_scaling)
 bench.command("balance")(bench_balance)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
+bench.command("bounds")(bench_bounds)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
+bench.command("gpu")(bench_gpu)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")

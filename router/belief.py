@@ -119,6 +119,14 @@ def acceptance(table: RoutingTable) -> Floats:
     return smoothed
 
 
+def accepted(table: RoutingTable, cluster: int, band: int) -> dict[str, float]:
+    """Draft tokens a step that are expected to be accepted, by method; none without a cluster."""
+    if cluster < 0:
+        return {}
+    known = acceptance(table)[cluster, :, band] - 1.0
+    return dict(zip(table.methods, map(float, known), strict=True))
+
+
 @_once
 def answers(table: RoutingTable) -> Floats:
     """Answers' worth of evidence [k, m, t] behind every cell's acceptance, what other bands lend

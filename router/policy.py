@@ -122,6 +122,7 @@ def choose(
         fit_id=table.fit_id,
         table_version=table.version,
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
+        accepted=belief.accepted(table, cluster, band),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
         instead_of=instead_of,

@@ -24,7 +24,7 @@ from schemas.decode import (
 from schemas.drift import DriftReport
 from schemas.load import LoadReport
 from schemas.method import MethodSpec
-from schemas.observation import DecodeStats, Instead, Observation
+from schemas.observation import DecodeStats, DrafterStats, Instead, Observation
 from schemas.observed import ObservedReport
 from schemas.routing import (
     TEMPERATURE_BANDS,
@@ -46,6 +46,7 @@ __all__ = [
     "DecodeChunk",
     "DecodeRequest",
     "DecodeStats",
+    "DrafterStats",
     "DriftReport",
     "EncoderInfo",
     "EngineConfig",

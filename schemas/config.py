@@ -39,6 +39,12 @@ class EngineConfig(Schema):
     prefill_chunk: int = Field(
         default=256, ge=16, description="prompt tokens read between two steps of running requests"
     )
+    joint_prompt_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="prompts of together so few tokens are read in one forward; null: as many as "
+        "take no more than twice one token's time here, as measured at the start",
+    )
     prefix_cache: bool = Field(
         default=True, description="compute a prefix that prompts share once; benchmarks start cold"
     )

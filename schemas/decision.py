@@ -33,6 +33,9 @@ class Decision(Schema):
     fit_id: str
     table_version: int = Field(ge=0)
     predicted_seconds: dict[str, float] = Field(default_factory=dict)
+    accepted: dict[str, float] = Field(
+        default={}, description="draft tokens a step that are expected to be accepted, by method"
+    )
     exploration_seconds: float = Field(
         default=0.0, ge=0.0, description="predicted, over the choice made without exploring"
     )

@@ -7,6 +7,15 @@ from pydantic import ConfigDict, Field
 from schemas.base import Schema
 
 
+class DrafterStats(Schema):
+    """What one of several drafters did for an answer: its steps, and tokens by level as in
+    DecodeStats."""
+
+    steps: int = Field(ge=0)
+    drafted_tokens: int = Field(ge=0)
+    accepted_tokens: int = Field(ge=0)
+
+
 class DecodeStats(Schema):
     """What the engine measured for one answer. Seconds are wall-clock seconds on one clock."""
 
@@ -24,6 +33,9 @@ class DecodeStats(Schema):
     accepted_tokens: int = Field(default=0, ge=0)
     drafted_by_position: tuple[int, ...] = ()
     accepted_by_position: tuple[int, ...] = ()
+    by_drafter: dict[str, DrafterStats] = Field(
+        default={}, description="where the method chooses a drafter for every step"
+    )
     queue_seconds: float = Field(default=0.0, ge=0.0, description="request to admission")
     first_token_seconds: float = Field(
         default=0.0, ge=0.0, description="request to first emitted token, queue included"

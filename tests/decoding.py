@@ -1,7 +1,7 @@
 """Helpers: run requests, and compare with Hugging Face."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ SMALL: dict[str, Any] = {
     "device": "cpu",
     "dtype": "float32",
     "threads": 1,
+    "joint_prompt_tokens": 1,  # not as a clock says
     "max_context": 256,
     "kv_slots": 2048,
 }
@@ -55,6 +56,7 @@ def request(
     *,
     answered: Sequence[int] = (),
     scope: str = "",
+    accepted: Mapping[str, float] | None = None,
     **sampling: Any,
 ) -> DecodeRequest:
     """A request with sampling parameters given by name; answered: the answer's beginning."""
@@ -65,6 +67,7 @@ def request(
         answered_token_ids=tuple(answered),
         sampling=SamplingParams(**sampling),
         scope=scope,
+        accepted=dict(accepted or {}),
     )
 
 

@@ -26,13 +26,13 @@ FORBIDDEN_LIBRARIES = {
 MAY_IMPORT_MODELS = {"router/encoder_export.py"}
 
 ENGINES_SHARE = {
-    *("batch_schedule", "bundle", "chat_template", "end_tokens", "engine", "grammar", "looping"),
-    *("methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
+    *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
+    *("looping", "methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {
-    *("distribution", "growth", "materials", "models", "parts", "registry", "sequence"),
-    *("target_output", "tree"),
+    *("distribution", "growth", "materials", "models", "noise", "parts", "registry"),
+    *("sequence", "target_output", "tree"),
 }
 """What a drafter, tree, stop, verifier or selector may import of the engine: not the loop."""
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
@@ -83,6 +83,8 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
             ),
             BENCHMARK,
         ),
+        "gpu": BENCHMARK | {"decode"},
+        "bounds": BENCHMARK | {"trace", "step"},
         "routing": BENCHMARK | {"trace"},
         "balance": BENCHMARK | {"http", "load"},
         "routed": BENCHMARK | {"decode", "http"},

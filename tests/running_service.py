@@ -1,8 +1,11 @@
 """A running application, as the end-to-end tests look at it."""
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -57,6 +60,25 @@ class Service:
         return httpx.post(
             f"{self.url}/v1/chat/completions", json=body | fields, timeout=CALL_SECONDS
         )
+
+    def stream(self, stack: ExitStack, model: str, **fields: Any) -> Iterator[str]:
+        """The data lines of a streamed answer, for as long as the stack is open."""
+        body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True}
+        asked = httpx.stream(
+            "POST",
+            f"{self.url}/v1/chat/completions",
+            json={"model": model} | body | fields,
+            timeout=CALL_SECONDS,
+        )
+        lines = stack.enter_context(asked).iter_lines()
+        return (line for line in lines if line.startswith("data: "))
+
+
+def step_seconds(lines: Iterator[str], steps: int = 5) -> float:
+    """A usual step, seen from the client; an event a step, as logprobs are asked."""
+    times = [time.monotonic() for _, _ in zip(range(steps + 2), lines, strict=False)]
+    # the first two, a role and a token, come together
+    return statistics.median(later - sooner for sooner, later in pairwise(times[1:]))
 
 
 def deployed(config: AppConfig) -> Service:

@@ -14,12 +14,19 @@ SMALL_DEMO = Path("bundles/demo")
 
 PARTS = {"draft_model": "draft", "medusa": "medusa", "eagle": "eagle", "eagle3": "eagle3"}
 """By drafter the part that it reads, unless its settings name another."""
+ADAPTIVE = "adaptive"
+"""The drafter that chooses among others, and among look-ups unless its settings leave them out."""
 
 
 def part_of(spec: MethodSpec) -> str | None:
-    """The bundle's part that a method drafts with; None where it drafts with none."""
+    """The bundle's part that a method drafts with; None where it drafts with none, or can do
+    without."""
+    settings = spec.settings.get("drafter", {})
+    if spec.drafter == ADAPTIVE and settings.get("look_ups") is False:
+        first, *others = str(settings.get("learned")).split(",")
+        return None if others else part_of(get_method(first))
     usual = PARTS.get(spec.drafter)
-    return usual and str(spec.settings.get("drafter", {}).get("part", usual))
+    return usual and str(settings.get("part", usual))
 
 
 def with_bundle(config: AppConfig) -> AppConfig:

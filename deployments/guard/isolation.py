@@ -6,7 +6,7 @@ from schemas import GuardConfig, MethodSpec
 from schemas.keys import ApiKey, Isolation
 
 PAST_ANSWERS = "max_cached_requests"
-"""Setting of the suffix drafter: how many past answers, whoever's, it drafts from."""
+"""Setting of vLLM's suffix drafter: how many past answers, whoever's, it drafts from."""
 
 
 def scope_of(key: ApiKey, isolation: Isolation) -> str:
@@ -24,7 +24,8 @@ def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec]) -> None:
         return
     for spec in specs:
         drafter = spec.settings.get("drafter", {})
-        if spec.drafter == "suffix" and drafter.get(PAST_ANSWERS) != 0:
+        # our own engine's keeps the scopes apart
+        if (spec.engine, spec.drafter) == ("vllm", "suffix") and drafter.get(PAST_ANSWERS) != 0:
             raise ValueError(
                 f"http.guard.isolation: {spec.name} drafts from all past answers of its replica; "
                 f"give it settings.drafter.{PAST_ANSWERS}: 0, or leave it out"

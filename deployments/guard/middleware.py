@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
+from ray.exceptions import RayError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -70,12 +71,18 @@ class Guard:
                 answered["answered_by"] = given.get("x-specadapt-method")
             await send(message)
 
+        async def received() -> Message:
+            try:
+                return await receive()
+            except RayError:  # Ray's proxy, of a client that has left, or that has died itself
+                return {"type": "http.disconnect"}
+
         caller = Caller()
         try:
             caller = self._admitted(scope["path"], headers)
             scope.setdefault("state", {})["caller"] = caller
             with caller:
-                await self._app(scope, receive, sent)
+                await self._app(scope, received, sent)
         except ApiError as error:
             self._metrics.refused.inc(tags={"status": str(error.status)})
             refusal = JSONResponse(error.body(), error.status, error.headers())

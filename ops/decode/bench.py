@@ -22,6 +22,15 @@ def bench_decode(
     dtype: flags.DtypeFlag = None,
     concurrency: flags.Concurrency = 1,
     threads: flags.Threads = None,
+    hf: Annotated[
+        str | None,
+        typer.Option(
+            "--hf",
+            metavar="A,B",
+            help="modes of Hugging Face: plain (answers at temperature 0 are compared with its), "
+            "assisted, prompt_lookup, or none  [default: all that the bundle has]",
+        ),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -32,7 +41,7 @@ def bench_decode(
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
-    from ops.cli.settings import load_config, resolve, with_baseline, with_dtype, with_places
+    from ops.cli.settings import load_config, names, resolve, with_baseline, with_dtype, with_places
     from ops.decode.report import figures_of, tables_of
     from ops.decode.runs import Plan, measure
     from ops.measure.prompts import select
@@ -40,7 +49,8 @@ def bench_decode(
     asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_places(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
-    plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed)
+    modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
+    plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes)
     with progress() as bar:
         measured = asyncio.run(measure(plan, bar))
     figures = figures_of(plan, measured)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.progress import Progress
 
+from ops.cli.boundary import InputError
 from ops.cli.settings import Setup, device_of
 from ops.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.decode.huggingface_process import HuggingFaceProcess
@@ -19,11 +20,13 @@ from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle
 
 HF = "hf_"
+COMPARED = "plain"
+"""The mode that answers at temperature 0 are compared with."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and under which settings."""
+    """What is measured, and under which settings. hf: Hugging Face's modes, None for all."""
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -32,6 +35,7 @@ class Plan:
     temperature: float
     concurrency: int
     seed: int
+    hf: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -55,13 +59,22 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
         bundle, engine_config.dtype, engine_config.threads, device_of(engine_config)
     )
     try:
+        modes = _modes(plan, hf)
         measured = Measured(hf.settings(), skipped)
-        await _repeat_all(plan, bar, bundle, encoded, hf, measured)
-        if plan.temperature == 0:
+        await _repeat_all(plan, bar, bundle, encoded, hf, modes, measured)
+        if plan.temperature == 0 and COMPARED in modes:
             _compare(hf, plan, encoded, measured)
     finally:
         hf.close()
     return measured
+
+
+def _modes(plan: Plan, hf: HuggingFaceProcess) -> Sequence[str]:
+    wanted = hf.modes if plan.hf is None else plan.hf
+    for mode in wanted:
+        if mode not in hf.modes:
+            raise InputError(f"--hf: {mode!r} is none of {', '.join(hf.modes)}, none")
+    return wanted
 
 
 async def _repeat_all(
@@ -70,9 +83,10 @@ async def _repeat_all(
     bundle: Bundle,
     encoded: Sequence[EncodedPrompt],
     hf: HuggingFaceProcess,
+    modes: Sequence[str],
     measured: Measured,
 ) -> None:
-    names = [*plan.setup.names, *(HF + mode for mode in hf.modes)]
+    names = [*plan.setup.names, *(HF + mode for mode in modes)]
     task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))
     for repeat in range(plan.repeats):
         with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
@@ -146,18 +160,22 @@ class _Repeat:
         await self._engines.others_asleep(None if name.startswith(HF) else name)
 
     async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
-        seed = self._plan.seed + self._repeat
         labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
         if name.startswith(HF):
             token_ids, seconds = await self._hf.generate(
-                name.removeprefix(HF), item.token_ids, max_tokens, self._plan.temperature, seed
+                name.removeprefix(HF),
+                item.token_ids,
+                max_tokens,
+                self._plan.temperature,
+                self._plan.seed + self._repeat,
             )
             return Run(*labels, token_ids, seconds)
-        sampling = SamplingParams(
-            temperature=self._plan.temperature, seed=seed, max_tokens=max_tokens
-        )
+        sampling = SamplingParams(temperature=self._plan.temperature, max_tokens=max_tokens)
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
-        answer = await decode(self._engines, request_id, name, item.token_ids, sampling)
+        scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
+        answer = await decode(
+            self._engines, request_id, name, item.token_ids, sampling, scope=scope
+        )
         return Run(
             *labels,
             answer.token_ids,
@@ -172,7 +190,7 @@ def _compare(
     hf: HuggingFaceProcess, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
 ) -> None:
     """Fill in the divergences of every method from Hugging Face's plain greedy answers."""
-    reference = {run.prompt_id: run.token_ids for run in measured.runs[f"{HF}plain"]}
+    reference = {run.prompt_id: run.token_ids for run in measured.runs[HF + COMPARED]}
     prompts = {item.prompt.id: item.token_ids for item in encoded}
     for name in plan.setup.names:
         found: dict[str, Divergence] = {}

@@ -36,13 +36,18 @@ async def decode(
     prompt_token_ids: Sequence[int],
     sampling: SamplingParams,
     on_chunk: Callable[[DecodeChunk], None] | None = None,
+    scope: str = "",
 ) -> Answer:
-    """Decode one prompt to its end; raises what the engine raises, and DecodeFailedError."""
+    """Decode one prompt to its end; raises what the engine raises, and DecodeFailedError.
+
+    scope: drafters know past answers of the same one, and would know a prompt's from before.
+    """
     request = DecodeRequest(
         request_id=request_id,
         method=method,
         prompt_token_ids=tuple(prompt_token_ids),
         sampling=sampling,
+        scope=scope,
     )
     text: list[str] = []
     token_ids: list[int] = []

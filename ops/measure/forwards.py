@@ -1,15 +1,26 @@
-"""Forwards of models, timed side by side."""
+"""Targets without an engine, and their forwards, timed side by side."""
 
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
+import torch
+
+from workers.bundle import Bundle
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.model import Model, load_int8, load_model
 
 CONTEXT = 256
 """Tokens each sequence already has in its cache."""
 ROUNDS = 41
+
+
+def load_target(bundle: Bundle, dtype: str) -> Model:
+    """The target as an engine with that `dtype` computes it on a CPU."""
+    folder, cpu = bundle.part("target"), torch.device("cpu")
+    if dtype == "int8":
+        return load_int8(folder, cpu)
+    return load_model(folder, getattr(torch, dtype), cpu)
 
 
 def forward(model: Model, sequences: int, tokens: int) -> Callable[[], object]:

@@ -35,6 +35,7 @@ def bench_precision(
     import torch
 
     from ops.cli.settings import load_config, names, resolve
+    from ops.measure.forwards import load_target
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
     from ops.precision.runs import (
@@ -42,7 +43,6 @@ def bench_precision(
         figures_of,
         forward_milliseconds,
         given_answers,
-        load,
         read,
     )
     from workers.bundle import load_bundle
@@ -56,7 +56,7 @@ def bench_precision(
     family = load_bundle(setup.bundle)
     chosen = select(prompts, ids, limit, seed)
     answers = given_answers(family, chosen, longest)
-    models = {name: load(family, name) for name in wanted}
+    models = {name: load_target(family, name) for name in wanted}
     with progress() as bar:
         readings = {name: read(model, answers, bar, name) for name, model in models.items()}
     times = forward_milliseconds(models)

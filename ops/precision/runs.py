@@ -14,7 +14,7 @@ from ops.measure.prompts import Prompt
 from workers.bundle import Bundle
 from workers.chat_template import encode_turns
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.model import Model, load_int8, load_model
+from workers.torch_engine.models.model import Model
 
 ROWS = (1, 4, 8, 16)
 """Tokens of the forwards that are timed."""
@@ -55,14 +55,6 @@ def given_answers(bundle: Bundle, prompts: Sequence[Prompt], longest: int) -> li
     if not answers:
         raise InputError(f"--prompts: none has a `response` of up to {longest} tokens")
     return answers
-
-
-def load(bundle: Bundle, dtype: str) -> Model:
-    """The target as an engine with that `dtype` computes it on a CPU."""
-    folder, cpu = bundle.part("target"), torch.device("cpu")
-    if dtype == "int8":
-        return load_int8(folder, cpu)
-    return load_model(folder, getattr(torch, dtype), cpu)
 
 
 @torch.inference_mode()

@@ -25,7 +25,9 @@ class Beside:
         """One answer, under the same clock as a client's."""
         tokens = encode_chat(self.tokenizer, prompt.messages, add_generation_prompt=True)
         await self.engines.others_asleep(method)
-        answer = await decode(self.engines, prompt.id, method, tokens, sampling)
+        answer = await decode(
+            self.engines, prompt.id, method, tokens, sampling, scope=f"{method} {repeat}"
+        )
         return Run(
             arm=method,
             prompt_id=prompt.id,

@@ -74,13 +74,11 @@ async def _repeat(
     after it in the engine of this process. One request at a time: what is compared runs within
     seconds of each other."""
     limits = httpx.Limits(max_connections=1)
-    sampling = SamplingParams(
-        max_tokens=plan.max_tokens, temperature=plan.temperature, seed=plan.seed + repeat
-    )
+    sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=plan.temperature)
     warm_up = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         await _until_ready(client, site.methods)
-        arms = await _arms(client, site.methods, plan, repeat)
+        arms = await _arms(client, site.methods, plan)
         order = random.Random(f"{plan.seed} {repeat}")
 
         async def served(arm: str, prompt: Prompt) -> None:
@@ -124,16 +122,12 @@ async def _until_ready(client: httpx.AsyncClient, methods: Sequence[str]) -> Non
 
 
 async def _arms(
-    client: httpx.AsyncClient, methods: Sequence[str], plan: Plan, repeat: int
+    client: httpx.AsyncClient, methods: Sequence[str], plan: Plan
 ) -> dict[str, Questions]:
-    """By arm what asks its requests. All arms have the same seed, and another in each repeat."""
+    """By arm what asks its requests."""
     model = await model_name(client)
     names = {ROUTED: model, **{method: f"{model}:{method}" for method in methods}}
-    sampling = {
-        "max_tokens": plan.max_tokens,
-        "temperature": plan.temperature,
-        "seed": plan.seed + repeat,
-    }
+    sampling = {"max_tokens": plan.max_tokens, "temperature": plan.temperature}
     return {
         arm: Questions(client, plan.prompts, {"model": name, **sampling})
         for arm, name in names.items()

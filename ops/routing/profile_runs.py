@@ -121,6 +121,7 @@ async def _answer(
         item.token_ids,
         _sampling(plan, plan.max_tokens),
         chunks.append,
+        scope=f"{name} {plan.temperature:g}",
     )
     return _row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks))
 
@@ -187,9 +188,7 @@ async def step_time(
     length = max(8, context - STEP_TOKENS // 2)
     # Ample: the first sequences go on while the last prompts are read.
     room = min(STEP_ROOM, longest - length)
-    sampling = SamplingParams(
-        temperature=plan.temperature, seed=plan.seed, max_tokens=room, ignore_eos=True
-    )
+    sampling = SamplingParams(temperature=plan.temperature, max_tokens=room, ignore_eos=True)
     prompts = _laid_end_to_end(encoded, length, order, batch)
     await engines.others_asleep(method)
     measured = await measure(engines, method, prompts, sampling, STEP_COUNT)
@@ -231,4 +230,4 @@ def profile_meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
 
 
 def _sampling(plan: ProfilePlan, max_tokens: int) -> SamplingParams:
-    return SamplingParams(temperature=plan.temperature, seed=plan.seed, max_tokens=max_tokens)
+    return SamplingParams(temperature=plan.temperature, max_tokens=max_tokens)

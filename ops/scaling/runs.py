@@ -32,6 +32,7 @@ REPORT_VARIABLES = (
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
 )
 WARM_UP = 2
+SETTLE_SECONDS = 300.0
 
 
 @dataclass
@@ -69,6 +70,7 @@ async def _run(service: OwnService, at_first: int, load: Load, advance: Callable
         }
         await until_quiet(http, at_first)
         await drive(http, prompts[:WARM_UP], np.zeros(WARM_UP), parameters, lambda: None)
+        await _until_exactly(at_first)
         await until_quiet(http, at_first)
         watching = asyncio.create_task(_watch(run))
         try:
@@ -78,6 +80,14 @@ async def _run(service: OwnService, at_first: int, load: Load, advance: Callable
         finally:
             watching.cancel()
     return run
+
+
+async def _until_exactly(replicas: int) -> None:
+    """Wait until so many run and no other comes or goes: every policy begins with as many,
+    whatever it made of the warm-up. Raises TimeoutError."""
+    async with asyncio.timeout(SETTLE_SECONDS):
+        while await asyncio.to_thread(_count, 0.0) != Count(0.0, replicas, 0, 0):
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _watch(run: Run) -> None:

@@ -1,12 +1,41 @@
 """The figures of `specadapt trace`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ops.trace.store import read_meta, read_rows
 from router.acceptance import expected_steps
+
+BINS = 10
+"""Of confidence, equally wide."""
+
+
+class _Reliability:
+    """How often drafts were kept, by how sure their drafter was."""
+
+    def __init__(self) -> None:
+        self._sums: NDArray[np.float64] = np.zeros((BINS, 3))
+
+    def add(self, kept: Sequence[float], confidences: Sequence[float]) -> None:
+        """Levels of one position; a level's share is of those on which the one before was kept."""
+        for (before, now), sure in zip(pairwise((1.0, *kept)), confidences, strict=False):
+            if before > 0.0:
+                row = self._sums[min(BINS - 1, int(sure * BINS))]
+                row += before * np.asarray((1.0, sure, now / before))
+
+    def figures(self) -> list[dict[str, float]]:
+        """The bins with anything in them: drafts, their mean confidence, the share kept."""
+        return [
+            {"drafts": float(count), "confidence": float(sure / count), "kept": float(kept / count)}
+            for count, sure, kept in self._sums
+            if count
+        ]
 
 
 @dataclass
@@ -33,19 +62,28 @@ class _Sums:
 
 def summarise(folder: Path) -> dict[str, Any]:
     """By method and temperature, over all domains and by domain: answers, those of them that loop,
-    their tokens, and MAT (output tokens per target step, the prefill's among them)."""
+    their tokens, and MAT (output tokens per target step, the prefill's among them); reliability:
+    how far what drafters say of their tokens holds."""
     cells: dict[tuple[str, str, str], _Sums] = {}
+    reliability: dict[str, dict[str, _Reliability]] = {}
     for row in read_rows(folder):
         tokens = len(row["answer"])
         steps = expected_steps(row["kept"], tokens)
         key = row["method"], f"{row['temperature']:g}", row["domain"]
         cells.setdefault(key, _Sums()).add(_Sums(1, row["looping"], tokens, steps))
+        grades = reliability.setdefault(key[0], {}).setdefault(key[1], _Reliability())
+        for kept, confidences in zip(row["kept"], row["confidences"], strict=True):
+            grades.add(kept, confidences)
     domains = sorted({domain for _, _, domain in cells})
     return {
         "methods": _by_method(cells.items()),
         "by_domain": {
             domain: _by_method(cell for cell in cells.items() if cell[0][2] == domain)
             for domain in domains
+        },
+        "reliability": {
+            method: {heat: found for heat, grades in by_heat.items() if (found := grades.figures())}
+            for method, by_heat in reliability.items()
         },
         "settings": read_meta(folder).model_dump(mode="json"),
     }

@@ -59,7 +59,6 @@ class BatchTask:
         """Parameters of one answer; to_the_end: of so many tokens, whatever it says."""
         return SamplingParams(
             temperature=self.temperature,
-            seed=self.seed,
             max_tokens=max_tokens,
             ignore_eos=to_the_end,
         )
@@ -193,8 +192,9 @@ async def _answers(
 
     async def one(item: EncodedPrompt) -> Answer:
         async with free:
+            asked = f"{name}-{item.prompt.id}-{places}"
             return await decode(
-                engines, f"{name}-{item.prompt.id}-{places}", name, item.token_ids, sampling
+                engines, asked, name, item.token_ids, sampling, scope=f"{name} {places}"
             )
 
     return await asyncio.gather(*map(one, prompts))

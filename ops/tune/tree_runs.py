@@ -46,7 +46,7 @@ class TreeTask:
 
     def sampling(self, max_tokens: int) -> SamplingParams:
         """Parameters of one answer."""
-        return SamplingParams(temperature=self.temperature, seed=self.seed, max_tokens=max_tokens)
+        return SamplingParams(temperature=self.temperature, max_tokens=max_tokens)
 
     def stepper(self, methods: Iterable[MethodSpec]) -> Stepper:
         """The bundle's models under these methods."""

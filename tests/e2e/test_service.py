@@ -5,15 +5,12 @@ import concurrent.futures
 import contextlib
 import json
 import socket
-import statistics
-import time
-from itertools import pairwise
 
 import httpx
 import openai
 import pytest
 import ray
-from running_service import CALL_SECONDS, START_SECONDS, Service, until
+from running_service import CALL_SECONDS, START_SECONDS, Service, step_seconds, until
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 
@@ -101,23 +98,6 @@ def test_a_client_that_goes_away_frees_the_replica(service, stream):
         service.method("naive", "set_extra_target_forwards", "naive", 0)
 
 
-def lines_of(service, stack, **fields):
-    """The data lines of a streamed answer, for as long as the stack is open."""
-    body = {"model": "tiny:naive", "messages": HELLO, "stream": True, "ignore_eos": True}
-    asked = httpx.stream(
-        "POST", f"{service.url}/v1/chat/completions", json=body | fields, timeout=60
-    )
-    lines = stack.enter_context(asked).iter_lines()
-    return (line for line in lines if line.startswith("data: "))
-
-
-def step_seconds(lines, steps=5):
-    """A usual step, seen from the client; an event a step, as logprobs are asked."""
-    times = [time.monotonic() for _, _ in zip(range(steps + 2), lines, strict=False)]
-    # the first two, a role and a token, come together
-    return statistics.median(later - sooner for sooner, later in pairwise(times[1:]))
-
-
 def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
     """The step that runs when it leaves is the last one. Steps are made of seconds, so that every
     one is in some report, and are counted by the tokens that are left: each decodes one."""
@@ -131,14 +111,14 @@ def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
     try:
         service.method("naive", "set_extra_target_forwards", "naive", slow)
         with contextlib.ExitStack() as stack:
-            forward = step_seconds(lines_of(service, stack, **fields)) / slow
+            forward = step_seconds(service.stream(stack, "tiny:naive", **fields)) / slow
         until(lambda: left() == 0)
         service.method("naive", "set_extra_target_forwards", "naive", int(3.0 / forward))
         with contextlib.ExitStack() as stack:
-            next(lines_of(service, stack, **fields))
+            next(service.stream(stack, "tiny:naive", **fields))
             until(left)
             before = loads[-1]
-            until(lambda: left() < before, seconds=120)  # a step has just begun
+            until(lambda: 0 < left() < before, seconds=120)  # a step has just begun
         at_leaving = len(loads) - 1
         until(lambda: left() == 0, seconds=120)
         assert loads[at_leaving] - min(filter(None, loads[at_leaving:])) <= 1

@@ -9,7 +9,7 @@ from workers.methods import METHODS, get_method
 
 
 def test_the_methods() -> None:
-    assert list(METHODS)[:4] == ["naive", "draft_verify", "ngram", "fuzzy"]
+    assert list(METHODS)[:4] == ["naive", "draft_verify", "ngram", "suffix"]
     assert {"specinfer", "medusa", "medusa_typical", "eagle", "eagle2", "eagle3"} <= METHODS.keys()
     lossy = {name for name, spec in METHODS.items() if not spec.lossless}
     assert lossy == {"fuzzy", "medusa_typical"}

@@ -8,6 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,10 +17,8 @@ from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadRepor
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
-from workers.grammar import GrammarError
 from workers.stream import Stream
 from workers.torch_engine import precision
-from workers.torch_engine.constraint import Constraint, GrammarCompiler
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
@@ -27,6 +27,9 @@ from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.slowed_target import SlowedTarget
 from workers.torch_engine.target import Target
+
+if TYPE_CHECKING:
+    from workers.torch_engine.constraint import Constraint, GrammarCompiler
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,6 @@ class TorchEngine:
         self._target, self._capacity = models.target, models.capacity
         self._slowed = SlowedTarget(models.target)
         self._methods, self._scheduler = models.methods, models.scheduler
-        self._grammars = GrammarCompiler(self._tokenizer, self._target.model.vocab, self._eos)
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -138,8 +140,17 @@ class TorchEngine:
             processor=make_logit_processor(request, constraint),
         )
 
+    @cached_property
+    def _grammars(self) -> GrammarCompiler:
+        # llguidance, which nobody needs to decode: only with the first grammar
+        from workers.torch_engine.constraint import GrammarCompiler
+
+        return GrammarCompiler(self._tokenizer, self._target.model.vocab, self._eos)
+
     def _constraint(self, grammar: Grammar) -> Constraint:
         """Raises EngineRefusedError for a malformed grammar."""
+        from workers.grammar import GrammarError
+
         try:
             return self._grammars.start(grammar)
         except GrammarError as error:
@@ -205,9 +216,15 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     pool_rows = config.kv_slots // capacity if config.prefix_cache else rows
     target = Target(model, model.make_pool(pool_rows, capacity))
     materials = Materials(
-        bundle, device, dtype, rows, capacity, model.vocab, target.model, config.prefill_chunk
+        *(bundle, device, dtype, pool_rows, capacity, model.vocab, target.model),
+        *(config.prefill_chunk, target.costs),
     )
     built = {spec.name: Method(spec, materials) for spec in methods}
+    with torch.inference_mode():
+        if target.costs.wanted:
+            target.measure_costs()
+        joint = config.joint_prompt_tokens
+        joint = joint or target.joint_rows(min(config.prefill_chunk, capacity))
     scheduler = Scheduler(
         target,
         built,
@@ -216,6 +233,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         capacity=capacity,
         max_waiting=config.max_waiting,
         chunk=config.prefill_chunk,
+        joint=joint,
         prefix_cache=config.prefix_cache,
     )
     return Models(target, built, scheduler, capacity)

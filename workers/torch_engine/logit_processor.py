@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from schemas import DecodeRequest, SamplingParams
-from workers.torch_engine.constraint import Constraint
 from workers.torch_engine.tree import TokenTree
+
+if TYPE_CHECKING:
+    from workers.torch_engine.constraint import Constraint
 
 
 class LogitProcessor:

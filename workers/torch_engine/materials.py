@@ -8,6 +8,7 @@ import torch
 
 from schemas.method import Setting
 from workers.bundle import Bundle
+from workers.drafting.step_costs import StepCosts
 from workers.torch_engine import registry
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.parts import Drafter, Plan
@@ -17,9 +18,10 @@ from workers.torch_engine.parts import Drafter, Plan
 class Materials:
     """What parts may be built from: the bundle, the device and the sizes of the engine.
 
-    rows: sequences that can run at once; capacity: tokens of one sequence at most; chunk: tokens
-    of prompts that may be read between two steps.
-    target: its embedding and LM head may be shared. plan: the method's own parts, for selectors.
+    rows: of the target's pool, of sequences that run and of those that are remembered; capacity:
+    tokens of one sequence at most; chunk: tokens of prompts that may be read between two steps.
+    target: its embedding and LM head may be shared. costs: what steps of the engine cost.
+    plan: the method's own parts, for selectors.
     """
 
     bundle: Bundle
@@ -30,6 +32,7 @@ class Materials:
     vocab: int
     target: Model
     chunk: int
+    costs: StepCosts = field(default_factory=StepCosts)
     plan: Plan | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from workers.torch_engine.models.draft_logits import DraftLogits
+from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.noise import Place
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
-from workers.torch_engine.tree import Path, TokenTree
+from workers.torch_engine.tree import ROOT, Path, TokenTree
 
 
 class Drafter(Protocol):
@@ -37,6 +39,30 @@ class Drafter(Protocol):
 
     def release(self, sequence: DecodeSequence) -> None:
         """Forget a sequence; called once for every drafter, also those that never saw it."""
+        ...
+
+
+@runtime_checkable
+class Resuming(Protocol):
+    """A drafter that captures hidden states and can begin in the middle of a prompt."""
+
+    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+        """A sequence begins with the first `length` tokens that another row of the target's pool
+        holds, or that its own row has been kept for (`source`); called before anything is read of
+        it. Returns how many of them the target need not read again for the drafter."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Resuming, Protocol):
+    """One with rows of its own, which are kept as long as the target's."""
+
+    def keep(self, sequence: DecodeSequence) -> None:
+        """The target's row is kept for what it holds; called before the sequence is released."""
+        ...
+
+    def drop(self, lease: Lease) -> None:
+        """It is kept no longer."""
         ...
 
 
@@ -119,6 +145,8 @@ class Proposal(TokenTree):
     chunk: committed tokens to read in this step, where more are pending (a long prompt); None
     reads them all.
     row: the target's logit row of the root; node i has row + 1 + i.
+    beside: sequences in the same step that other drafters draft for.
+    drafter: which one drafted it, where the plan's chooses among several.
     """
 
     sequence: DecodeSequence
@@ -126,3 +154,12 @@ class Proposal(TokenTree):
     limit: int
     chunk: int | None = None
     row: int = 0
+    beside: int = 0
+    drafter: str | None = None
+
+    def place(self, node: int) -> Place:
+        """Of the token that follows a node or ROOT, for a request that has a seed."""
+        seed = self.sequence.sampling.seed
+        assert seed is not None
+        depth = 0 if node == ROOT else self.depths[node] + 1
+        return seed, self.sequence.answer_index + depth

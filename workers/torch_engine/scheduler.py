@@ -13,7 +13,7 @@ from workers.engine import EngineBusyError
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
-from workers.torch_engine.parts import Drafter
+from workers.torch_engine.parts import Drafter, Remembering, Resuming
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import NotANumberError, StepError, read_chunk, step
 from workers.torch_engine.target import Target
@@ -36,6 +36,7 @@ class Scheduler:
     running sequences' trees they would pad every row's attention to the chunk's width, which on
     the CPU costs more than what is saved: reading the weights once less, about one step's time
     beside the ten or so that a chunk of 256 takes.
+    joint: prompts of together so few tokens are read in one forward.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Scheduler:
         capacity: int,
         max_waiting: int,
         chunk: int,
+        joint: int,
         prefix_cache: bool,
     ) -> None:
         self.target = target
@@ -56,10 +58,12 @@ class Scheduler:
         self._drafters = drafters
         self._rows = rows
         self.slots_each = capacity
-        self._prefixes = PrefixCache(target.pool)
+        self._remembering = [one for one in drafters if isinstance(one, Remembering)]
+        self._prefixes = PrefixCache(target.pool, self._forgotten)
         self._prefix_cache = prefix_cache
         self._max_waiting = max_waiting
         self._chunk = chunk
+        self._joint = joint
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
         self._running: list[DecodeSequence] = []
@@ -152,13 +156,14 @@ class Scheduler:
         Those who decode wait meanwhile."""
         decoding = [s for s in self._running if s.output_tokens]
         budget, clock = self._chunk, time.perf_counter()
-        while budget > 0 and (sequence := self._unread_one()) is not None:
-            tokens = min(sequence.unread, budget)
+        while budget > 0 and (prompts := self._unread(budget)):
+            tokens = min(sum(prompt.unread for prompt in prompts), budget)
             budget -= tokens
-            if tokens < sequence.unread:
-                errors = read_chunk(sequence, tokens, self.target, self._methods[sequence.method])
+            if tokens < prompts[0].unread:
+                method = self._methods[prompts[0].method]
+                errors = read_chunk(prompts[0], tokens, self.target, method)
             else:
-                errors = step([sequence], self.target, self._methods)
+                errors = step(prompts, self.target, self._methods)
             for error in errors:
                 self._fail(error)
         if budget < self._chunk:
@@ -166,17 +171,29 @@ class Scheduler:
             for sequence in decoding:
                 sequence.tally.stalled_seconds += seconds
 
-    def _unread_one(self) -> DecodeSequence | None:
-        """The sequence whose prompt is being read, else the next in the line if a row is free."""
-        for sequence in self._running:
-            if not sequence.output_tokens:
-                return sequence
+    def _unread(self, budget: int) -> list[DecodeSequence]:
+        """The oldest prompt that is not read, and the next ones that are read with it."""
+        unread = [s for s in self._running if not s.output_tokens]
+        together, room = list[DecodeSequence](), min(self._joint, budget)
+        while (prompt := unread.pop(0) if unread else self._admitted(together, room)) is not None:
+            if together and prompt.unread > room:
+                break
+            together.append(prompt)
+            room -= prompt.unread
+        return together
+
+    def _admitted(self, together: Sequence[DecodeSequence], room: int) -> DecodeSequence | None:
+        """The next in the line, with a row; None where there is nobody, no row is free, or it is
+        not to be read together with these: once they are read it may find its prompt in their rows.
+        """
         with self._work:
             if not self._waiting or len(self._running) == self._rows:
                 return None
             sequence = self._waiting[0]
         # Rows may have to be searched and copied, which nobody who asks for the load waits for.
         # Only this thread takes sequences out of the line: until it has a row it stays the first.
+        if together and len(sequence.tokens) - self._found(sequence) > room:
+            return None
         lease = self._lease_for(sequence)
         with self._work:
             self._waiting.popleft()
@@ -184,12 +201,38 @@ class Scheduler:
             self._running.append(sequence)
         return sequence
 
+    def _found(self, sequence: DecodeSequence) -> int:
+        """How many of its prompt's tokens it would find in other rows."""
+        if self._reads_all(sequence):
+            return 0
+        scope = sequence.request.scope
+        return self._prefixes.finds(sequence.tokens, self._holdings(), scope)
+
     def _lease_for(self, sequence: DecodeSequence) -> Lease:
-        # a drafter that captures hidden states wants them of the whole prompt
-        if not self._prefix_cache or self._methods[sequence.method].plan.drafter.captures:
+        if self._reads_all(sequence):
             return self._prefixes.take_empty()
-        running = [Holding(s.lease, s.tokens, s.request.scope) for s in self._running]
-        return self._prefixes.take(sequence.tokens, running, sequence.request.scope)
+        scope = sequence.request.scope
+        lease, source = self._prefixes.take(sequence.tokens, self._holdings(), scope)
+        drafter = self._methods[sequence.method].plan.drafter
+        if isinstance(drafter, Resuming) and source is not None:
+            lease.length = drafter.begin(lease, source, lease.length)
+        if source is lease:
+            self._forgotten(lease)
+        return lease
+
+    def _reads_all(self, sequence: DecodeSequence) -> bool:
+        """Whether its prompt is read whole: a drafter that captures hidden states may want those of
+        all tokens."""
+        drafter = self._methods[sequence.method].plan.drafter
+        whole = drafter.captures and not isinstance(drafter, Resuming)
+        return bool(whole) or not self._prefix_cache
+
+    def _holdings(self) -> list[Holding]:
+        return [Holding(s.lease, s.tokens, s.request.scope) for s in self._running]
+
+    def _forgotten(self, lease: Lease) -> None:
+        for drafter in self._remembering:
+            drafter.drop(lease)
 
     def _step(self, batch: list[DecodeSequence]) -> None:
         """One step of sequences that decode, and what it says of the load."""
@@ -240,12 +283,15 @@ class Scheduler:
         with self._work:
             self._running.remove(sequence)
             sequence.stream.finish(reason, sequence.stats(reason), error)
+        lease = sequence.lease
+        if not self._prefix_cache or reason == "error":
+            self.target.pool.release(lease)
+        elif self._prefixes.give_back(lease, sequence.tokens, sequence.request.scope):
+            for remembering in self._remembering:
+                remembering.keep(sequence)
         for drafter in self._drafters:
             drafter.release(sequence)
-        if self._prefix_cache and reason != "error":
-            self._prefixes.give_back(sequence.leave(), sequence.tokens, sequence.request.scope)
-        else:
-            self.target.pool.release(sequence.leave())
+        sequence.leave()
 
     def _end_all(self) -> None:
         """Tell everybody; what they hold goes with the engine."""

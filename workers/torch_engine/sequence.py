@@ -3,11 +3,18 @@
 import itertools
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas import DecodeRequest, DecodeStats, FinishReason, SamplingParams, TokenLogprobs
+from schemas import (
+    DecodeRequest,
+    DecodeStats,
+    DrafterStats,
+    FinishReason,
+    SamplingParams,
+    TokenLogprobs,
+)
 from workers.looping import is_looping
 from workers.stream import Stream
 from workers.text import AnswerText
@@ -28,6 +35,7 @@ class Tally:
     mixed_steps: int = 0
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+    by_drafter: dict[str, list[int]] = field(default_factory=dict)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     sample_seconds: float = 0.0
@@ -40,14 +48,24 @@ class Tally:
         self.batch_sum += batch
         self.mixed_steps += mixed
 
-    def count_levels(self, proposed: int, accepted: int) -> None:
-        """Count one step's drafted and accepted levels by their position."""
+    def count_levels(self, proposed: int, accepted: int, drafter: str | None) -> None:
+        """Count one step's drafted and accepted levels by their position, and by the drafter where
+        there are several."""
+        if drafter is not None:
+            counts = self.by_drafter.setdefault(drafter, [0, 0, 0])
+            for at, more in enumerate((1, proposed, accepted)):
+                counts[at] += more
         while len(self.drafted) < proposed:
             self.drafted.append(0)
             self.accepted.append(0)
         for position in range(proposed):
             self.drafted[position] += 1
             self.accepted[position] += position < accepted
+
+
+def generator(seed: int | None) -> random.Random:
+    """Of one request; without a seed it is a new one each time."""
+    return random.Random(seed)
 
 
 class DecodeSequence:
@@ -68,7 +86,7 @@ class DecodeSequence:
         self.tokens: list[int] = list(request.known_token_ids)
         self.prompt_tokens = len(self.tokens)
         """Tokens that are there before the first is emitted, an answer's beginning among them."""
-        self.rng = random.Random(request.seed)
+        self.rng = generator(request.seed)
         self.tally = Tally()
         self.finished: FinishReason | None = None
         self.processor = processor
@@ -93,9 +111,19 @@ class DecodeSequence:
         return self.request.sampling
 
     @property
+    def accepted(self) -> Mapping[str, float]:
+        """By method the accepted tokens of a draft that the router expects here."""
+        return self.request.accepted
+
+    @property
     def output_tokens(self) -> int:
         """Tokens emitted so far."""
         return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def answer_index(self) -> int:
+        """The next token's index in the answer, of which another replica may have begun."""
+        return len(self.request.answered_token_ids) + self.output_tokens
 
     @property
     def remaining(self) -> int:
@@ -131,10 +159,17 @@ class DecodeSequence:
         lease, self._lease = self.lease, None
         return lease
 
-    def emit(self, tree: TokenTree, path: Path, logprobs: Sequence[TokenLogprobs] = ()) -> None:
+    def emit(
+        self,
+        tree: TokenTree,
+        path: Path,
+        logprobs: Sequence[TokenLogprobs] = (),
+        drafter: str | None = None,
+    ) -> None:
         """Append a step's tokens up to the answer's end, and hand them to the consumer.
 
         logprobs: one per token of the path and the bonus, where the request asks for them.
+        drafter: the one that drafted the tree, where its method has several.
         """
         emitted = [*(tree.tokens[node] for node in path.nodes), path.bonus]
         kept, text = self._text.push(emitted[: self.remaining])
@@ -142,7 +177,7 @@ class DecodeSequence:
         self._last = time.perf_counter()
         self._first = self._first or self._last
         self.tally.target_steps += 1
-        self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept))
+        self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept), drafter)
         if self._text.ended:
             self.finished = "stop"
         elif self.remaining == 0:
@@ -172,6 +207,10 @@ class DecodeSequence:
             accepted_tokens=sum(tally.accepted),
             drafted_by_position=tuple(tally.drafted),
             accepted_by_position=tuple(tally.accepted),
+            by_drafter={
+                name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
+                for name, (steps, drafted, accepted) in tally.by_drafter.items()
+            },
             queue_seconds=max(0.0, admitted - self._submitted),
             first_token_seconds=self._first - self._submitted if self._first else 0.0,
             decode_seconds=decode,

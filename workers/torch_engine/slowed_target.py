@@ -16,6 +16,7 @@ class SlowedTarget(Target):
     def __init__(self, target: Target) -> None:
         super().__init__(target.model, target.pool)
         self._target = target
+        self.costs = target.costs
         self.extra_forwards: dict[str, int] = {}
         """By method, so many more per step; may be changed at any time, by any thread."""
 

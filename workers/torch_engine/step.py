@@ -61,6 +61,9 @@ def step(
     verified = _verify(proposals, output, methods, errors)
     # only now, when the choice of tokens has read its results, has the forward surely ended
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
+    rows = sum(output.pending[p.sequence.id] + len(p) for p in proposals)
+    context = sum(len(p.sequence.tokens) for p in proposals)
+    decoding = all(p.sequence.output_tokens for p in proposals)
     _book(proposals, "verify_seconds", forward)
     _book(proposals, "sample_seconds", max(0.0, seconds - forward))
     mixed = len({sequence.method for sequence in batch}) > 1
@@ -72,6 +75,9 @@ def step(
                 sequence.tally.count_step(len(batch), mixed=mixed)
         except Exception as error:
             errors.append(StepError([proposal.sequence], error, attributable=True))
+    if decoding and not errors:
+        target.costs.saw_forward(rows, context, forward)
+        target.costs.saw_rest(time.perf_counter() - clock - forward)
     return errors
 
 
@@ -100,7 +106,7 @@ def _settle(
     proposal.plan.drafter.commit(proposal, path, output)
     proposal.plan.stop.observe(proposal, path)
     method.selector.observe(proposal, path)
-    sequence.emit(proposal, path, token_logprobs(proposal, path, output))
+    sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
 
 
 def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
@@ -117,6 +123,8 @@ def _draft(proposals: list[Proposal], errors: list[StepError]) -> list[Proposal]
     alive: list[Proposal] = []
     for members in _grouped(proposals, lambda p: id(p.plan.drafter)):
         clock = time.perf_counter()
+        for member in members:
+            member.beside = len(proposals) - len(members)
         try:
             members[0].plan.drafter.propose([p for p in members if p.limit > 0])
         except Exception as error:

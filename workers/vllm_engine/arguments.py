@@ -46,7 +46,7 @@ def engine_arguments(
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
     }
-    if len(specs) == 1:
+    if not shared.shares(specs):
         arguments["speculative_config"] = _own_method(specs[0], bundle)
     else:
         arguments |= shared.ENGINE_ARGUMENTS | {

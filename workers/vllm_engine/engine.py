@@ -30,7 +30,7 @@ from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.load import EngineLoad
 from workers.vllm_engine.sampling import sampling_params
-from workers.vllm_engine.shared import cache_salt
+from workers.vllm_engine.shared import cache_salt, shares
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class VllmEngine:
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
         # The collector of every request; vLLM has no argument for it.
         async_llm.RequestOutputCollector = StepCollector
-        with process_environment_of(config, shared=len(methods) > 1):
+        with process_environment_of(config, shared=shares(methods)):
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm

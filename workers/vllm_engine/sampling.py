@@ -13,6 +13,8 @@ from workers.grammar import JSON_OBJECT, WHITESPACE, GrammarError, check
 
 METHOD = "specadapt_method"
 """Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
+SCOPE, ACCEPTED = "specadapt_scope", "specadapt_accepted"
+"""Keys of a request's `scope` and `accepted` there."""
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -38,7 +40,11 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         structured_outputs=_structured(given.grammar),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
-        extra_args={METHOD: request.method},
+        extra_args={
+            METHOD: request.method,
+            SCOPE: request.scope,
+            ACCEPTED: request.accepted,
+        },
     )
 
 

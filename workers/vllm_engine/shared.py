@@ -7,7 +7,10 @@ from typing import Any
 from schemas import MethodSpec
 from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
+from workers.portfolio import ADAPTIVE, method_of, part_of
+from workers.vllm_engine.drafting.adaptive import Learned, Options
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
+from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, verification
 from workers.vllm_engine.speculation import speculative_config as own_config
 
 HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
@@ -39,7 +42,9 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
         options: dict[str, Any] = {
             "method": "custom_class",
             "model": "workers.vllm_engine.drafting.hosting.NoProposer",
-            VERIFICATION: next(iter(portfolio.drafters.values()))[VERIFICATION],
+            VERIFICATION: next(
+                REJECTION_SAMPLE_METHODS[spec.verifier] for spec in specs if spec.drafter != "none"
+            ),
         }
     else:
         options = dict(portfolio.drafters[portfolio.host])
@@ -56,25 +61,59 @@ def additional_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, 
     return {KEY: _portfolio(specs, bundle).to_config()}
 
 
+def shares(specs: Sequence[MethodSpec]) -> bool:
+    """Whether the methods are hosted by this engine's shared worker: several, or one that chooses
+    among drafters."""
+    return len(specs) > 1 or any(spec.drafter == ADAPTIVE for spec in specs)
+
+
 def cache_salt(spec: MethodSpec) -> str | None:
     """What keeps a method's prompts apart in the prefix cache: blocks that were computed for
     another drafter hold no KV of this one. Methods without KV of their own share blocks."""
-    return spec.drafter if spec.drafter in HOSTS else None
+    return spec.drafter if spec.drafter in (*HOSTS, ADAPTIVE) else None
 
 
 def _portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> Portfolio:
     drafting = [spec for spec in specs if spec.drafter != "none"]
-    options = [_options(spec, bundle) for spec in drafting]
-    _check(drafting, options)
+    adaptive = [spec for spec in drafting if spec.drafter == ADAPTIVE]
+    if len(adaptive) > 1:
+        names = " and ".join(spec.name for spec in adaptive)
+        raise ValueError(f"{names} cannot share one engine: one method in it chooses drafters")
+    options = _adaptive(adaptive[0], bundle) if adaptive else None
+    learned = [method_of(one.method, bundle) for one in options.learned] if options else []
+    parts = list({s.name: s for s in (*drafting, *learned) if s.drafter != ADAPTIVE}.values())
+    arguments = [_options(spec, bundle) for spec in parts]
+    _check([*parts, *adaptive], [*arguments, *map(verification, adaptive)])
     drafters: dict[str, dict[str, Any]] = {}
-    for spec, own in zip(drafting, options, strict=True):
+    for spec, own in zip(parts, arguments, strict=True):
         known = drafters.setdefault(spec.drafter, own)
         known[TOKENS] = max(known[TOKENS], own[TOKENS])
     return Portfolio(
         methods={spec.name: Drafting(spec.drafter, schedule_of(spec)) for spec in drafting},
         drafters=drafters,
         host=next((name for name in HOSTS if name in drafters), None),
+        adaptive=options,
     )
+
+
+def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
+    """Raises ValueError for a setting that there is not, and for learned drafters that are no
+    method of vLLM's."""
+    settings = dict(spec.settings.get("drafter", {}))
+    names = str(settings.pop("learned", "")).split(",")
+    methods = [method_of(name, bundle) for name in names if name]
+    other = [one.name for one in methods if one.engine != "vllm" or one.drafter == "none"]
+    if other:
+        raise ValueError(f"{spec.name}: learned: {other[0]} drafts in no vLLM engine")
+    here = [one for one in methods if (part := part_of(one)) is None or bundle.has(part)]
+    most = max(schedule_of(spec).gammas)
+    learned = tuple(
+        Learned(one.name, one.drafter, min(most, max(schedule_of(one).gammas))) for one in here
+    )
+    try:
+        return Options(learned, **settings)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ValueError(f"{spec.name}: drafter: {error}") from error
 
 
 def _options(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """A method's parts in the terms of vLLM's speculative_config."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from schemas import MethodSpec
 from schemas.method import Setting
 from workers.batch_schedule import STOP
 from workers.bundle import Bundle
+from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.batch_schedule import most_draft_tokens
 
 REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
@@ -21,22 +22,31 @@ def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | Non
     Raises ValueError naming the part that vLLM does not have, and BundleError for a bundle without
     the drafter's weights.
     """
-    _check(spec)
     if spec.drafter == "none":
+        _check(spec, ("none", *_DRAFTERS))
         return None
     drafter = spec.settings.get("drafter", {})
     return {
-        "num_speculative_tokens": most_draft_tokens(spec),
-        "rejection_sample_method": REJECTION_SAMPLE_METHODS[spec.verifier],
+        **verification(spec, ("none", *_DRAFTERS)),
         **_DRAFTERS[spec.drafter](bundle, drafter),
     }
 
 
-def _check(spec: MethodSpec) -> None:
+def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dict[str, Any]:
+    """How many tokens a method drafts, and how they are verified; raises ValueError naming the part
+    that vLLM does not have."""
+    _check(spec, drafters)
+    return {
+        "num_speculative_tokens": most_draft_tokens(spec),
+        "rejection_sample_method": REJECTION_SAMPLE_METHODS[spec.verifier],
+    }
+
+
+def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
     verifiers = ("greedy",) if spec.drafter == "none" else tuple(REJECTION_SAMPLE_METHODS)
     admitted = {
         "selector": ("constant",),
-        "drafter": ("none", *_DRAFTERS),
+        "drafter": drafters,
         "tree": ("chain",),
         "stop": ("fixed", STOP),
         "verifier": verifiers,

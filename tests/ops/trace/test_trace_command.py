@@ -9,6 +9,7 @@ from router.acceptance import expected_steps
 from router.profile import Profile
 
 METHODS = "naive,ngram,draft_verify"
+SURE = "naive,suffix,draft_verify"
 
 
 @pytest.fixture
@@ -40,6 +41,28 @@ def test_every_prompt_is_answered_once_and_traced_under_each_method(specadapt, c
     assert all(level == [] for level in by_method["naive"]["kept"])
     assert all(0.0 <= v <= 1.0 for level in by_method["draft_verify"]["kept"] for v in level)
     assert read_meta(tmp_path / "trace").max_tokens == 12
+
+
+def test_what_drafters_say_of_their_tokens_is_held_against_what_came(specadapt, command, tmp_path):
+    command[command.index("--methods") + 1] = SURE
+    figures = specadapt.json(*command, "--limit", 6)["reliability"]
+    assert not figures["naive"]
+    rows = list(read_rows(tmp_path / "trace"))
+    for name in ("suffix", "draft_verify"):
+        graded = [
+            (sure, now)
+            for row in rows
+            if row["method"] == name
+            for kept, confidences in zip(row["kept"], row["confidences"], strict=True)
+            for before, now, sure in zip([1.0, *kept], kept, confidences, strict=False)
+            if before
+        ]
+        bins = figures[name]["0"]
+        assert sum(one["drafts"] for one in bins) == len(graded) > 0
+        for one in bins:
+            low = int(one["confidence"] * 10) / 10
+            kept = [now for sure, now in graded if low <= sure < low + 0.1 or low == sure == 1.0]
+            assert one["kept"] == pytest.approx(sum(kept) / len(kept))
 
 
 def test_a_second_run_goes_on(specadapt, command, tmp_path):

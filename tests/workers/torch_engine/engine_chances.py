@@ -1,8 +1,11 @@
 """How likely an engine's sampled first tokens are under exact enumeration of the target."""
 
 import asyncio
+import itertools
+import random
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from decoding import decode, hugging_face
@@ -10,6 +13,7 @@ from sampling_reference import chances, p_value
 
 from schemas import SamplingParams
 from workers.bundle import Bundle
+from workers.torch_engine import sequence
 
 TOKENS = 3
 SAMPLES = 800
@@ -23,15 +27,19 @@ async def answers_p_value(
     wishes: dict[str, Any],
     vocab: int,
     breaks: int = 0,
+    *,
+    seeded: bool = False,
 ) -> float:
     """Of the first tokens of many answers of a whole engine, at temperature 1 unless `wishes`
-    says otherwise. breaks: each is given up after so many tokens, from which another request
-    under the same seed goes on."""
+    says otherwise. breaks: each is given up after so many tokens, from which another request goes
+    on. seeded: every request names a seed; else the engine's generators are the same each time."""
     engine = load_engine([method], bundle, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
     options = {"temperature": 1.0} | wishes
 
+    generators = map(random.Random, itertools.count())
+
     async def tokens(seed: int) -> tuple[int, ...]:
-        asked = {"max_tokens": TOKENS + 2, "seed": seed, **options}
+        asked = {"max_tokens": TOKENS + 2, "seed": seed if seeded else None, **options}
         said = list[int]()
         if breaks:
             begun = await decode(engine, method.name, PROMPT, stop_after=breaks, **asked)
@@ -39,7 +47,8 @@ async def answers_p_value(
         rest = await decode(engine, method.name, PROMPT, answered=said, **asked)
         return tuple([*said, *rest.tokens][:TOKENS])
 
-    answers = Counter(await asyncio.gather(*map(tokens, range(SAMPLES))))
+    with patch.object(sequence, "generator", lambda _: next(generators)):
+        answers = Counter(await asyncio.gather(*map(tokens, range(SAMPLES))))
     model = hugging_face(bundle.part("target"))
 
     def logits(context: list[int]) -> torch.Tensor:

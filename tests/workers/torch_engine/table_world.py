@@ -50,6 +50,10 @@ class Said:
     rng: random.Random
     tokens: list[int] = field(default_factory=lambda: list(PROMPT))
 
+    @property
+    def answer_index(self) -> int:
+        return len(self.tokens) - len(PROMPT)
+
 
 class NoRepeats:
     """A grammar by hand: no token twice in a row. Stands where a request's Constraint does."""
@@ -170,10 +174,10 @@ def two_drafters(proposals: Sequence[Proposal]) -> None:
 
 
 def answers(
-    verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int, repeats: bool = True
-) -> Counter[Answer]:
-    """The first tokens of so many answers, all decoded side by side."""
-    everyone = [_said(number, sampling, repeats) for number in range(count)]
+    verifier: Verifier, draft: Drafting, wishes: Sequence[SamplingParams], repeats: bool = True
+) -> list[Answer]:
+    """The first tokens of an answer for each request, all decoded side by side."""
+    everyone = [_said(number, wish, repeats) for number, wish in enumerate(wishes)]
     active = everyone
     while active:
         proposals = [Proposal(sequence=said, plan=None, limit=LEVELS) for said in active]  # type: ignore[arg-type]
@@ -185,20 +189,34 @@ def answers(
             proposal.sequence.tokens += [*kept, path.bonus]
         active = [said for said in active if len(said.tokens) < len(PROMPT) + TOKENS]
     ends = slice(len(PROMPT), len(PROMPT) + TOKENS)
-    return Counter(tuple(said.tokens[ends]) for said in everyone)
+    return [tuple(said.tokens[ends]) for said in everyone]
+
+
+def seeded(sampling: SamplingParams, count: int) -> list[SamplingParams]:
+    """So many requests with a seed each."""
+    return [sampling.model_copy(update={"seed": seed}) for seed in range(count)]
+
+
+def nothing(_: Sequence[Proposal]) -> None:
+    """No draft at all."""
 
 
 def fit(
     verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int, repeats: bool = True
 ) -> float:
     """p-value of the answers' exact distribution; repeats: whether a token may follow itself."""
+    return fit_of(answers(verifier, draft, [sampling] * count, repeats), sampling, repeats)
+
+
+def fit_of(said: Sequence[Answer], sampling: SamplingParams, repeats: bool = True) -> float:
+    """p-value of these answers."""
 
     def logits(context: list[int]) -> Tensor:
         row = TARGET[*context[-2:]].clone()
         return row if repeats else row.index_fill(0, torch.tensor(context[-1]), -torch.inf)
 
     exact = chances(logits, PROMPT, TOKENS, VOCAB, sampling)
-    return p_value(answers(verifier, draft, sampling, count, repeats), exact)
+    return p_value(Counter(said), exact)
 
 
 def _said(number: int, sampling: SamplingParams, repeats: bool) -> Said:

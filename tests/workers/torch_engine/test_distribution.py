@@ -4,6 +4,7 @@ Verifiers meet tables as models (table_world) for every kind of proposal and par
 engines decode with real models over the same vocabulary of five.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import odd_parts  # noqa: F401 (registers its parts)
@@ -16,6 +17,10 @@ from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine import registry
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
+from workers.torch_engine.verifiers.greedy import Greedy
 
 RIGHT = 1e-3
 COUNT = 2000
@@ -64,6 +69,48 @@ def test_every_verifier_under_every_parameter(
     assert world.fit(made, draft, sampling, COUNT) > RIGHT
 
 
+@pytest.mark.parametrize("wishes", WISHES, ids=str)
+def test_answers_under_seeds(wishes: dict[str, Any]) -> None:
+    sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
+    greedy = registry.build("verifier", "greedy", None, {})
+    said = world.answers(greedy, world.nothing, world.seeded(sampling, COUNT))
+    assert world.fit_of(said, sampling) > RIGHT
+
+
+@pytest.mark.parametrize(("verifier", "draft"), CASES + TREES)
+def test_under_a_seed_every_verifier_says_the_same(verifier: str, draft: world.Drafting) -> None:
+    greedy = registry.build("verifier", "greedy", None, {})
+    made = registry.build("verifier", verifier, None, {})
+    asked = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
+    assert world.answers(made, draft, asked) == world.answers(greedy, world.nothing, asked)
+
+
+def test_a_seeds_draft_is_often_what_the_target_will_say() -> None:
+    """More often than an independent draw of the drafter's."""
+    accepted = {}
+    for name, wishes in (
+        ("under seeds", world.seeded(SamplingParams(temperature=1.0), COUNT)),
+        ("independent", [SamplingParams(temperature=1.0)] * COUNT),
+    ):
+        greedy = Counting()
+        world.answers(greedy, world.sampled, wishes)
+        accepted[name] = greedy.accepted / greedy.drafted
+    assert accepted["under seeds"] > accepted["independent"] + 0.1
+
+
+class Counting(Greedy):
+    """Counts what it accepts."""
+
+    def __init__(self) -> None:
+        self.drafted = self.accepted = 0
+
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
+        paths = super().verify(proposals, output)
+        self.drafted += sum(len(proposal) for proposal in proposals)
+        self.accepted += sum(len(path.nodes) for path in paths)
+        return paths
+
+
 @pytest.mark.parametrize(("verifier", "draft"), CASES)
 def test_every_verifier_under_a_grammar(verifier: str, draft: world.Drafting) -> None:
     made = registry.build("verifier", verifier, None, {})
@@ -99,6 +146,7 @@ def spec(name: str, drafter: str, verifier: str) -> MethodSpec:
 ENGINES = [
     (spec("rejection", "draft_model", "rejection"), {"temperature": 0.8, "top_p": 0.9}),
     (spec("one_hot", "ngram", "one_hot"), {"frequency_penalty": 0.5, "min_p": 0.05}),
+    (spec("suffix", "suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
     (spec("siblings", "test_tree", "one_hot"), {"presence_penalty": 0.7}),
     (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
     (spec("matching", "draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
@@ -117,6 +165,12 @@ async def test_whole_engines(
     load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
 ) -> None:
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
+
+
+async def test_a_whole_engine_under_seeds(load_engine, five: Bundle) -> None:
+    method = get_method("draft_verify")
+    p_value = await answers_p_value(load_engine, five, method, {}, world.VOCAB, seeded=True)
+    assert p_value > RIGHT
 
 
 @pytest.mark.parametrize(("method", "wishes"), ENGINES[:2], ids=lambda v: getattr(v, "name", ""))

@@ -13,7 +13,6 @@ from decoding import decode, reference, request
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.torch_engine.engine import TorchEngine
-from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.prefix_cache import Holding
 from workers.torch_engine.slowed_target import SlowedTarget
 
@@ -149,6 +148,21 @@ async def test_the_same_seed_gives_the_same_answer(load_engine, byte_bundle: Bun
         assert made[3] != made[0]
 
 
+async def test_the_same_seed_gives_the_same_answer_by_every_method(
+    load_engine, byte_bundle: Bundle
+) -> None:
+    """Alone and in one batch, and when another method goes on with it."""
+    methods = ["naive", "draft_verify", "ngram", "medusa", "eagle", "eagle2", "eagle3", "specinfer"]
+    engine = load_engine([*methods, "adaptive"], byte_bundle)
+    wishes = {"max_tokens": 40, "temperature": 0.8, "seed": 12}
+    plain = await decode(engine, "naive", [7, 8, 9], **wishes)
+    together = [decode(engine, method, [7, 8, 9], **wishes) for method in [*methods, "adaptive"]]
+    assert all(answer.tokens == plain.tokens for answer in await asyncio.gather(*together))
+    begun = plain.tokens[:15]
+    rest = await decode(engine, "eagle", [7, 8, 9], answered=begun, **wishes)
+    assert [*begun, *rest.tokens] == plain.tokens
+
+
 async def test_end_of_answer_token_is_counted_but_not_spoken(
     load_engine, byte_bundle: Bundle
 ) -> None:
@@ -226,7 +240,7 @@ async def test_the_load_is_told_while_a_row_is_copied(
     engine = load_engine(["naive"], byte_bundle)
     take, copying, told = engine._scheduler._prefixes.take, threading.Event(), threading.Event()
 
-    def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> Lease:
+    def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> object:
         copying.set()
         assert told.wait(60)
         return take(prompt, running, scope)

@@ -12,7 +12,7 @@ from decoding import Answer, assert_same, decode, reference
 from schemas import MethodSpec
 from workers.bundle import Bundle
 
-LOSSLESS = ["naive", "draft_verify", "ngram"]
+LOSSLESS = ["naive", "draft_verify", "ngram", "suffix", "adaptive"]
 
 
 def prompts(vocab: int, count: int, seed: int = 0) -> list[list[int]]:
@@ -145,4 +145,4 @@ async def test_only_the_slow_method_of_a_batch_costs_more(
 async def test_bfloat16_decodes(load_engine, byte_bundle: Bundle) -> None:
     engine = load_engine(LOSSLESS, byte_bundle, dtype="bfloat16")
     answers = [await decode(engine, m, [5, 6, 7], max_tokens=8) for m in LOSSLESS]
-    assert [len(a.tokens) for a in answers] == [8, 8, 8]
+    assert {len(a.tokens) for a in answers} == {8}

@@ -26,6 +26,8 @@ METHODS: list[str | MethodSpec] = [
     "naive",
     "draft_verify",
     "ngram",
+    "suffix",
+    "adaptive",
     MethodSpec(name="tree", drafter="test_tree", **SHARED),
     MethodSpec(name="model_tree", drafter="draft_model", tree="test_pairs", **SHARED),
     "fuzzy",
@@ -136,6 +138,11 @@ class Chaos:
         for drafter in self.rig.scheduler._drafters:
             for remembered in (v for v in vars(drafter).values() if isinstance(v, dict)):
                 assert remembered.keys() <= ids
+        used = {s.lease for s in running}
+        held = {holding.lease for holding in self.rig.scheduler._prefixes._kept}
+        for drafter in self.rig.scheduler._remembering:
+            assert drafter._rows._used.keys() <= used
+            assert drafter._rows._kept.keys() <= held
 
     def settle(self) -> None:
         """Nobody is left, and every answer is what it ought to be."""

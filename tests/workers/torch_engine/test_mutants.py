@@ -32,6 +32,7 @@ from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
 from workers.torch_engine.verifiers import greedy, one_hot, rejection
+from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.rejection import Rejection
 from workers.torch_engine.verifiers.target_choice import warped_rows
 
@@ -275,3 +276,12 @@ def test_a_grammar_that_is_not_rolled_back(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_checks_pass_without_mutants() -> None:
     assert fit(Rejection, world.sampled, PENALISED) > RIGHT
+
+
+def test_noise_of_another_place_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node drawn under the noise of the root: drafts then change what is said."""
+    asked = world.seeded(SamplingParams(temperature=0.9), 500)
+    plain = world.answers(world.build(Greedy), world.nothing, asked)
+    wrong = lambda self, _: (self.sequence.sampling.seed, self.sequence.answer_index)  # noqa: E731
+    monkeypatch.setattr(Proposal, "place", wrong)
+    assert world.answers(world.build(Rejection), world.sampled, asked) != plain

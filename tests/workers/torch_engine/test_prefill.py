@@ -76,6 +76,30 @@ def test_a_round_of_short_prompts_is_bounded_too(make_rig, byte_bundle: Bundle) 
     rig.finish(*asked)
 
 
+def test_short_prompts_are_read_together(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are allowed in one forward, in the line's order, by any mix of methods."""
+    rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=64, joint_prompt_tokens=20)
+    seen = forwards(rig.engine._target.model, monkeypatch)
+    prompts = [words(length, length) for length in (9, 8, 3, 5, 40, 30)]
+    methods = LOSSLESS * 2
+    asked = [rig.submit(m, p, max_tokens=9) for m, p in zip(methods, prompts, strict=True)]
+    rig.round()
+    assert seen[:3] == [9 + 8 + 3, 5, 64 - 25]
+    assert [s.output_tokens > 0 for s in asked] == [True] * 4 + [False] * 2
+    for prompt, answer in zip(prompts, rig.finish(*asked), strict=True):
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, 9))
+
+
+def test_who_would_find_more_of_its_prompt_later_waits(make_rig, byte_bundle: Bundle) -> None:
+    rig = make_rig(byte_bundle, ["naive"], joint_prompt_tokens=40)
+    system = words(30)
+    asked = [rig.submit("naive", [*system, *words(5, seed)], max_tokens=4) for seed in (1, 2, 3)]
+    cached = [answer.stats.cached_prompt_tokens for answer in rig.finish(*asked)]
+    assert cached == [0, 30, 30]
+
+
 def test_the_draft_model_reads_in_chunks(
     make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import random
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from router.acceptance import expected_steps
 from schemas import EngineConfig, MethodSpec, SamplingParams
 from workers.loader import load_engine
 from workers.methods import get_method
+from workers.torch_engine import sequence
 from workers.torch_engine.tracing.tracer import Tracer
 
 METHODS = ("draft_verify", "ngram", "medusa", "eagle", "eagle2", "eagle3")
@@ -21,24 +24,18 @@ CONFIG = EngineConfig.model_validate(SMALL | {"prefill_chunk": 1024})
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
 
 
-async def _both(bundle, methods, prompts, config, temperature=0.0, max_tokens=24, seeds=(0, 0)):
+async def _both(bundle, methods, prompts, config, temperature=0.0, max_tokens=24):
     """By method the steps of decoding and those that the traces of the plain answers expect."""
-
-    def sampling(seed):
-        return {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-
+    asked = {"temperature": temperature, "max_tokens": max_tokens}
+    generators = map(random.Random, itertools.count())
     engine = load_engine(["naive", *methods], bundle, config)
-    plain = [
-        await decode(engine, "naive", p, **sampling(seeds[0] + i)) for i, p in enumerate(prompts)
-    ]
-    real = {
-        m: [await decode(engine, m, p, **sampling(seeds[1] + i)) for i, p in enumerate(prompts)]
-        for m in methods
-    }
+    with patch.object(sequence, "generator", lambda _: next(generators)):
+        plain = [await decode(engine, "naive", p, **asked) for p in prompts]
+        real = {m: [await decode(engine, m, p, **asked) for p in prompts] for m in methods}
     engine.close()
     tracer = Tracer([get_method(m) for m in methods], bundle, config, batch=4)
     texts = [
-        tracer.read(prompt, answer.tokens, SamplingParams(**sampling(0)))
+        tracer.read(prompt, answer.tokens, SamplingParams(**asked, seed=0))
         for prompt, answer in zip(prompts, plain, strict=True)
     ]
     found = {}
@@ -78,9 +75,7 @@ def test_above_it_they_say_the_mean_tokens_per_step_within_two_percent():
     asked = ask(90, 30, 80)
     config = CONFIG.model_copy(update={"max_context": 1024, "kv_slots": 4096})
     prompts = [p for p in asked.prompts if len(p) < 400] * 4
-    plain, found = asyncio.run(
-        _both(demo(), METHODS, prompts, config, 0.8, max_tokens=80, seeds=(0, 10_000))
-    )
+    plain, found = asyncio.run(_both(demo(), METHODS, prompts, config, 0.8, max_tokens=80))
     given = sum(len(answer.tokens) for answer in plain)
     for method, (real, steps) in found.items():
         tokens, decoded = sum(len(a.tokens) for a in real), sum(a.stats.target_steps for a in real)
@@ -146,6 +141,7 @@ def test_confidences_are_the_drafters_favourites(six_words):
     [
         ({"verifier": "typical", "lossless": False}, "verifier 'typical': an answer tells what"),
         ({"engine": "vllm"}, "only methods of our own engine are traced"),
+        ({"drafter": "adaptive"}, "drafts what pays here and now"),
     ],
 )
 def test_what_an_answer_cannot_tell_is_refused(tiny_bundle, changed, said):

@@ -134,3 +134,44 @@ def test_heads_read_the_position_of_the_last_valid_token():
 
 def test_other_rows_tokens_are_hidden():
     assert masked([[1], [2, 3], [], [4]], [1, 2]) == [[], [2, 3], [], []]
+
+
+def test_the_adaptive_method_brings_the_drafters_that_the_bundle_has(bundle):
+    found = portfolio(bundle, "vllm_adaptive", "vllm_ngram")
+    assert set(found.drafters) == {"ngram", "medusa", "eagle3"}
+    assert found.host == "eagle3"
+    assert found.methods["vllm_adaptive"].drafter == "adaptive"
+    assert [(one.drafter, one.tokens) for one in found.adaptive.learned] == [
+        ("medusa", 4),
+        ("eagle3", 4),
+    ]
+    assert portfolio(bundle, "vllm_ngram", "vllm_naive").adaptive is None
+
+
+def test_look_ups_alone_need_no_drafter_of_vllms(bundle):
+    spec = changed("vllm_adaptive", settings={"drafter": {"learned": ""}, "stop": {"gamma": 6}})
+    options = shared.speculative_config([spec], bundle)
+    assert options["method"] == "custom_class"
+    assert options["num_speculative_tokens"] == 6
+    assert shared.shares([spec])
+    assert not shared.shares(specs("vllm_ngram"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learned": "eagle3"}, "learned: eagle3 drafts in no vLLM engine"),
+        ({"learned": "vllm_naive"}, "learned: vllm_naive drafts in no vLLM engine"),
+        ({"learned": "", "lest": 0.1}, "lest"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(bundle, settings, message):
+    spec = changed("vllm_adaptive", settings={"drafter": settings, "stop": {"gamma": 6}})
+    with pytest.raises(ValueError, match=message):
+        shared.speculative_config([spec], bundle)
+
+
+def test_one_method_of_an_engine_chooses_drafters(bundle):
+    both = [*specs("vllm_adaptive"), changed("vllm_adaptive")]
+    with pytest.raises(ValueError, match="cannot share one engine"):
+        shared.speculative_config(both, bundle)

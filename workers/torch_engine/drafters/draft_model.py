@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow, kept_slots
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.companion_rows import CompanionRows
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
@@ -42,33 +43,44 @@ class DraftModel:
             )
         self.pool = self.model.make_pool(materials.rows, materials.capacity)
         self._chunk = materials.chunk
-        self._leases: dict[int, Lease] = {}
+        self._rows = CompanionRows(self.pool)
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree level by level until its limit, its stop or an empty frontier."""
         active = self._caught_up([p for p in proposals if p.limit > 0])
-        grow(sorted(active, key=lambda p: self._leases[p.sequence.id].row), self._read_frontiers)
+        grow(sorted(active, key=lambda p: self._rows[p.sequence.lease].row), self._read_frontiers)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:  # noqa: ARG002
         """Keep the cached nodes of the accepted path (the deepest level was never read)."""
-        lease = self._leases.get(proposal.sequence.id)
-        if lease is not None:
-            self.pool.commit(lease, kept_slots(proposal, path.nodes))
+        lease = proposal.sequence.lease
+        if lease in self._rows:
+            self.pool.commit(self._rows[lease], kept_slots(proposal, path.nodes))
+
+    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+        """Go on where the other row's draft cache ends; what it lacks is read here, not there."""
+        self._rows.begin(lease, source, length)
+        return length
+
+    def keep(self, sequence: DecodeSequence) -> None:
+        """Keep the row that goes with it."""
+        self._rows.keep(sequence.lease)
+
+    def drop(self, lease: Lease) -> None:
+        """Give the kept row back."""
+        self._rows.drop(lease)
 
     def release(self, sequence: DecodeSequence) -> None:
         """Give the sequence's row back."""
-        lease = self._leases.pop(sequence.id, None)
-        if lease is not None:
-            self.pool.release(lease)
+        self._rows.release(sequence.lease)
 
     def _caught_up(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Read at most a chunk of what is missing; those whose cache now lacks but a few tokens."""
         budget, ready = self._chunk, list[Proposal]()
         for proposal in proposals:
             sequence = proposal.sequence
-            if sequence.id not in self._leases:
-                self._leases[sequence.id] = self.pool.acquire()
-            lease = self._leases[sequence.id]
+            if sequence.lease not in self._rows:
+                self._rows.acquire(sequence.lease)
+            lease = self._rows[sequence.lease]
             missing = sequence.tokens[lease.length : -1]
             if len(missing) >= CATCH_UP:
                 read = missing[:budget]
@@ -97,7 +109,7 @@ class DraftModel:
         return DraftLogits.of_all(logits)
 
     def _span(self, proposal: Proposal) -> Span:
-        lease = self._leases[proposal.sequence.id]
+        lease = self._rows[proposal.sequence.lease]
         if proposal.frontier != [ROOT]:
             return frontier_span(proposal, lease)
         missing = proposal.sequence.tokens[lease.length :]

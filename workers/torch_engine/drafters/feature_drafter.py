@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workers.torch_engine.growth import CATCH_UP, frontier_span, grow
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.companion_rows import CompanionRows
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
@@ -48,6 +49,7 @@ class FeatureDrafter:
         self.head = head
         self.captures = frozenset(head.captures)
         self.pool = head.make_pool(materials.rows, materials.capacity)
+        self._rows = CompanionRows(self.pool)
         self._states: dict[int, _State] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
@@ -61,35 +63,53 @@ class FeatureDrafter:
         """Keep the target's states of the tokens that were read and of the path's nodes."""
         sequence = proposal.sequence
         if sequence.id not in self._states:
-            self._states[sequence.id] = _State(self.pool.acquire())
+            if sequence.lease not in self._rows:
+                self._rows.acquire(sequence.lease)
+            self._states[sequence.id] = _State(self._rows[sequence.lease])
         start, pending = output.starts[sequence.id], output.pending[sequence.id]
         rows: slice | list[int] = slice(start, start + pending + len(path.nodes))
         if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
             tree = start + pending
             rows = [*range(start, tree), *(tree + node for node in path.nodes)]
         states = [output.hidden[capture][rows] for capture in self.head.captures]
-        self._states[sequence.id].unread.append(
-            states[0] if len(states) == 1 else torch.cat(states, -1)
-        )
+        # a copy also of a single capture's: a view would keep the whole batch's states
+        self._states[sequence.id].unread.append(torch.cat(states, -1))
+
+    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+        """Go on behind the pairs that the other row's head has read. The state of the token that
+        the next pair begins with has to be read again."""
+        return self._rows.begin(lease, source, length - 1)
+
+    def keep(self, sequence: DecodeSequence) -> None:
+        """Keep the row that goes with it, and read what was never drafted from: once the target's
+        states are gone, only the target could give them again."""
+        if sequence.id in self._states:
+            self._catch_up(sequence)
+        self._rows.keep(sequence.lease)
+
+    def drop(self, lease: Lease) -> None:
+        """Give the kept row back."""
+        self._rows.drop(lease)
 
     def release(self, sequence: DecodeSequence) -> None:
         """Give the sequence's row back."""
-        state = self._states.pop(sequence.id, None)
-        if state is not None:
-            self.pool.release(state.lease)
+        self._states.pop(sequence.id, None)
+        self._rows.release(sequence.lease)
 
     def _catch_up(self, sequence: DecodeSequence) -> None:
         """Read all pairs but the last where many are missing."""
         state = self._states[sequence.id]
-        missing = sequence.tokens[state.lease.length + 1 : -1]
+        # of a prompt that was left in the middle only so many states are there
+        missing = sequence.tokens[state.lease.length + 1 : -1][: sum(map(len, state.unread))]
         if len(missing) < CATCH_UP:
             return
         states = state.take()
         span = Span(state.lease, missing, logits_from=len(missing) - 1)
         layout = self.head.lay_out([span], self.pool)
-        self.head.forward(self.head.combine(states[:-1]), layout, self.pool)
+        # the last step may have accepted more than the answer was allowed to hold
+        self.head.forward(self.head.combine(states[: len(missing)]), layout, self.pool)
         state.lease.length += len(missing)
-        state.unread = [states[-1:]]
+        state.unread = [states[len(missing) :]]
 
 
 class _Levels:

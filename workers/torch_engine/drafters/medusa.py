@@ -9,6 +9,7 @@ from workers.torch_engine.growth import grow
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.medusa import MedusaHeads
+from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
@@ -49,6 +50,10 @@ class Medusa:
             return level.rows([row[proposal.sequence.id] for proposal in active])
 
         grow(proposals, read)
+
+    def begin(self, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
+        """The last token's state is enough, which is always read."""
+        return length
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the state at the end of the path."""

@@ -30,7 +30,8 @@ class GivenText:
     two, ... draft tokens are kept, given that the answer goes on as it does."""
     confidences: list[tuple[float, ...]] = field(default_factory=list)
     """Alike: the drafter's probability of its favourite at each level that was drafted on the
-    answer's own path; () for drafters without a distribution."""
+    answer's own path, or what a drafter on the host expects of its token; () for drafters that say
+    nothing of the kind."""
 
 
 def probabilities(logits: Tensor, tokens: Tensor, sampling: SamplingParams) -> list[float]:

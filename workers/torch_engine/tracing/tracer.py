@@ -18,7 +18,7 @@ from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.parts import Drafter
 from workers.torch_engine.selectors.constant import Constant
-from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.sequence import DecodeSequence, generator
 from workers.torch_engine.step import step
 from workers.torch_engine.tracing.given_target import GivenTarget
 from workers.torch_engine.tracing.given_text import GivenText
@@ -26,6 +26,9 @@ from workers.torch_engine.tracing.verdicts import ForcedChain, Texts, Verdicts
 
 TRACED = ("one_hot", "rejection")
 """The verifiers whose verdicts an answer tells."""
+
+DECIDING = ("adaptive",)
+"""The drafters that decide by what steps cost, and by what was accepted so far."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +132,13 @@ class Tracer:
             request_id=f"{method}-{row}",
             method=method,
             prompt_token_ids=text.prompt,
-            sampling=text.sampling,
+            # drafts are those of requests without a seed, which are made for nobody's answer
+            sampling=text.sampling.model_copy(update={"seed": None}),
         )
         sequence = DecodeSequence(
             request, Stream(request.request_id), tokenizer=self._tokenizer, eos=self._ends
         )
+        sequence.rng = generator(text.sampling.seed)
         sequence.admit(Lease(row))
         return sequence
 
@@ -147,6 +152,8 @@ def _alone(spec: MethodSpec) -> MethodSpec:
         raise ValueError(
             f"{spec.name}: verifier {spec.verifier!r}: an answer tells what {known} keep"
         )
+    if spec.drafter in DECIDING:
+        raise ValueError(f"{spec.name}: it drafts what pays here and now: have it decode instead")
     if spec.selector != "constant":
         raise ValueError(f"{spec.name}: selector {spec.selector!r} chooses by what was accepted")
     gamma = schedule_of(spec).gamma(1)

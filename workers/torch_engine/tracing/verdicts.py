@@ -3,6 +3,7 @@ method where a tree chooses tokens and a verifier decides."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -117,28 +118,35 @@ class Verdicts:
         rows, owners = list[Tensor](), list[int]()
         for index, proposal in enumerate(proposals):
             text = self._texts[proposal.sequence.id]
-            kept, seen = _walk(proposal, text)
+            kept, sure, seen = _walk(proposal, text)
             text.kept.append(kept)
-            text.confidences.append(())
+            text.confidences.append(sure)
             rows += seen
             owners += [index] * len(seen)
         if not rows:
             return
         found: dict[int, list[float]] = {}
-        for owner, sure in zip(owners, favourites(torch.cat(rows)), strict=True):
-            found.setdefault(owner, []).append(sure)
+        for owner, favourite in zip(owners, favourites(torch.cat(rows)), strict=True):
+            found.setdefault(owner, []).append(favourite)
         for owner, values in found.items():
             self._texts[proposals[owner].sequence.id].confidences[-1] = tuple(values)
 
 
-def _walk(proposal: Proposal, text: GivenText) -> tuple[tuple[float, ...], list[Tensor]]:
+def _walk(
+    proposal: Proposal, text: GivenText
+) -> tuple[tuple[float, ...], tuple[float, ...], list[Tensor]]:
     """1 for each level on which the answer's token is a node and 0 for the first that it is not;
-    and the drafter's logits at those levels."""
+    at those levels the probability that a drafter on the host gives its token, and the logits of
+    one on the device."""
     at, place = ROOT, proposal.sequence.output_tokens
-    kept, rows = list[float](), list[Tensor]()
+    kept, sure, rows = list[float](), list[float](), list[Tensor]()
     while children := proposal.children(at):
-        if (row := proposal.logits[children[0]]) is not None:
+        first = children[0]
+        if (row := proposal.logits[first]) is not None:
             rows.append(row.values)
+        elif proposal.values[first]:
+            before = proposal.values[at] if at != ROOT else 0.0
+            sure.append(math.exp(proposal.values[first] - before))
         if place >= len(text.answer):
             break
         wanted, likely = text.answer[place], text.p[place] > 0.0
@@ -147,4 +155,4 @@ def _walk(proposal: Proposal, text: GivenText) -> tuple[tuple[float, ...], list[
         if at == len(proposal):
             break
         place += 1
-    return tuple(kept), rows
+    return tuple(kept), tuple(sure), rows

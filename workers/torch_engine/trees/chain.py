@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from workers.torch_engine.distribution import draw, warp_each
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.draft_logits import DraftLogits
+from workers.torch_engine.noise import draw_at
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 
@@ -35,8 +38,23 @@ class Chain:
 
     def _draw(self, proposals: list[Proposal], logits: DraftLogits) -> None:
         q = warp_each(logits.whole(), [p.sequence.sampling for p in proposals])
-        tokens = draw(q, [p.sequence.rng.random() for p in proposals])
+        tokens = _drawn(q, proposals)
         for proposal, token, row, raw in zip(
             proposals, tokens, q.unbind(), logits.unbind(), strict=True
         ):
             proposal.frontier = [proposal.add(token, proposal.frontier[0], q=row, logits=raw)]
+
+
+def _drawn(q: Tensor, proposals: Sequence[Proposal]) -> list[int]:
+    """A token per row of q [n, vocab]: under a seed by the noise that the target will choose by, so
+    that both often choose the same."""
+    tokens = dict[int, int]()
+    seeded = [i for i, p in enumerate(proposals) if p.sequence.sampling.seed is not None]
+    others = [i for i in range(len(proposals)) if i not in seeded]
+    if seeded:
+        places = [proposals[i].place(proposals[i].frontier[0]) for i in seeded]
+        tokens |= zip(seeded, draw_at(q[seeded], places), strict=True)
+    if others:
+        draws = [proposals[i].sequence.rng.random() for i in others]
+        tokens |= zip(others, draw(q[others], draws), strict=True)
+    return [tokens[i] for i in range(len(proposals))]

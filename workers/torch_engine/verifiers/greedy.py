@@ -8,7 +8,7 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.target_choice import split_greedy, walk, warped_rows
+from workers.torch_engine.verifiers.target_choice import split_chosen, walk, warped_rows
 
 
 @register("verifier", "greedy")
@@ -27,7 +27,7 @@ class Greedy:
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal."""
-        paths, sampled = split_greedy(proposals, output)
+        paths, sampled = split_chosen(proposals, output)
         if sampled:
             p, starts = warped_rows(sampled, output)
             draws = [u for s in sampled for u in uniforms(len(s) + 1, s.sequence.rng)]

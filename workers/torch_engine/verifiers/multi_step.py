@@ -12,7 +12,7 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen, warped_rows
 
 
 @register("verifier", "multi_step")
@@ -33,7 +33,7 @@ class MultiStep:
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal."""
-        paths, sampled = split_greedy(proposals, output)
+        paths, sampled = split_chosen(proposals, output)
         if sampled:
             paths |= self._sample(sampled, output)
         return [paths[proposal.sequence.id] for proposal in proposals]

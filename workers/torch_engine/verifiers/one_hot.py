@@ -10,7 +10,7 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen, warped_rows
 
 
 @register("verifier", "one_hot")
@@ -30,7 +30,7 @@ class OneHot:
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; raises ValueError for nodes sampled above temperature 0."""
-        paths, sampled = split_greedy(proposals, output)
+        paths, sampled = split_chosen(proposals, output)
         if any(any(proposal.sampled) for proposal in sampled):
             raise ValueError("verifier 'one_hot' takes chosen tokens only; these were sampled")
         if sampled:

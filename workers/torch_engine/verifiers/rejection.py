@@ -11,7 +11,7 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen, warped_rows
 
 
 @register("verifier", "rejection")
@@ -32,7 +32,7 @@ class Rejection:
         """One path per proposal; raises ValueError for trees that are not chains."""
         if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'rejection' takes chains only")
-        paths, sampled = split_greedy(proposals, output)
+        paths, sampled = split_chosen(proposals, output)
         if sampled:
             paths |= self._sample(sampled, output)
         return [paths[proposal.sequence.id] for proposal in proposals]

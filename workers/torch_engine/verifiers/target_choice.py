@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.noise import draw_at
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
@@ -35,6 +36,26 @@ def split_greedy(
     greedy = [p for p in proposals if p.sequence.sampling.temperature == 0.0]
     paths = {p.sequence.id: match_greedy(p, output) for p in greedy}
     return paths, [p for p in proposals if p.sequence.sampling.temperature > 0.0]
+
+
+def split_chosen(
+    proposals: Sequence[Proposal], output: TargetOutput
+) -> tuple[dict[int, Path], list[Proposal]]:
+    """Paths, by sequence id, of the proposals at temperature 0 and of those with a seed, and the
+    other proposals.
+
+    Under a seed the target chooses a token at every node, by its warped distribution and the noise
+    of the token's place in the answer alone: whatever was drafted, the answer is the same.
+    """
+    paths, sampled = split_greedy(proposals, output)
+    seeded = [p for p in sampled if p.sequence.sampling.seed is not None]
+    if seeded:
+        p, starts = warped_rows(seeded, output)
+        places = [one.place(node) for one in seeded for node in range(ROOT, len(one))]
+        choices = draw_at(p, places)
+        for proposal, start in zip(seeded, starts, strict=True):
+            paths[proposal.sequence.id] = walk(proposal, choices[start:])
+    return paths, [p for p in sampled if p.sequence.sampling.seed is None]
 
 
 def warped_rows(proposals: Sequence[Proposal], output: TargetOutput) -> tuple[Tensor, list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
+from workers.portfolio import ADAPTIVE
+from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
@@ -94,6 +97,8 @@ class Drafters:
         self, runner: GPUModelRunner, portfolio: Portfolio, drafters: Mapping[str, Drafter]
     ) -> None:
         self._runner, self._portfolio, self._drafters = runner, portfolio, drafters
+        following = {n for n, d in drafters.items() if isinstance(d, AutoregressiveDrafter)}
+        self._adaptive = portfolio.adaptive and Adaptive(portfolio.adaptive, following)
 
     def propose(
         self,
@@ -108,7 +113,8 @@ class Drafters:
         _slot_mappings: Any,
     ) -> list[list[int]]:
         """In place of GPUModelRunner.propose_draft_token_ids: each row's draft, which may be
-        empty. A drafter without rows in the batch does not run."""
+        empty. A drafter without rows in the batch does not run; rows of the adaptive method are
+        drafted for by whom that pays."""
         step = Step(
             self._runner,
             scheduler_output,
@@ -123,12 +129,34 @@ class Drafters:
         methods = step.methods()
         wanted = [self._tokens(step, row, method) for row, method in enumerate(methods)]
         rows_of = self._portfolio.rows(methods)
+        adaptive = rows_of.pop(ADAPTIVE, [])
+        choice = self._adaptive.choose(step, adaptive, wanted) if self._adaptive else Choice()
         drafts: dict[int, list[int]] = {}
         for name, drafter in self._drafters.items():
             rows = rows_of.get(name, [])
-            if rows or isinstance(drafter, SuffixDrafter):
-                drafts |= drafter.propose(step, rows, max((wanted[row] for row in rows), default=0))
+            tokens = max((wanted[row] for row in rows), default=0)
+            if name == choice.drafter:
+                tokens = max(tokens, choice.tokens)
+            rows = sorted([*rows, *self._for_adaptive(name, adaptive, choice)])
+            if not (rows or isinstance(drafter, SuffixDrafter)):
+                continue
+            began = time.perf_counter()
+            drafts |= drafter.propose(step, rows, tokens)
+            if self._adaptive:
+                self._adaptive.drafted(name, tokens, len(rows), time.perf_counter() - began)
+        if self._adaptive:
+            self._adaptive.ended(step)
+        drafts |= {row: choice.tokens_of(row, drafts) for row in adaptive}
         return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
+
+    def _for_adaptive(self, name: str, rows: list[int], choice: Choice) -> Sequence[int]:
+        """The adaptive method's rows that a drafter reads: those it drafts for, and all where its
+        KV must follow them."""
+        options = self._portfolio.adaptive
+        learned = options is not None and name in {one.drafter for one in options.learned}
+        if learned and isinstance(self._drafters[name], AutoregressiveDrafter):
+            return rows
+        return choice.drafted if name == choice.drafter else ()
 
     def _tokens(self, step: Step, row: int, method: str | None) -> int:
         """How many tokens the row may draft: none before its prompt is through, and no more than

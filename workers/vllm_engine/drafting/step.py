@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.v1.attention.backend import CommonAttentionMetadata
@@ -11,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.vllm_engine.sampling import METHOD
+from workers.vllm_engine.sampling import ACCEPTED, METHOD, SCOPE
 
 if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -38,7 +39,13 @@ class Step:
 
     def methods(self) -> list[str | None]:
         """The method each row's request names."""
-        return [self._method(request) for request in self.runner.input_batch.req_ids]
+        return [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
+
+    def asked(self, row: int) -> tuple[str, Mapping[str, float]]:
+        """The scope of the row's request, and by method the accepted tokens of a draft that the
+        router expects of it."""
+        extra = self._extra(row)
+        return extra.get(SCOPE, ""), extra.get(ACCEPTED, {})
 
     def drafted(self) -> list[int]:
         """How many drafted tokens of each row the target has just checked."""
@@ -59,6 +66,16 @@ class Step:
         """Tokens of the row's sequence, the new ones included."""
         return int(self.runner.input_batch.num_tokens_no_spec[row])
 
-    def _method(self, request: str) -> str | None:
+    def tokens(self, row: int, since: int) -> list[int]:
+        """Of the row's sequence, the new ones included, those from an index on."""
+        known = self.runner.input_batch.token_ids_cpu[row, since : self.length(row)]
+        return [int(token) for token in known]
+
+    def prompt_tokens(self, row: int) -> int:
+        """Tokens of the row's prompt."""
+        return int(self.runner.input_batch.num_prompt_tokens[row])
+
+    def _extra(self, row: int) -> Mapping[str, Any]:
+        request = self.runner.input_batch.req_ids[row]
         params = self.runner.requests[request].sampling_params
-        return params.extra_args.get(METHOD) if params and params.extra_args else None
+        return params.extra_args if params and params.extra_args else {}

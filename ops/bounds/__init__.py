@@ -1,0 +1,1 @@
+"""`specadapt bench bounds`: how far speculation could go on traced answers."""

@@ -1,0 +1,118 @@
+"""`specadapt bench bounds`: how far speculation could go, if it were known what is kept."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ops.cli import flags
+from ops.cli.boundary import InputError
+from ops.cli.output import emit, table
+
+TIMED = 8
+"""Prompts whose steps are timed."""
+
+
+def bench_bounds(
+    traces: Annotated[Path, typer.Option("--traces", metavar="DIR", help="of `specadapt trace`")],
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    ids: flags.Ids = None,
+    max_tokens: flags.MaxTokens = 64,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    decoded: Annotated[
+        Path | None,
+        typer.Option(
+            "--decoded", metavar="FILE", help="JSON of a `bench decode` of these very prompts"
+        ),
+    ] = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """What would be reached if every step drafted just the tokens that are kept, by the drafter
+    that has most (Oracle_Combine) or in the cheapest schedule of all.
+
+    Accepted tokens come from traces, the seconds of steps are measured, one request at a time; the
+    first token does not count. --decoded says which share of the bounds decoding has reached.
+
+    Example: `specadapt bench bounds --traces runs/trace --methods naive,suffix,medusa,eagle3`
+    """
+    from ops.bounds.costs import measure
+    from ops.bounds.figures import answers_of, bounds, reached
+    from ops.cli.settings import load_config, resolve, with_baseline, with_dtype
+    from ops.measure.machine import describe_machine
+    from ops.measure.prompts import Prompt
+    from ops.trace.store import read_meta, read_rows
+    from router.speedup import BASELINE
+    from workers.bundle import load_bundle
+
+    setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
+    family = load_bundle(setup.bundle)
+    known = read_meta(traces).measured_under
+    if known.bundle != (now := f"{family.name}@{family.content_hash}"):
+        raise InputError(f"--traces: made with {known.bundle}, and this is {now}")
+    drafters = [name for name in setup.names if name != BASELINE]
+    wanted = set(ids.read_text(encoding="utf-8").split()) if ids else None
+    rows = [
+        row
+        for row in read_rows(traces, [("temperature", "=", temperature)])
+        if wanted is None or row["prompt_id"] in wanted
+    ]
+    answers, levels = answers_of(rows, drafters)
+    texts = {row["prompt_id"]: (row["domain"], row["text"]) for row in rows}
+    step = max(1, len(answers) // TIMED)
+    timed = [
+        Prompt(a.prompt_id, texts[a.prompt_id][0], ({"role": "user", "content": text},))
+        for a in answers[::step][:TIMED]
+        for text in [texts[a.prompt_id][1]]
+    ]
+    seconds = measure(setup, timed, max_tokens)
+    figures = bounds(answers, levels, seconds, seed)
+    if decoded is not None:
+        figures["reached"] = reached(decoded, figures, set(texts))
+    figures["settings"] = {
+        **describe_machine(),
+        "dtype": setup.engine.dtype,
+        "threads": setup.engine.threads,
+        "bundle": now,
+        "temperature": temperature,
+        "prompts": {"ids": sorted(texts)},
+        "step_ms": {name: 1e3 * found for name, found in seconds.whole.items()},
+        "drafting_ms": {name: 1e3 * found for name, found in seconds.drafting.items()},
+        "forward_ms": dict(
+            zip(map(int, seconds.rows), (1e3 * seconds.forwards).tolist(), strict=True)
+        ),
+    }
+    emit(figures, lambda: _tables(figures), json)
+
+
+def _tables(figures: Mapping[str, Any]) -> list[Any]:
+    together = ("best_of_prompt", "oracle_combine", "best_schedule")
+    rows = [
+        [name, value, figures["oracle_length"][name]] for name, value in figures["fixed"].items()
+    ]
+    rows += [[name, figures[name], None] for name in together]
+    domains = [[domain, *found.values()] for domain, found in figures["by_domain"].items()]
+    columns = ["domain", "answers", *figures["fixed"], *together]
+    shown = [
+        table(
+            f"{figures['answers']} answers: speedup after the first token",
+            ["method", "as it is", "oracle length"],
+            rows,
+        ),
+        table("By domain", columns, domains),
+    ]
+    if found := figures.get("reached"):
+        names = ["speedup", "oracle_combine", "best_schedule"]
+        shown.append(
+            table(
+                "Reached by decoding, and the share of the bounds",
+                ["method", *names],
+                [[method, *(values[n] for n in names)] for method, values in found.items()],
+            )
+        )
+    return shown

@@ -1,0 +1,1 @@
+"""`specadapt bench gpu`: the engine alone, on a bare machine."""

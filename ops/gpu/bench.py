@@ -1,0 +1,85 @@
+"""`specadapt bench gpu`: exactness, step times and throughput by batch, where only torch is."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from ops.cli import flags
+from ops.cli.boundary import InputError
+from ops.cli.output import emit, progress, table
+
+ON_CUDA, ON_CPU = (1, 2, 4, 8, 16, 32, 64), (1, 4)
+
+
+def bench_gpu(
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            "--batches",
+            metavar="N,N",
+            help="requests at once  [default: 1 to 64 on a GPU, 1 and 4 on a CPU]",
+        ),
+    ] = None,
+    exact: Annotated[
+        int, typer.Option("--exact", min=1, metavar="N", help="prompts compared in float32")
+    ] = 8,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    max_tokens: flags.MaxTokens = 64,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Measure the engine alone: torch, transformers and safetensors suffice, Ray is not asked for.
+
+    In float32 every method's answers, alone and in a batch of all methods, beside Hugging Face's;
+    in --dtype the seconds of a step and tokens per second by the number of requests at once.
+
+    Example: `specadapt bench gpu --bundle bundles/demo --json gpu.json`
+    """
+    from ops.cli.settings import device_of, load_config, resolve, with_baseline
+    from ops.gpu.runs import Plan, measure
+    from ops.measure.prompts import select
+
+    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
+    device = device_of(setup.engine)
+    sizes = parsed(batches) if batches else ON_CUDA if device == "cuda" else ON_CPU
+    chosen = select(prompts, ids, max(*sizes, exact), seed)
+    plan = Plan(setup, chosen, sizes, exact, max_tokens, temperature, seed)
+    with progress() as bar:
+        figures = asyncio.run(measure(plan, bar))
+    emit(figures, lambda: _tables(figures, sizes), json)
+
+
+def parsed(batches: str) -> tuple[int, ...]:
+    """The sizes in `1,4,16`, ascending; raises InputError."""
+    sizes = [size.strip() for size in batches.split(",")]
+    if not all(size.isdigit() and int(size) > 0 for size in sizes):
+        raise InputError(f"--batches: give numbers of requests, such as 1,4,16, not {batches!r}")
+    return tuple(sorted({int(size) for size in sizes}))
+
+
+def _tables(figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Any]:
+    names = [str(size) for size in sizes]
+    exact = figures["exact"]
+    return [
+        table(
+            f"Tokens a second on {figures['device']}, by requests at once",
+            ["method", "exact in float32", *names],
+            [
+                [method, exact.get(method), *(by_batch.get(size) for size in names)]
+                for method, by_batch in (figures["methods"] | figures["hf"]).items()
+            ],
+        ),
+        table(
+            "Milliseconds of a step",
+            ["method", *names],
+            [[name, *(ms.get(size) for size in names)] for name, ms in figures["step_ms"].items()],
+        ),
+    ]

@@ -1,0 +1,71 @@
+"""`bench gpu` on this CPU, with nothing installed but what a bare machine has."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+BARE = ("torch", "transformers", "safetensors", "pydantic")
+OURS = "specadapt"
+RUN = """
+import sys
+for name in {missing}:
+    sys.modules[name] = None
+from ops.main import main
+sys.argv = ["specadapt", *{arguments}]
+main()
+"""
+
+
+def with_requirements(names):
+    """The distributions and all that they require, in their canonical spelling."""
+    found, new = set(), set(names)
+    while new:
+        found |= new
+        wanted = [Requirement(line) for name in new for line in requires(name) or ()]
+        needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+        new = {one.name.lower().replace("_", "-") for one in needed} - found
+    return found
+
+
+@pytest.fixture(scope="module")
+def missing():
+    """Packages that are installed here and would not be there."""
+    bare = with_requirements(BARE) | {OURS}
+    installed = {
+        name: {owner.lower().replace("_", "-") for owner in owners}
+        for name, owners in packages_distributions().items()
+    }
+    return [name for name, owners in installed.items() if not owners & bare and name.isidentifier()]
+
+
+def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle):
+    assert {"ray", "fastapi", "scipy", "sklearn", "onnxruntime"} <= set(missing)
+    methods = ["naive", "ngram", "draft_verify", "adaptive"]
+    arguments = ["bench", "gpu", "--bundle", str(tiny_bundle.path), "--methods", ",".join(methods)]
+    arguments += ["--batches", "3,1", "--exact", "2", "--max-tokens", "12", "--json", "-"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.format(missing=missing, arguments=arguments)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["device"]
+    assert figures["exact"] == dict.fromkeys(methods, 1.0)
+    for by_batch in (*figures["methods"].values(), *figures["step_ms"].values()):
+        assert list(by_batch) == ["1", "3"]
+        assert all(value > 0.0 for value in by_batch.values())
+    assert figures["hf"]["hf_plain"]["1"] > 0.0
+
+
+@pytest.mark.parametrize("batches", [",", "0", "1,x", "-4"])
+def test_wrong_batches_are_named(specadapt, batches):
+    line = specadapt.refusal("bench", "gpu", f"--batches={batches}")
+    assert "--batches: give numbers of requests" in line

@@ -1,0 +1,72 @@
+"""What steps are expected to cost, by what steps have cost."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from workers.drafting.step_costs import Seconds, StepCosts
+
+MEASURED_FIRST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def staircase(rows: float) -> float:
+    """Six rows at a time, and what every row costs besides."""
+    return 0.02 + 0.004 * math.ceil(rows / 6) + 0.0005 * rows
+
+
+def test_nothing_is_known_at_first():
+    assert Seconds().of(3) == 0.0
+    assert StepCosts().step(np.arange(3.0), 100).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_between_two_sizes_it_is_their_distance_and_beyond_them_the_slope():
+    seconds = Seconds()
+    for size, took in ((2, 1.0), (4, 3.0)):
+        seconds.saw(size, took)
+    assert seconds.of(np.array([1.0, 2, 3, 4, 6])).tolist() == [1.0, 1.0, 2.0, 3.0, 5.0]
+
+
+def test_more_never_costs_less():
+    seconds = Seconds()
+    for size, took in ((1, 1.0), (2, 3.0), (3, 2.0), (4, 2.5)):
+        seconds.saw(size, took)
+    known = seconds.of(np.arange(1.0, 6.0))
+    assert known.tolist() == sorted(known)
+    assert seconds.of(2.0) == pytest.approx(2.5)
+
+
+def test_a_machine_that_became_slower_is_noticed():
+    seconds = Seconds()
+    seconds.saw(1, 1.0)
+    for _ in range(100):
+        seconds.saw(1, 2.0)
+    assert seconds.of(1.0) == pytest.approx(2.0, rel=0.01)
+
+
+def test_unseen_mixes_are_within_15_percent():
+    """Trained on what one sequence costs and some mixes; judged on others, contexts included."""
+    costs, draw = StepCosts(), random.Random(1)
+
+    def forward(rows: int, context: int) -> float:
+        return (staircase(rows) + 2e-6 * context) * draw.uniform(0.95, 1.05)
+
+    def mix() -> tuple[int, int]:
+        sequences = draw.randint(1, 16)
+        rows = sum(1 + draw.choice([0, 0, 2, 4, 8]) for _ in range(sequences))
+        return rows, sum(draw.randint(50, 1500) for _ in range(sequences))
+
+    for rows in MEASURED_FIRST:
+        costs.saw_forward(rows, 0, forward(rows, 0))
+    for _ in range(500):
+        rows, context = mix()
+        costs.saw_forward(rows, context, forward(rows, context))
+        costs.saw_rest(0.003)
+    errors = []
+    for _ in range(200):
+        rows, context = mix()
+        truth = staircase(rows) + 2e-6 * context + 0.003
+        errors.append(abs(float(costs.step(rows, context)) / truth - 1.0))
+    assert np.mean(errors) < 0.05
+    assert np.max(errors) < 0.15

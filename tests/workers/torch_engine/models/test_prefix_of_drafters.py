@@ -1,0 +1,110 @@
+"""Drafters with a cache, or that read the target's states, go on where a prefix ends."""
+
+import random
+
+import pytest
+from decoding import Answer, assert_same, reference
+from rig import Rig
+
+from workers.bundle import Bundle
+from workers.torch_engine.growth import CATCH_UP
+
+METHODS = ["medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]
+TOKENS = 24
+
+
+def words(count: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(256) for _ in range(count)]
+
+
+def turns(rig: Rig, method: str) -> list[tuple[list[int], Answer]]:
+    """Three turns of a conversation: the prompts and their answers."""
+    asked, prompt = [], words(60, 5)
+    for turn in range(3):
+        (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=TOKENS))
+        asked.append((prompt, answer))
+        prompt = [*prompt, *answer.tokens, *words(9, turn)]
+    return asked
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_conversation_is_not_read_again(make_rig, byte_bundle: Bundle, method: str) -> None:
+    """And what is drafted is what would have been drafted, had it been read."""
+    warm = turns(make_rig(byte_bundle, [method]), method)
+    cold = turns(make_rig(byte_bundle, [method], prefix_cache=False), method)
+    before = 0
+    for (prompt, answer), (_, fresh) in zip(warm, cold, strict=True):
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, TOKENS))
+        # EAGLE reads its last tokens again, the pairs of which it has not read yet
+        assert answer.stats.cached_prompt_tokens >= max(0, before - CATCH_UP - 2)
+        assert fresh.stats.cached_prompt_tokens == 0
+        if method != "adaptive":
+            assert answer.stats.accepted_by_position == fresh.stats.accepted_by_position
+        before = len(prompt) + TOKENS
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_prompt_that_is_being_answered_is_shared(
+    make_rig, byte_bundle: Bundle, method: str
+) -> None:
+    rig: Rig = make_rig(byte_bundle, [method])
+    prompts = [[*words(50, 5), *words(4, seed)] for seed in range(4)]
+    answers = rig.finish(*(rig.submit(method, prompt, max_tokens=TOKENS) for prompt in prompts))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, TOKENS))
+    cached = [answer.stats.cached_prompt_tokens for answer in answers]
+    assert cached[0] == 0
+    if method == "medusa":
+        assert min(cached[1:]) >= 50
+
+
+def test_what_another_method_has_read_is_read_again_for_eagle(
+    make_rig, byte_bundle: Bundle
+) -> None:
+    rig: Rig = make_rig(byte_bundle, ["naive", "eagle3"])
+    prompt = words(60, 5)
+    rig.finish(rig.submit("naive", prompt, max_tokens=TOKENS))
+    (answer,) = rig.finish(rig.submit("eagle3", prompt, max_tokens=TOKENS))
+    assert answer.stats.cached_prompt_tokens == 0
+    assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, TOKENS))
+
+
+def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -> None:
+    """More conversations than rows: the drafter's pool never runs out."""
+    rig: Rig = make_rig(byte_bundle, ["eagle3", "draft_verify"])
+    for seed in range(3 * rig.pool.rows):
+        prompt = words(40, seed)
+        method = ["eagle3", "draft_verify"][seed % 2]
+        (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=TOKENS))
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, TOKENS))
+    for drafter in rig.scheduler._remembering:
+        kept = len(drafter._rows._kept)
+        assert drafter.pool.free_rows == rig.pool.rows - kept
+        assert 0 < kept <= rig.scheduler._prefixes.kept_rows
+
+
+def test_a_kept_row_that_is_used_again(make_rig, byte_bundle: Bundle) -> None:
+    """Where it is the only one, its own contents stay."""
+    rig: Rig = make_rig(byte_bundle, ["eagle3"], max_batch=1, kv_slots=512, max_context=512)
+    assert rig.pool.rows == 1
+    for prompt, answer in turns(rig, "eagle3"):
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, TOKENS))
+        last = answer
+    assert last.stats.cached_prompt_tokens > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_prompt_that_was_left_in_its_middle(make_rig, byte_bundle: Bundle, method: str) -> None:
+    """What was read of it is kept, by the drafter as well; nobody has the rest."""
+    rig: Rig = make_rig(byte_bundle, [method], prefill_chunk=20)
+    prompt = words(100, 5)
+    left = rig.submit(method, prompt, max_tokens=TOKENS)
+    rig.round()
+    rig.round()
+    left.stream.cancelled = True
+    rig.round()
+    assert not any(rig.scheduler.counts()[:2])
+    (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=TOKENS))
+    assert answer.stats.cached_prompt_tokens > 0
+    assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, TOKENS))

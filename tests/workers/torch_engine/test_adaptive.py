@@ -1,0 +1,158 @@
+"""What `adaptive` does with a step: by what it costs, by what the router expects, and whatever was
+done before."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from decoding import assert_greedy, decode
+
+from workers.bundle import Bundle, BundleError
+from workers.drafting.goodput import Choice, Offer
+from workers.drafting.step_costs import Floats, StepCosts
+from workers.methods import get_method
+from workers.torch_engine.drafters import adaptive
+
+TOKENS = 40
+
+
+@pytest.fixture
+def cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Floats], Floats]], None]:
+    """cost(seconds): steps cost so much by their rows, and drafting nothing."""
+
+    def fixed(seconds: Callable[[Floats], Floats]) -> None:
+        monkeypatch.setattr(StepCosts, "step", lambda _, rows, __: seconds(rows))
+        monkeypatch.setattr(StepCosts, "drafting", lambda *_: 0.0)
+
+    return fixed
+
+
+def prompt(length: int = 12) -> list[int]:
+    return random.Random(length).sample(range(256), length)
+
+
+async def test_where_every_row_costs_a_step_nothing_is_drafted(
+    load_engine, byte_bundle: Bundle, cost
+) -> None:
+    cost(lambda rows: rows)
+    engine = load_engine(["adaptive"], byte_bundle)
+    stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats
+    assert list(stats.by_drafter) == ["none"]
+    assert stats.drafted_tokens == 0
+
+
+@pytest.mark.parametrize("expected", ["medusa", "eagle3"])
+async def test_it_begins_with_what_the_router_expects(
+    load_engine, byte_bundle: Bundle, cost, expected: str
+) -> None:
+    cost(np.ones_like)
+    engine = load_engine(["adaptive"], byte_bundle)
+    accepted = {"medusa": 0.5, "eagle3": 0.5, expected: 30.0}
+    answer = await decode(engine, "adaptive", prompt(), max_tokens=3, accepted=accepted)
+    assert expected in answer.stats.by_drafter
+    answer = await decode(engine, "adaptive", prompt(), max_tokens=TOKENS, accepted=accepted)
+    assert_greedy(byte_bundle, prompt(), answer.tokens, TOKENS)
+
+
+async def test_the_routers_expectations_may_be_left_out(
+    load_engine, byte_bundle: Bundle, cost
+) -> None:
+    cost(np.ones_like)
+    deaf = get_method("adaptive").model_copy(
+        update={"settings": {"drafter": {"priors": False, "learned": "medusa,eagle3"}}}
+    )
+    engine = load_engine([deaf], byte_bundle)
+    first = []
+    for expected in ("medusa", "eagle3"):
+        accepted = {"medusa": 0.1, "eagle3": 0.1, expected: 30.0}
+        answer = await decode(engine, "adaptive", prompt(), max_tokens=3, accepted=accepted)
+        first.append(answer.stats.by_drafter.keys())
+    assert first[0] == first[1]
+
+
+async def test_one_drafter_whose_length_is_decided(load_engine, byte_bundle: Bundle, cost) -> None:
+    cost(lambda rows: np.maximum(rows, 4.0))  # three draft tokens beside the root cost nothing
+    engine = load_engine(["adaptive_length"], byte_bundle)
+    answer = await decode(engine, "adaptive_length", prompt(), max_tokens=TOKENS)
+    assert answer.stats.by_drafter.keys() <= {"eagle3", "none"}
+    assert 0 < answer.stats.drafted_tokens <= 3 * answer.stats.target_steps
+    assert_greedy(byte_bundle, prompt(), answer.tokens, TOKENS)
+
+
+def test_nobody_left_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> None:
+    parts = {name: part for name, part in byte_bundle.parts.items() if name != "eagle3"}
+    with pytest.raises(BundleError, match="has no part 'eagle3'"):
+        load_engine(["adaptive_length"], replace(byte_bundle, parts=parts))
+
+
+async def test_the_drafters_account_for_all_steps(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["adaptive"], byte_bundle)
+    stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats
+    counted = stats.by_drafter.values()
+    assert sum(one.steps for one in counted) == stats.target_steps - 1  # the prefill drafts nothing
+    assert sum(one.drafted_tokens for one in counted) == stats.drafted_tokens
+    assert sum(one.accepted_tokens for one in counted) == stats.accepted_tokens
+
+
+async def test_fixed_methods_count_no_drafters(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine(["suffix"], byte_bundle)
+    answer = await decode(engine, "suffix", prompt(), max_tokens=TOKENS)
+    assert answer.stats.by_drafter == {}
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(25), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(25, 300))]
+)
+def test_any_switches_leave_the_answers_alone(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Every step any drafter for any of the sequences, which come and go; the others copy, or
+    draft nothing."""
+    draw = random.Random(seed)
+
+    def anyhow(survival: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
+        everyone = range(len(survival))
+        offer = draw.choice([None, *range(len(offers))])
+        taken = [] if offer is None else [i for i in everyone if draw.random() < 0.6]
+        lengths = [0 if i in taken else draw.randint(0, len(survival[i])) for i in everyone]
+        return Choice(lengths, offer if taken else None, taken, 0.0)
+
+    monkeypatch.setattr(adaptive, "choose", anyhow)
+    rig = make_rig(byte_bundle, ["adaptive"], prefill_chunk=16)
+    prompts = [prompt(draw.randint(1, 60)) for _ in range(6)]
+    asked = []
+    for one in prompts:
+        asked.append((one, rig.submit("adaptive", one, max_tokens=TOKENS)))
+        for _ in range(draw.randint(0, 6)):
+            rig.round()
+    while any(sequence.finished is None for _, sequence in asked):
+        rig.round()
+    used = {name for _, sequence in asked for name in sequence.tally.by_drafter}
+    assert used >= {"none", "medusa", "eagle3"}
+    for one, sequence in asked:
+        assert_greedy(byte_bundle, one, sequence.tokens[len(one) :], TOKENS)
+
+
+def test_it_knows_who_waits_for_its_drafts(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences of other drafters in the step."""
+    beside: set[float] = set()
+
+    def nothing(survival: Sequence[Sequence[float]], _offers: Any, _step: Any, b: float) -> Choice:
+        beside.add(b)
+        return Choice([0] * len(survival), None, [], 0.0)
+
+    monkeypatch.setattr(adaptive, "choose", nothing)
+    rig = make_rig(byte_bundle, ["adaptive", "naive"])
+    alone = rig.submit("adaptive", prompt(), max_tokens=4)
+    while alone.finished is None:
+        rig.round()
+    assert beside == {0}
+    asked = [rig.submit(m, prompt(), max_tokens=8) for m in ("naive", "adaptive", "naive")]
+    while any(sequence.finished is None for sequence in asked):
+        rig.round()
+    assert max(beside) == 2

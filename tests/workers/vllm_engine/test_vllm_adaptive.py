@@ -1,0 +1,84 @@
+"""A real vLLM engine whose adaptive method drafts by whom that pays, in a batch with others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+import pytest
+import pytest_asyncio
+from decoding import assert_same, decode, reference
+
+from schemas import DecodeRequest, EngineConfig, VllmConfig
+from workers.bundle import Bundle
+from workers.engine import Engine
+from workers.loader import load_engine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+
+METHODS = ("vllm_adaptive", "vllm_naive", "vllm_ngram", "vllm_eagle3")
+CONFIG = EngineConfig(
+    device="cpu",
+    dtype="float32",
+    max_batch=16,
+    max_waiting=64,
+    max_context=384,
+    kv_slots=8192,
+    vllm=VllmConfig(enforce_eager=True, max_num_batched_tokens=48),
+)
+TOKENS = 32
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    loaded = load_engine(METHODS, bundle, CONFIG)
+    yield loaded
+    loaded.close()
+
+
+async def test_every_answer_is_the_plain_one_alone_and_among_others(engine, bundle, prompts):
+    for jobs in (
+        [("vllm_adaptive", ids) for ids in prompts[:1]],
+        [("vllm_adaptive", ids) for ids in prompts],
+        [(method, ids) for ids in prompts[:4] for method in METHODS],
+    ):
+        answers = await asyncio.gather(
+            *(decode(engine, m, ids, max_tokens=TOKENS, ignore_eos=True) for m, ids in jobs)
+        )
+        for (_, ids), one in zip(jobs, answers, strict=True):
+            expected = reference(bundle, ids, TOKENS)
+            assert_same(bundle, ids, one.tokens[: len(expected)], expected)
+
+
+async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
+    """Whose answers are drafted from is tested in test_adaptive_rows.py; what steps cost decides
+    whether anything is, so that no count of steps could be."""
+    from workers.vllm_engine.drafting.step import Step
+    from workers.vllm_engine.sampling import sampling_params
+
+    asked = DecodeRequest(
+        request_id="r",
+        method="vllm_adaptive",
+        prompt_token_ids=(1, 2),
+        scope="a",
+        accepted={"vllm_eagle3": 1.5},
+    )
+    runner = SimpleNamespace(
+        input_batch=SimpleNamespace(req_ids=["r", "other"]),
+        requests={
+            "r": SimpleNamespace(sampling_params=sampling_params(asked, ())),
+            "other": SimpleNamespace(sampling_params=None),
+        },
+    )
+    step = Step(runner, *[None] * 8)
+    assert step.methods() == ["vllm_adaptive", None]
+    assert step.asked(0) == ("a", {"vllm_eagle3": 1.5})
+    assert step.asked(1) == ("", {})
+
+
+async def test_a_sampled_answer_ends_as_it_should(engine, prompts):
+    answer = await decode(
+        engine, "vllm_adaptive", prompts[2], max_tokens=TOKENS, temperature=0.8, seed=3
+    )
+    assert answer.finish in ("stop", "length")
+    assert 1 <= len(answer.tokens) <= TOKENS

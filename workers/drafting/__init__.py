@@ -1,0 +1,1 @@
+"""What is drafted, decided by any engine: look-ups, costs, and the choice among drafters."""

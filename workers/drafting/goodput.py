@@ -1,0 +1,99 @@
+"""Which draft tokens bring the whole batch the most tokens a second: goodput as in TurboSpec (arXiv
+2406.14066), for several drafters at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a learned drafter would do in this step.
+
+    expected: accepted tokens [n], were it to draft for the sequence. nodes: draft tokens of one
+    sequence. seconds: of drafting for so many sequences.
+    """
+
+    expected: Sequence[float]
+    nodes: float
+    seconds: Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """lengths: of every sequence [n] the foretold tokens that are verified. offer: the index of
+    the one that drafts for the sequences `taken`, None where none does. goodput: tokens a second
+    that are expected of the step."""
+
+    lengths: list[int]
+    offer: int | None
+    taken: list[int]
+    goodput: float
+
+
+def choose(
+    survival: Sequence[Sequence[float]],
+    offers: Sequence[Offer],
+    step: Callable[[Floats], Floats],
+    tokens_beside: float = 0.0,
+) -> Choice:
+    """The best of: foretold tokens alone, and each offer for the sequences where it gains most
+    beside foretold tokens for the others.
+
+    survival: by sequence, the probabilities that a foretold token and all before it come, none
+    above the one before. step: seconds of steps that verify so many rows [r].
+    """
+    count = len(survival)
+    foretold = _Foretold(survival)
+    lengths, goodput = foretold.granted(
+        np.ones(count, bool), count + tokens_beside, count, 0.0, step
+    )
+    best = Choice(lengths, None, [], goodput)
+    known = [sum(sure[:length]) for sure, length in zip(survival, lengths, strict=True)]
+    for index, offer in enumerate(offers):
+        gains = [expected - sure for expected, sure in zip(offer.expected, known, strict=True)]
+        order = sorted(range(count), key=lambda i: -gains[i])
+        others, tokens = np.ones(count, bool), count + tokens_beside
+        for taken, sequence in enumerate(order, start=1):
+            others[sequence] = False
+            tokens += offer.expected[sequence]
+            rows = count + round(offer.nodes * taken)
+            lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(taken), step)
+            if goodput > best.goodput:
+                best = Choice(lengths, index, order[:taken], goodput)
+    return best
+
+
+class _Foretold:
+    """All sequences' foretold tokens, the surest first; those of one sequence stay in order."""
+
+    def __init__(self, survival: Sequence[Sequence[float]]) -> None:
+        self._count = len(survival)
+        owners = np.repeat(np.arange(self._count), [len(sure) for sure in survival])
+        sure = np.asarray([one for of in survival for one in of], float)
+        order = np.argsort(-sure, kind="stable")
+        self._owners, self._sure = owners[order], sure[order]
+
+    def granted(
+        self,
+        among: NDArray[np.bool_],
+        tokens: float,
+        rows: int,
+        seconds: float,
+        step: Callable[[Floats], Floats],
+    ) -> tuple[list[int], float]:
+        """As many of the surest as bring the most tokens a second, by sequence; and these.
+
+        among: the sequences [n] that get any. tokens, rows, seconds: what is emitted, verified and
+        spent besides. Seconds are a staircase: what does not pay now may pay with the next ones.
+        """
+        mine = among[self._owners]
+        emitted = tokens + np.concatenate(([0.0], np.cumsum(self._sure[mine])))
+        goodput = emitted / (step(rows + np.arange(len(emitted), dtype=float)) + seconds)
+        best = int(np.argmax(goodput))
+        lengths = np.bincount(self._owners[mine][:best], minlength=self._count)
+        return lengths.tolist(), float(goodput[best])

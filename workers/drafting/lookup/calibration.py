@@ -1,0 +1,53 @@
+"""How often a token comes that followed where the last tokens occurred before."""
+
+from typing import Literal
+
+Agreement = Literal["once", "all", "most", "few"]
+Kind = tuple[int, Agreement]
+"""Tokens of the match before it, of LENGTHS; how often it followed."""
+
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 20)
+BEFORE: dict[Agreement, tuple[float, ...]] = {
+    "once": (0.29, 0.56, 0.62, 0.72, 0.75, 0.83, 0.86, 0.92, 0.98),
+    "all": (0.57, 0.78, 0.79, 0.84, 0.85, 0.93, 0.96, 0.99, 0.995),
+    "most": (0.41,) * len(LENGTHS),
+    "few": (0.15,) * len(LENGTHS),
+}
+"""By LENGTHS: measured on 500 answers of SmolLM2-135M at temperature 0, of ten domains."""
+WEIGHT = 20.0
+"""Of BEFORE, in tokens that were seen."""
+MEMORY = 2000.0
+"""Tokens of a kind after which earlier ones weigh less."""
+
+
+def kind_of(matched: int, followed: int, of: int) -> Kind:
+    """Of a token that followed so often after `of` occurrences of a match so long."""
+    length = max(known for known in LENGTHS if known <= matched)
+    if of == 1:
+        return length, "once"
+    if followed == of:
+        return length, "all"
+    return length, "most" if 2 * followed > of else "few"
+
+
+class Calibration:
+    """Learns from every token that the target chose where one was foretold, drafted or not."""
+
+    def __init__(self) -> None:
+        self._came = {
+            (length, agreement): [share * WEIGHT, WEIGHT]
+            for agreement, shares in BEFORE.items()
+            for length, share in zip(LENGTHS, shares, strict=True)
+        }
+
+    def share(self, kind: Kind) -> float:
+        """How often tokens of this kind come, where those before them came."""
+        came, seen = self._came[kind]
+        return came / seen
+
+    def saw(self, kind: Kind, came: bool) -> None:
+        """A token of this kind was foretold, and the target chose it or not."""
+        counts = self._came[kind]
+        keep = 1.0 - 1.0 / MEMORY if counts[1] >= MEMORY else 1.0
+        counts[0] = counts[0] * keep + came
+        counts[1] = counts[1] * keep + 1.0

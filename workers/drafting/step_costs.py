@@ -1,0 +1,99 @@
+"""What a step costs here: seconds by the target's rows and the context, and by drafter, as they are
+measured."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MEMORY = 0.05
+"""Weight of the newest measurement."""
+
+
+class Seconds:
+    """Seconds of something by its size, from measurements at some sizes: never fewer for more,
+    between two sizes as much as their distance says, and beyond the largest as steeply as up to it.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._means: list[float] = []
+        self._rising = np.zeros(1)
+
+    def saw(self, size: int, seconds: float) -> None:
+        """It took so long."""
+        at = bisect_left(self._sizes, size)
+        if at == len(self._sizes) or self._sizes[at] != size:
+            self._sizes.insert(at, size)
+            self._means.insert(at, seconds)
+        else:
+            self._means[at] += MEMORY * (seconds - self._means[at])
+        self._rising = _rising(self._means)
+
+    def of(self, sizes: Floats | float) -> Floats:
+        """Expected seconds of each size; 0 where nothing was measured."""
+        if not self._sizes:
+            return np.zeros_like(np.asarray(sizes, float))
+        last, rising = self._sizes[-1], self._rising
+        within = np.asarray(np.interp(sizes, self._sizes, rising))
+        if len(self._sizes) == 1:
+            return within
+        slope = (rising[-1] - rising[0]) / (last - self._sizes[0])
+        return np.asarray(within + slope * np.maximum(0.0, np.asarray(sizes) - last))
+
+
+def _rising(means: Sequence[float]) -> Floats:
+    """Neighbours that fall are averaged (pool adjacent violators)."""
+    blocks: list[tuple[float, int]] = []
+    for mean in means:
+        blocks.append((mean, 1))
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (low, many), (high, more) = blocks[-2:]
+            blocks[-2:] = [((low * many + high * more) / (many + more), many + more)]
+    return np.asarray([mean for mean, count in blocks for _ in range(count)])
+
+
+class StepCosts:
+    """Of one engine: of the target's forward by its rows and by the tokens of context that they
+    attend to; of each drafter; and of the rest of a step (choosing tokens, books)."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        """Whether somebody decides by them: then forwards are measured before anybody is served."""
+        self._forward = Seconds()
+        self._of_context = 0.0
+        self._rest = 0.0
+        self._draft: dict[tuple[str, int], Seconds] = {}
+
+    def drafting(self, drafter: str, levels: int, sequences: int) -> float:
+        """Seconds of drafting so many levels for so many sequences; where nobody has drafted as
+        many, in proportion to the nearest number of levels that somebody has."""
+        known = [n for name, n in self._draft if name == drafter]
+        if not known:
+            return 0.0
+        nearest = min(known, key=lambda n: abs(n - levels))
+        return float(self._draft[drafter, nearest].of(sequences)) * levels / nearest
+
+    def saw_drafting(self, drafter: str, levels: int, sequences: int, seconds: float) -> None:
+        """It took so long."""
+        self._draft.setdefault((drafter, levels), Seconds()).saw(sequences, seconds)
+
+    def saw_forward(self, rows: int, context: int, seconds: float) -> None:
+        """A forward of so many rows, over so many tokens of context of all sequences together."""
+        expected = float(self._forward.of(rows)) + self._of_context * context
+        if expected and context:
+            # half of a surprise is the context's, in small steps (normalised LMS)
+            self._of_context += MEMORY * (seconds - expected) / context / 2.0
+            self._of_context = max(0.0, self._of_context)
+        self._forward.saw(rows, max(0.0, seconds - self._of_context * context))
+
+    def saw_rest(self, seconds: float) -> None:
+        """The rest of a step took so long."""
+        self._rest += MEMORY * (seconds - self._rest) if self._rest else seconds
+
+    def step(self, rows: Floats | float, context: int) -> Floats:
+        """Seconds of steps that verify so many rows, without drafting."""
+        return self._forward.of(rows) + self._of_context * context + self._rest

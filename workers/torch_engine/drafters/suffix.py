@@ -1,0 +1,61 @@
+"""Copies what followed the last tokens when they occurred before."""
+
+import math
+from collections.abc import Sequence
+
+from workers.drafting.lookup.continuation import Continuation
+from workers.drafting.lookup.foreteller import Foreteller
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.registry import register
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import Path
+
+
+@register("drafter", "suffix")
+class Suffix:
+    """What a `Foreteller` foretells of each sequence. On SmolLM2's answers a third of the matches
+    of one token go on as before, so that these count as well.
+
+    Its tokens are chosen, not sampled. Raises ValueError naming a setting that cannot be.
+    """
+
+    captures: frozenset[int] = frozenset()
+    has_distribution = False
+
+    def __init__(
+        self, _materials: Materials, *, least: float = 0.1, past_tokens: int = 50_000
+    ) -> None:
+        try:
+            self._foreteller = Foreteller(least=least, past_tokens=past_tokens)
+        except ValueError as error:
+            raise ValueError(f"drafter 'suffix': {error}") from error
+        self.past = self._foreteller.past
+
+    def propose(self, proposals: Sequence[Proposal]) -> None:
+        """Up to `limit` tokens each."""
+        for proposal in proposals:
+            foretold = self.foretell(proposal.sequence, proposal.limit)
+            for token, sure in zip(foretold.tokens, foretold.survival, strict=True):
+                proposal.add(token, len(proposal) - 1, value=math.log(sure))
+
+    def foretell(self, sequence: DecodeSequence, limit: int) -> Continuation:
+        """Up to `limit` tokens that may come next. What comes is learned from, whether they are
+        drafted or not."""
+        self._begin(sequence)
+        return self._foreteller.foretell(sequence.id, limit)
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:  # noqa: ARG002
+        """Learn which foretold tokens came."""
+        self._begin(proposal.sequence)
+        emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
+        self._foreteller.came(proposal.sequence.id, emitted)
+
+    def release(self, sequence: DecodeSequence) -> None:
+        """Drop the sequence's index, and keep its answer for others."""
+        self._foreteller.end(sequence.id)
+
+    def _begin(self, sequence: DecodeSequence) -> None:
+        scope, prompt = sequence.request.scope, sequence.prompt_tokens
+        self._foreteller.begin(sequence.id, sequence.tokens, scope, prompt)
