@@ -1,11 +1,9 @@
 """A running application, as the end-to-end tests look at it."""
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -61,6 +59,17 @@ class Service:
             f"{self.url}/v1/chat/completions", json=body | fields, timeout=CALL_SECONDS
         )
 
+    def step_seconds(self, model: str, tokens: int = 8) -> float:
+        """At most so long is a step of the model now: what a whole answer takes, by its tokens.
+
+        Times between a stream's events would not do: to a client that has been held up, many come
+        at once.
+        """
+        clock = time.monotonic()
+        answer = self.chat(model=model, max_tokens=tokens, ignore_eos=True)
+        assert answer.is_success, answer.text
+        return (time.monotonic() - clock) / tokens
+
     def stream(self, stack: ExitStack, model: str, **fields: Any) -> Iterator[str]:
         """The data lines of a streamed answer, for as long as the stack is open."""
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True}
@@ -72,13 +81,6 @@ class Service:
         )
         lines = stack.enter_context(asked).iter_lines()
         return (line for line in lines if line.startswith("data: "))
-
-
-def step_seconds(lines: Iterator[str], steps: int = 5) -> float:
-    """A usual step, seen from the client; an event a step, as logprobs are asked."""
-    times = [time.monotonic() for _, _ in zip(range(steps + 2), lines, strict=False)]
-    # the first two, a role and a token, come together
-    return statistics.median(later - sooner for sooner, later in pairwise(times[1:]))
 
 
 def deployed(config: AppConfig) -> Service:

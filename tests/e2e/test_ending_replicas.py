@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 from ray import serve
-from running_service import START_SECONDS, step_seconds, until
+from running_service import START_SECONDS, until
 from served import service_config
 
 from deployments.run import APPLICATION
@@ -46,8 +46,7 @@ def test_an_answer_outlives_the_end_of_its_service(service):
     """Last: nothing is left to ask afterwards."""
     slow, fields = 200, {"logprobs": True, "max_tokens": 400}
     service.method("naive", "set_extra_target_forwards", "naive", slow)
-    with ExitStack() as stack:
-        forward = step_seconds(service.stream(stack, "tiny", **fields)) / slow
+    forward = service.step_seconds("tiny") / slow
     # four times as long as has to be outlived, on this machine
     step = 4.0 * RAY_SECONDS / fields["max_tokens"]
     service.method("naive", "set_extra_target_forwards", "naive", int(step / forward))

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 import ray
-from running_service import CALL_SECONDS, START_SECONDS, Service, step_seconds, until
+from running_service import CALL_SECONDS, START_SECONDS, Service, until
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 
@@ -110,8 +110,7 @@ def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
 
     try:
         service.method("naive", "set_extra_target_forwards", "naive", slow)
-        with contextlib.ExitStack() as stack:
-            forward = step_seconds(service.stream(stack, "tiny:naive", **fields)) / slow
+        forward = service.step_seconds("tiny:naive") / slow
         until(lambda: left() == 0)
         service.method("naive", "set_extra_target_forwards", "naive", int(3.0 / forward))
         with contextlib.ExitStack() as stack:
