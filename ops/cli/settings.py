@@ -106,7 +106,9 @@ def with_dtype(setup: Setup) -> Setup:
 def with_places(setup: Setup, concurrency: int) -> Setup:
     """The same set-up with batches that hold as many sequences as are in flight."""
     places = max(setup.engine.max_batch, concurrency)
-    return replace(setup, engine=setup.engine.model_copy(update={"max_batch": places}))
+    slots = max(setup.engine.kv_slots, concurrency * setup.engine.max_context)
+    room = {"max_batch": places, "kv_slots": slots}
+    return replace(setup, engine=setup.engine.model_copy(update=room))
 
 
 def device_of(engine: EngineConfig) -> str:

@@ -139,6 +139,8 @@ class _Repeat:
         measured: Measured,
     ) -> None:
         """Several requests in flight, all of one method; Hugging Face answers one by one."""
+        # in one order for all: which answers come last decides how empty the last batches are
+        shuffled = order.sample(encoded, len(encoded))
         for name in order.sample(names, len(names)):
             places = asyncio.Semaphore(1 if name.startswith(HF) else self._plan.concurrency)
 
@@ -148,7 +150,6 @@ class _Repeat:
                 self._advance()
                 return run
 
-            shuffled = order.sample(encoded, len(encoded))
             jobs: list[Awaitable[Run]] = [one(item, name, places) for item in shuffled]
             await self._alone(name)
             started = time.perf_counter()

@@ -1,17 +1,25 @@
 """A learned drafter among several, and what is expected of it."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Protocol
 
-NEWEST = 0.15
-"""Weight of a sequence's newest draft in what is expected of the drafter there."""
-BACK = 0.02
-"""How far that goes back to the usual in each step that the drafter sits out."""
-USUAL = 0.02
-"""Weight of the newest draft in what is usual."""
 AT_FIRST = 0.5
-"""Share of drafts that are expected to hold at the first level, and of those at each further one,
-of a drafter that nobody has seen."""
+"""Share of drafts that hold at a level where those before it held, of a drafter that nobody has
+seen."""
+WEIGHT = 4.0
+"""Of what is expected of a level before it was seen (as of the level above it), in drafts."""
+MEMORY = 300.0
+"""Drafts after which earlier ones weigh less in what is usual."""
+OWN = 3.0
+"""Levels in which a sequence has to do better or worse before that counts half."""
+NEWEST = 0.06
+"""How much of a sequence's earlier drafts is forgotten with each."""
+BACK = 0.02
+"""The same with each step without."""
+CERTAIN = 0.99
+"""Share of a level at most."""
 MOST_LEVELS = 8
 NODES = 2.0
 """By level, at first."""
@@ -30,55 +38,78 @@ class Drafted(Protocol):
 
 
 class Arm:
-    """A drafter as a method was tuned for it, with up to that method's levels.
+    """A drafter, with up to so many levels.
 
-    How often a draft's first k levels hold is remembered for all sequences together, and for each
-    of them, where it begins with what the router expects of such prompts, if `priors` is set.
+    How often a draft's levels hold, each where those before it held, is remembered for all
+    sequences together. For each of them one number is, by which it does better or worse than that.
+    It begins with what the router expects of such prompts, if `priors` is set; `tuned`: the levels
+    of the method that the router knows.
     """
 
-    def __init__(self, name: str, levels: int, *, priors: bool) -> None:
+    def __init__(self, name: str, levels: int, *, priors: bool, tuned: int | None = None) -> None:
         self._priors = priors
         self.name, self.levels = name, min(levels, MOST_LEVELS)
-        self._usual = [AT_FIRST ** (level + 1) for level in range(self.levels)]
-        self._own: dict[Hashable, list[float]] = {}
+        self._tuned = min(tuned or self.levels, self.levels)
+        self._held = [0.0] * self.levels
+        self._seen = [0.0] * self.levels
+        self._usual = self._shares()
+        self._own: dict[Hashable, tuple[float, float]] = {}
         self._nodes: dict[int, float] = {}
 
-    def expected(self, sequence: Drafted, levels: int) -> float:
-        """Accepted tokens, were it to draft so many levels for the sequence now."""
-        return sum(self._holds(sequence)[:levels])
+    def expected(self, sequence: Drafted) -> Sequence[float]:
+        """Accepted tokens, were it to draft 1, 2, ... levels for the sequence now."""
+        shares = self._of(sequence)
+        return list(accumulate(accumulate(shares, mul)))
 
     def nodes(self, levels: int) -> float:
         """Draft tokens of one sequence."""
         return self._nodes.get(levels, NODES * levels)
 
-    def saw(self, sequence: Drafted, accepted: int, levels: int, nodes: int) -> None:
-        """Of so many levels and tokens so many were accepted."""
-        own = self._own[sequence.id] = list(self._holds(sequence))
-        for level in range(min(levels, self.levels)):
-            held = float(accepted > level)
-            own[level] += NEWEST * (held - own[level])
-            self._usual[level] += USUAL * (held - self._usual[level])
-        known = self._nodes.get(levels, float(nodes))
-        self._nodes[levels] = known + USUAL * (nodes - known)
+    def saw(self, sequence: Drafted, held: int, known: int, levels: int, nodes: int) -> None:
+        """It drafted so many levels. Of `known` of them it is known what the target chose, and the
+        first `held` held; so many tokens were verified."""
+        before = self._before(sequence)
+        came, expected = self._own.get(sequence.id, (0.0, 0.0))
+        came, expected = came * (1.0 - NEWEST), expected * (1.0 - NEWEST)
+        for level in range(min(known, held + 1, self.levels)):
+            expected += before[level]
+            came += level < held
+            keep = 1.0 - 1.0 / MEMORY if self._seen[level] > MEMORY else 1.0
+            self._held[level] = keep * self._held[level] + (level < held)
+            self._seen[level] = keep * self._seen[level] + 1.0
+        self._own[sequence.id] = came, expected
+        self._usual = self._shares()
+        verified = self._nodes.get(levels, float(nodes))
+        self._nodes[levels] = verified + NEWEST * (nodes - verified)
 
     def sat_out(self, sequence: Drafted) -> None:
         """It did not draft for the sequence."""
-        own = self._own.get(sequence.id)
-        if own is not None:
-            prior = self._prior(sequence)
-            own[:] = [now + BACK * (then - now) for now, then in zip(own, prior, strict=True)]
+        if sequence.id in self._own:
+            came, expected = self._own[sequence.id]
+            self._own[sequence.id] = came * (1.0 - BACK), expected * (1.0 - BACK)
 
     def forget(self, sequence: Drafted) -> None:
         """The sequence has ended."""
         self._own.pop(sequence.id, None)
 
-    def _holds(self, sequence: Drafted) -> Sequence[float]:
-        return self._own.get(sequence.id) or self._prior(sequence)
+    def _shares(self) -> list[float]:
+        shares, above = list[float](), AT_FIRST
+        for held, seen in zip(self._held, self._seen, strict=True):
+            above = (held + WEIGHT * above) / (seen + WEIGHT)
+            shares.append(above)
+        return shares
 
-    def _prior(self, sequence: Drafted) -> Sequence[float]:
-        """What is usual, raised or lowered to what the router expects."""
+    def _of(self, sequence: Drafted) -> list[float]:
+        came, expected = self._own.get(sequence.id, (0.0, 0.0))
+        ease = (came + OWN) / (expected + OWN)
+        return [min(CERTAIN, ease * share) for share in self._before(sequence)]
+
+    def _before(self, sequence: Drafted) -> list[float]:
+        """What is usual, raised or lowered to what the router expects: as if all levels held
+        equally often, without end, where a share of s has s / (1 - s) accepted tokens."""
         accepted = sequence.accepted.get(self.name)
         if accepted is None or not self._priors:
             return self._usual
-        factor = accepted / max(sum(self._usual), 1e-9)
-        return [min(1.0, factor * held) for held in self._usual]
+        usual = sum(accumulate(self._usual[: self._tuned], mul))
+        factor = accepted / (1.0 + accepted) * (1.0 + usual) / max(usual, 1e-9)
+        return [min(CERTAIN, factor * share) for share in self._usual]

@@ -57,15 +57,24 @@ def choose(
     for index, offer in enumerate(offers):
         gains = [expected - sure for expected, sure in zip(offer.expected, known, strict=True)]
         order = sorted(range(count), key=lambda i: -gains[i])
-        others, tokens = np.ones(count, bool), count + tokens_beside
-        for taken, sequence in enumerate(order, start=1):
-            others[sequence] = False
-            tokens += offer.expected[sequence]
+        gaining = sum(gain > 0.0 for gain in gains)
+        for taken in dict.fromkeys((count, *_halvings(gaining))):
+            mine, others = order[:taken], np.ones(count, bool)
+            others[mine] = False
+            tokens = count + tokens_beside + sum(offer.expected[i] for i in mine)
             rows = count + round(offer.nodes * taken)
             lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(taken), step)
             if goodput > best.goodput:
-                best = Choice(lengths, index, order[:taken], goodput)
+                best = Choice(lengths, index, mine, goodput)
     return best
+
+
+def _halvings(count: int) -> list[int]:
+    """All, half of them, a quarter, ..., one: to try each number would take longer than it wins."""
+    tried = [count] if count else []
+    while tried and tried[-1] > 1:
+        tried.append((tried[-1] + 1) // 2)
+    return tried
 
 
 class _Foretold:

@@ -11,6 +11,12 @@ Floats = NDArray[np.float64]
 
 MEMORY = 0.05
 """Weight of the newest measurement."""
+FORGET = 0.01
+"""The same of drafting, whose measurements speak for each other."""
+RIDGE = 1e-4
+"""Of the least squares: keeps what was never seen small."""
+ONE_MORE = 4.0
+"""So many sequences more are taken to cost what one level more does, before that was seen."""
 
 
 class Seconds:
@@ -56,6 +62,34 @@ def _rising(means: Sequence[float]) -> Floats:
     return np.asarray([mean for mean, count in blocks for _ in range(count)])
 
 
+class DraftSeconds:
+    """Seconds of drafting, linear in the levels, the sequences and both together: what was seen of
+    one number of levels and sequences says something of every other (least squares that forget).
+    """
+
+    def __init__(self) -> None:
+        self._squares = np.eye(4) * RIDGE
+        self._products = np.zeros(4)
+        self._weights: Floats = np.zeros(4)
+
+    def saw(self, levels: int, sequences: int, seconds: float) -> None:
+        """It took so long."""
+        x = _terms(levels, sequences)
+        self._squares = (1.0 - FORGET) * self._squares + np.outer(x, x)
+        self._squares += FORGET * RIDGE * np.eye(4)
+        self._products = (1.0 - FORGET) * self._products + x * seconds
+        self._weights = np.asarray(np.linalg.solve(self._squares, self._products), float)
+
+    def of(self, levels: int, sequences: int) -> float:
+        """Expected seconds; 0 where nothing was measured."""
+        return max(0.0, float(_terms(levels, sequences) @ self._weights))
+
+
+def _terms(levels: int, sequences: int) -> Floats:
+    several = sequences / ONE_MORE
+    return np.array([1.0, levels, several, levels * several])
+
+
 class StepCosts:
     """Of one engine: of the target's forward by its rows and by the tokens of context that they
     attend to; of each drafter; and of the rest of a step (choosing tokens, books)."""
@@ -66,20 +100,16 @@ class StepCosts:
         self._forward = Seconds()
         self._of_context = 0.0
         self._rest = 0.0
-        self._draft: dict[tuple[str, int], Seconds] = {}
+        self._draft: dict[str, DraftSeconds] = {}
 
     def drafting(self, drafter: str, levels: int, sequences: int) -> float:
-        """Seconds of drafting so many levels for so many sequences; where nobody has drafted as
-        many, in proportion to the nearest number of levels that somebody has."""
-        known = [n for name, n in self._draft if name == drafter]
-        if not known:
-            return 0.0
-        nearest = min(known, key=lambda n: abs(n - levels))
-        return float(self._draft[drafter, nearest].of(sequences)) * levels / nearest
+        """Seconds of drafting so many levels for so many sequences."""
+        known = self._draft.get(drafter)
+        return known.of(levels, sequences) if known else 0.0
 
     def saw_drafting(self, drafter: str, levels: int, sequences: int, seconds: float) -> None:
         """It took so long."""
-        self._draft.setdefault((drafter, levels), Seconds()).saw(sequences, seconds)
+        self._draft.setdefault(drafter, DraftSeconds()).saw(levels, sequences, seconds)
 
     def saw_forward(self, rows: int, context: int, seconds: float) -> None:
         """A forward of so many rows, over so many tokens of context of all sequences together."""

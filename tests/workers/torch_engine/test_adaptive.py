@@ -64,9 +64,9 @@ async def test_the_routers_expectations_may_be_left_out(
     deaf = get_method("adaptive").model_copy(
         update={"settings": {"drafter": {"priors": False, "learned": "medusa,eagle3"}}}
     )
-    engine = load_engine([deaf], byte_bundle)
     first = []
     for expected in ("medusa", "eagle3"):
+        engine = load_engine([deaf], byte_bundle)
         accepted = {"medusa": 0.1, "eagle3": 0.1, expected: 30.0}
         answer = await decode(engine, "adaptive", prompt(), max_tokens=3, accepted=accepted)
         first.append(answer.stats.by_drafter.keys())

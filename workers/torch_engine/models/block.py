@@ -91,26 +91,54 @@ class Block:
 
     def _look(self, query: Tensor, cache: LayerCache, layout: Layout) -> Tensor:
         """Attention of queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
+        if not layout.parts:
+            every = query if layout.pad is None else query[layout.pad]
+            sizes = layout.sequences, layout.width
+            flat = self._listen(every, cache.keys, cache.values, layout.mask, *sizes)
+            return flat if layout.unpad is None else flat[layout.unpad]
+        assert layout.mask is not None
+        heard = list[Tensor]()
+        for part in layout.parts:
+            rows = slice(part.first, part.first + part.sequences)
+            places = slice(part.begin * self.groups, part.end * self.groups)
+            heard.append(
+                self._listen(
+                    query[part.tokens],
+                    cache.keys[rows, :, : part.context],
+                    cache.values[rows, :, : part.context],
+                    layout.mask[rows, :, places, : part.context],
+                    part.sequences,
+                    part.end - part.begin,
+                )
+            )
+        return torch.cat(heard)[layout.order]
+
+    def _listen(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        sequences: int,
+        width: int,
+    ) -> Tensor:
+        """One call of attention, of queries [sequences * width, heads, head_dim]."""
         shape = self._shape
         kv_heads, dim = shape.kv_heads, shape.head_dim
-        if layout.pad is not None:
-            query = query[layout.pad]
         # a KV head's query heads join its query tokens: [S, kv_heads, width * groups, dim]
-        sequences, width = layout.sequences, layout.width
         in_order = width == 1 or kv_heads == 1
         if not in_order:
             query = query.reshape(sequences, width, kv_heads, -1).transpose(1, 2)
         query = query.reshape(sequences, kv_heads, width * self.groups, dim)
         if shape.score_cap is None:
             seen = F.scaled_dot_product_attention(
-                query, cache.keys, cache.values, attn_mask=layout.mask, scale=shape.score_scale
+                query, keys, values, attn_mask=mask, scale=shape.score_scale
             )
         else:
             scale = shape.score_scale or dim**-0.5
             seen = capped_attention(
-                query, cache.keys, cache.values, mask=layout.mask, scale=scale, cap=shape.score_cap
+                query, keys, values, mask=mask, scale=scale, cap=shape.score_cap
             )
         if not in_order:
             seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
-        flat = seen.reshape(-1, shape.heads * dim)
-        return flat if layout.unpad is None else flat[layout.unpad]
+        return seen.reshape(-1, shape.heads * dim)

@@ -1,7 +1,7 @@
 """Where the tokens of one forward go: positions, KV slots, and who attends to whom."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -14,6 +14,8 @@ from torch import Tensor
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 
 Indices = Sequence[int] | NDArray[np.int64]
+CALL_PLACES = 1000
+"""A call of attention on a CPU takes as long as so many places looking at one slot each."""
 
 
 @dataclass(slots=True)
@@ -39,11 +41,26 @@ class Span:
 
 
 @dataclass(slots=True)
+class Part:
+    """One call of attention: places begin .. end of the rows first .. first+sequences-1 of a
+    layout, over the first `context` slots. tokens: theirs, as a slice or [sequences * places]."""
+
+    first: int
+    sequences: int
+    begin: int
+    end: int
+    context: int
+    tokens: Tensor | slice
+
+
+@dataclass(slots=True)
 class Layout:
     """Index tensors of one forward over N tokens of the S pool rows first .. first+S-1.
 
     Attention runs on a padded [S, width] view of the tokens: `pad` [S * width] picks each place's
     token (None where that is the identity) and `unpad` [N] picks the places back.
+    parts: the calls of attention that take less time together than one over all places, whose
+    outcomes one after the other `order` [N] picks back; none where one call is best.
     """
 
     tokens: Tensor
@@ -59,6 +76,8 @@ class Layout:
     unpad: Tensor | None
     logit_rows: Tensor | None
     logit_starts: list[int]
+    parts: list[Part] = field(default_factory=list)
+    order: Tensor | None = None
 
 
 def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.dtype) -> Layout:
@@ -87,7 +106,10 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         "logit_rows": _logit_rows(spans, counts),
     }
     indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
+    parts, order = _parts(rows, counts, ends) if device.type == "cpu" and not causal else ([], None)
     return Layout(
+        parts=parts,
+        order=order,
         first=first,
         sequences=sequences,
         width=width,
@@ -149,6 +171,35 @@ def _padding(
     pad = np.zeros(sequences * width, dtype=np.int64)
     pad[unpad] = np.arange(total)
     return pad, unpad
+
+
+def _parts(rows: list[int], counts: list[int], ends: list[int]) -> tuple[list[Part], Tensor | None]:
+    """The first places of all rows in one call, and the rest of each row that has more in one of
+    its own: on a CPU a call takes as long as its places times what they look at, and a little."""
+    first, sequences, context = rows[0], rows[-1] - rows[0] + 1, max(ends)
+
+    def cost(common: int) -> int:
+        long = [i for i, count in enumerate(counts) if count > common]
+        rest = sum((counts[i] - common) * ends[i] + CALL_PLACES for i in long)
+        return sequences * common * context + rest
+
+    common = min(sorted(set(counts), reverse=True), key=cost)
+    if common == max(counts):
+        return [], None
+    starts = [0, *accumulate(counts)]
+    picked, places = np.zeros(sequences * common, dtype=np.int64), list[NDArray[np.int64]]()
+    parts, after = list[Part](), sequences * common
+    for row, count, start, end in zip(rows, counts, starts, ends, strict=False):
+        begin, own = (row - first) * common, min(count, common)
+        picked[begin : begin + own] = start + np.arange(own)
+        places.append(begin + np.arange(own))
+        if count > common:
+            tokens = slice(start + common, start + count)
+            parts.append(Part(row - first, 1, common, count, end, tokens))
+            places.append(after + np.arange(count - common))
+            after += count - common
+    together = Part(0, sequences, 0, common, context, torch.from_numpy(picked))
+    return [together, *parts], torch.from_numpy(np.concatenate(places))
 
 
 def _mask(

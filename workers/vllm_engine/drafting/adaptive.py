@@ -159,7 +159,7 @@ class Adaptive:
                 return self._costs.drafting(name, levels, drafted)
             return self._costs.drafting(name, levels, count) * (levels - 1) / levels
 
-        expected = [arm.expected(sequence, levels) for sequence in sequences]
+        expected = [arm.expected(sequence)[levels - 1] for sequence in sequences]
         return Offer(expected, float(levels), seconds)
 
     def _time(self, step: Step) -> None:
@@ -187,7 +187,7 @@ class Adaptive:
             self._foreteller.came(sequence.id, came)
             for arm in self._arms.values():
                 if arm is sequence.used and drafted:
-                    arm.saw(sequence, len(came) - 1, drafted, drafted)
+                    arm.saw(sequence, len(came) - 1, drafted, drafted, drafted)
                 elif arm is not sequence.used:
                     arm.sat_out(sequence)
             sequence.used = None

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.bundle import Bundle, BundleError
+from workers.torch_engine.models import layout
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import FINAL, Llama
@@ -60,6 +61,36 @@ def test_different_lengths_share_a_forward(model: Llama) -> None:
     lease = alone.acquire()
     pieces = [run(model, [Span(lease, texts[i])], alone)[0][known[i] :] for i in picked]
     torch.testing.assert_close(logits, torch.cat(pieces), atol=2e-5, rtol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_attention_in_parts_is_attention(byte_bundle: Bundle, data: st.DataObject) -> None:
+    """Rows of all widths, some of them trees, some not in the forward: however it is cut."""
+    model = Llama.load(byte_bundle.part("target"), torch.float32, CPU)
+    draw = random.Random(data.draw(st.integers(0, 10_000)))
+    pool = model.make_pool(6, 64)
+    spans = list[Span]()
+    for _ in range(6):
+        lease = pool.acquire()
+        if (length := draw.randint(0, 20)) > 0:
+            run(model, [Span(lease, [draw.randrange(256) for _ in range(length)])], pool)
+            lease.length = length
+        count = draw.choice([1, 1, 1, 2, 5, 20])
+        parents = [draw.randint(-1, i - 1) for i in range(count)] if draw.random() < 0.5 else None
+        tokens = [draw.randrange(256) for _ in range(count)]
+        if draw.random() < 0.8 or not spans:
+            spans.append(Span(lease, tokens, parents))
+    outcomes, cut = [], []
+    for places in (0, 30, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "CALL_PLACES", places)
+            outcomes.append(run(model, spans, pool)[0])
+            cut.append(len(model.lay_out(spans, pool).parts))
+    assert cut[2] == 0
+    assert cut[0] or len({len(span.tokens) for span in spans}) == 1
+    for parts in outcomes[:2]:
+        torch.testing.assert_close(parts, outcomes[2], atol=2e-5, rtol=1e-4)
 
 
 @settings(max_examples=25, deadline=None)
