@@ -48,10 +48,11 @@ def choose(
     above the one before. step: seconds of steps that verify so many rows [r].
     """
     count = len(survival)
-    foretold = _Foretold(survival)
-    lengths, goodput = foretold.granted(
-        np.ones(count, bool), count + tokens_beside, count, 0.0, step
+    most = (
+        sum(map(len, survival)) + count + round(count * max((o.nodes for o in offers), default=0))
     )
+    foretold = _Foretold(survival, step(np.arange(most + 1, dtype=float)))
+    lengths, goodput = foretold.granted(np.ones(count, bool), count + tokens_beside, count, 0.0)
     best = Choice(lengths, None, [], goodput)
     known = [sum(sure[:length]) for sure, length in zip(survival, lengths, strict=True)]
     for index, offer in enumerate(offers):
@@ -63,7 +64,7 @@ def choose(
             others[mine] = False
             tokens = count + tokens_beside + sum(offer.expected[i] for i in mine)
             rows = count + round(offer.nodes * taken)
-            lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(taken), step)
+            lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(taken))
             if goodput > best.goodput:
                 best = Choice(lengths, index, mine, goodput)
     return best
@@ -78,31 +79,31 @@ def _halvings(count: int) -> list[int]:
 
 
 class _Foretold:
-    """All sequences' foretold tokens, the surest first; those of one sequence stay in order."""
+    """All sequences' foretold tokens, the surest first; those of one sequence stay in order.
 
-    def __init__(self, survival: Sequence[Sequence[float]]) -> None:
-        self._count = len(survival)
+    step: seconds of steps that verify 0, 1, 2, ... rows.
+    """
+
+    def __init__(self, survival: Sequence[Sequence[float]], step: Floats) -> None:
+        self._count, self._step = len(survival), step
         owners = np.repeat(np.arange(self._count), [len(sure) for sure in survival])
         sure = np.asarray([one for of in survival for one in of], float)
         order = np.argsort(-sure, kind="stable")
         self._owners, self._sure = owners[order], sure[order]
 
     def granted(
-        self,
-        among: NDArray[np.bool_],
-        tokens: float,
-        rows: int,
-        seconds: float,
-        step: Callable[[Floats], Floats],
+        self, among: NDArray[np.bool_], tokens: float, rows: int, seconds: float
     ) -> tuple[list[int], float]:
         """As many of the surest as bring the most tokens a second, by sequence; and these.
 
         among: the sequences [n] that get any. tokens, rows, seconds: what is emitted, verified and
         spent besides. Seconds are a staircase: what does not pay now may pay with the next ones.
         """
+        if not len(self._owners):
+            return [0] * self._count, tokens / float(self._step[rows] + seconds)
         mine = among[self._owners]
-        emitted = tokens + np.concatenate(([0.0], np.cumsum(self._sure[mine])))
-        goodput = emitted / (step(rows + np.arange(len(emitted), dtype=float)) + seconds)
+        emitted = np.concatenate(([tokens], tokens + np.cumsum(self._sure[mine])))
+        goodput = emitted / (self._step[rows : rows + len(emitted)] + seconds)
         best = int(np.argmax(goodput))
         lengths = np.bincount(self._owners[mine][:best], minlength=self._count)
         return lengths.tolist(), float(goodput[best])

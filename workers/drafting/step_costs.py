@@ -29,6 +29,11 @@ class Seconds:
         self._means: list[float] = []
         self._rising = np.zeros(1)
 
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._sizes)
+
     def saw(self, size: int, seconds: float) -> None:
         """It took so long."""
         at = bisect_left(self._sizes, size)
@@ -101,6 +106,11 @@ class StepCosts:
         self._of_context = 0.0
         self._rest = 0.0
         self._draft: dict[str, DraftSeconds] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether any forward was measured."""
+        return self._forward.known
 
     def drafting(self, drafter: str, levels: int, sequences: int) -> float:
         """Seconds of drafting so many levels for so many sequences."""

@@ -1,5 +1,6 @@
 """How often a token comes that followed where the last tokens occurred before."""
 
+from bisect import bisect_right
 from typing import Literal
 
 Agreement = Literal["once", "all", "most", "few"]
@@ -22,7 +23,7 @@ MEMORY = 2000.0
 
 def kind_of(matched: int, followed: int, of: int) -> Kind:
     """Of a token that followed so often after `of` occurrences of a match so long."""
-    length = max(known for known in LENGTHS if known <= matched)
+    length = LENGTHS[bisect_right(LENGTHS, matched) - 1]
     if of == 1:
         return length, "once"
     if followed == of:

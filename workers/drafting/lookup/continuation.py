@@ -57,17 +57,21 @@ def _followed(
     sure = 1.0
     while len(tokens) < limit:
         at = len(tokens)
-        after = Counter(o.text[o.start + at] for o in among if o.start + at < len(o.text))
-        if not after:
+        among = [o for o in among if o.start + at < len(o.text)]
+        if not among:
             break
-        token, followed = after.most_common(1)[0]
+        after = [o.text[o.start + at] for o in among]
+        token, followed = after[0], 1
+        if len(after) > 1:
+            token, followed = Counter(after).most_common(1)[0]
         # what was foretold so far lengthens the match
-        kind = kind_of(matched + at, followed, after.total())
+        kind = kind_of(matched + at, followed, len(after))
         sure *= share(kind)
         if sure < least:
             break
         tokens.append(token)
         kinds.append(kind)
         survival.append(sure)
-        among = [o for o in among if o.start + at < len(o.text) and o.text[o.start + at] == token]
+        if followed < len(after):
+            among = [o for o, next_one in zip(among, after, strict=True) if next_one == token]
     return Continuation(tuple(tokens), tuple(kinds), tuple(survival))

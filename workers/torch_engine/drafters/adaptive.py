@@ -15,7 +15,7 @@ from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
 from workers.portfolio import method_of, part_of
 from workers.torch_engine import registry
-from workers.torch_engine.drafters.suffix import Suffix
+from workers.torch_engine.drafters.suffix import Suffix, worthwhile
 from workers.torch_engine.growth import CATCH_UP
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
@@ -221,15 +221,9 @@ class Adaptive:
         self, proposals: Sequence[Proposal], survival: Sequence[Sequence[float]], spent: float
     ) -> None:
         """Of all nodes those that bring the most tokens a second, when drafting took so long."""
-        beside = proposals[0].beside
-        context = sum(len(proposal.sequence.tokens) for proposal in proposals)
         best = [_best(sure) for sure in survival]
-        granted = choose(
-            [[sure[node] for node in nodes] for sure, nodes in zip(survival, best, strict=True)],
-            (),
-            lambda rows: self._costs.step(rows + beside, context) + spent,
-            beside,
-        ).lengths
+        falling = [[sure[i] for i in nodes] for sure, nodes in zip(survival, best, strict=True)]
+        granted = worthwhile(proposals, falling, self._costs, spent)
         for proposal, nodes, length in zip(proposals, best, granted, strict=True):
             if length < len(proposal):
                 proposal.keep(sorted(nodes[:length]))

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from workers.drafting.goodput import choose
 from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.step_costs import StepCosts
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
@@ -15,8 +17,9 @@ from workers.torch_engine.tree import Path
 
 @register("drafter", "suffix")
 class Suffix:
-    """What a `Foreteller` foretells of each sequence. On SmolLM2's answers a third of the matches
-    of one token go on as before, so that these count as well.
+    """What a `Foreteller` foretells of each sequence, as far as that pays for the whole batch: as
+    much as brings the most tokens a second, by what steps have cost here. On SmolLM2's answers a
+    third of the matches of one token go on as before, so that these count as well.
 
     Its tokens are chosen, not sampled. Raises ValueError naming a setting that cannot be.
     """
@@ -25,8 +28,10 @@ class Suffix:
     has_distribution = False
 
     def __init__(
-        self, _materials: Materials, *, least: float = 0.1, past_tokens: int = 50_000
+        self, materials: Materials, *, least: float = 0.1, past_tokens: int = 50_000
     ) -> None:
+        self._costs = materials.costs
+        self._costs.wanted = True
         try:
             self._foreteller = Foreteller(least=least, past_tokens=past_tokens)
         except ValueError as error:
@@ -35,9 +40,10 @@ class Suffix:
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Up to `limit` tokens each."""
-        for proposal in proposals:
-            foretold = self.foretell(proposal.sequence, proposal.limit)
-            for token, sure in zip(foretold.tokens, foretold.survival, strict=True):
+        foretold = [self.foretell(p.sequence, p.limit) for p in proposals]
+        lengths = worthwhile(proposals, [known.survival for known in foretold], self._costs)
+        for proposal, known, length in zip(proposals, foretold, lengths, strict=True):
+            for token, sure in zip(known.tokens[:length], known.survival, strict=False):
                 proposal.add(token, len(proposal) - 1, value=math.log(sure))
 
     def foretell(self, sequence: DecodeSequence, limit: int) -> Continuation:
@@ -59,3 +65,23 @@ class Suffix:
     def _begin(self, sequence: DecodeSequence) -> None:
         scope, prompt = sequence.request.scope, sequence.prompt_tokens
         self._foreteller.begin(sequence.id, sequence.tokens, scope, prompt)
+
+
+def worthwhile(
+    proposals: Sequence[Proposal],
+    survival: Sequence[Sequence[float]],
+    costs: StepCosts,
+    spent: float = 0.0,
+) -> list[int]:
+    """How many draft tokens of each sequence bring the whole batch the most tokens a second.
+
+    survival: by sequence, the probabilities that its tokens come, falling. spent: seconds that
+    drafting took. All of them where nobody knows what steps cost.
+    """
+    if not proposals or not costs.known:
+        return [len(sure) for sure in survival]
+    context = sum(len(proposal.sequence.tokens) for proposal in proposals)
+    beside = proposals[0].beside
+    return choose(
+        survival, (), lambda rows: costs.step(rows + beside, context) + spent, beside
+    ).lengths
