@@ -31,6 +31,7 @@ from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
 from ops.routing.bench import bench_router
 from ops.routing.evaluate import evaluate
+from ops.routing.extend import extend
 from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
@@ -63,6 +64,7 @@ for noun in (
     generate,
     trace,
     profile,
+    extend,
     retime,
     fit,
     assign,

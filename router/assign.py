@@ -114,7 +114,7 @@ def build_table(
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
     tokens, counts = profiled_acceptance(profile, names, label_of, objective, output)
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
-    speedup, speedup_count = _speedups(profile, names, label_of, k)
+    speedup, speedup_count = paired_speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}
     keys |= {prompt_key(text) for text in clustered_prompts}
     table = RoutingTable(
@@ -138,7 +138,7 @@ def build_table(
         step_count=step_count,
         live_step_ratio=np.ones(m),
         live_step_weight=np.zeros(m),
-        prefill_seconds=_prefill(profile, names),
+        prefill_seconds=prefill_lines(profile, names),
         live_prefill_ratio=np.ones(m),
         live_cached_share=np.zeros(m),
         output_tokens=output,
@@ -184,15 +184,25 @@ def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingT
     )
 
 
-def _step_grid(
-    profile: Profile, names: Sequence[str]
-) -> tuple[Floats, Floats, tuple[int, ...], tuple[int, ...]]:
-    samples = [
-        steps.Sample(names.index(s.method), s.batch, s.context, s.seconds, s.count)
-        for s in profile.steps
-        if s.method in names
-    ]
-    batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
+def step_samples(
+    profile: Profile, names: Sequence[str], batches: Sequence[int]
+) -> list[steps.Sample]:
+    """Step seconds by method (its place in `names`), batch and context: those that were measured of
+    batches, and those of the answers, at the nearest of `batches`.
+
+    Acceptance knows no batch size. Where steps of a larger batch emit fewer tokens than those of
+    the smallest one, because less is drafted there, they are entered as so much longer ones.
+    """
+    alone: dict[tuple[str, int], float] = {}
+    for row in sorted(profile.steps, key=lambda row: -row.batch):
+        if row.tokens is not None:
+            alone[row.method, row.context] = row.tokens
+    samples = []
+    for row in profile.steps:
+        if row.method in names:
+            fewer = alone[row.method, row.context] / row.tokens if row.tokens else 1.0
+            method, seconds = names.index(row.method), row.seconds * fewer
+            samples.append(steps.Sample(method, row.batch, row.context, seconds, row.count))
     for (_, _, name), cell in profile.cells.items():
         decode_steps = cell.target_steps - 1.0
         if name in names and decode_steps >= 1.0 and cell.decode_seconds > 0.0:
@@ -200,12 +210,20 @@ def _step_grid(
             seconds = cell.decode_seconds / decode_steps
             batch = min(batches, key=lambda b: abs(np.log(b / cell.mean_batch)))
             samples.append(steps.Sample(names.index(name), batch, context, seconds, decode_steps))
+    return samples
+
+
+def _step_grid(
+    profile: Profile, names: Sequence[str]
+) -> tuple[Floats, Floats, tuple[int, ...], tuple[int, ...]]:
+    batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
     contexts = tuple(sorted({s.context for s in profile.steps})) or DEFAULT_CONTEXTS
+    samples = step_samples(profile, names, batches)
     seconds_grid, count = steps.grid(samples, len(names), batches, contexts)
     return seconds_grid, count, batches, contexts
 
 
-def _prefill(profile: Profile, names: Sequence[str]) -> Floats:
+def prefill_lines(profile: Profile, names: Sequence[str]) -> Floats:
     """A constant and seconds per prompt token [m, 2], neither below 0."""
     fits = np.zeros((len(names), 2))
     for i, name in enumerate(names):
@@ -238,7 +256,7 @@ def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats
     )
 
 
-def _speedups(
+def paired_speedups(
     profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int
 ) -> tuple[Floats, Floats]:
     """Harmonic means of paired speedups over the baseline [k, m], and the prompts behind them."""

@@ -75,6 +75,9 @@ class StepRow(Schema):
     context: int = Field(ge=1)
     seconds: float = Field(gt=0.0)
     count: int = Field(ge=1, description="steps behind the mean")
+    tokens: float | None = Field(
+        default=None, ge=1.0, description="that a sequence gets of a step, where it was counted"
+    )
 
 
 class ProfileMeta(Schema):

@@ -1,6 +1,7 @@
 """`specadapt bench decode`: methods side by side with Hugging Face in one run."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,14 @@ def bench_decode(
             "assisted, prompt_lookup, or none  [default: all that the bundle has]",
         ),
     ] = None,
+    routing: Annotated[
+        Path | None,
+        typer.Option(
+            "--routing",
+            metavar="DIR",
+            help="requests bring what this table expects of their prompts, as a service's do",
+        ),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -42,15 +51,24 @@ def bench_decode(
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
     from ops.cli.settings import load_config, names, resolve, with_baseline, with_dtype, with_places
+    from ops.decode.expectations import expectations
     from ops.decode.report import figures_of, tables_of
     from ops.decode.runs import Plan, measure
     from ops.measure.prompts import select
 
-    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
+    settings = load_config(config)
+    asked = with_dtype(resolve(settings, bundle, methods, dtype, threads))
     setup = with_places(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
-    plan = Plan(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes)
+    fit_id, expected = None, {}
+    if routing is not None:
+        fit_id, expected = expectations(routing, settings.router, chosen, temperature)
+    plan = Plan(
+        *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
+        expected=expected,
+        fit_id=fit_id,
+    )
     with progress() as bar:
         measured = asyncio.run(measure(plan, bar))
     figures = figures_of(plan, measured)

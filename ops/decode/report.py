@@ -127,6 +127,7 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "repeats": plan.repeats,
         "max_tokens": plan.max_tokens,
         "temperature": plan.temperature,
+        "expectations_of": plan.fit_id,
         "concurrency": plan.concurrency,
         "seed": plan.seed,
         "min_tokens_for_speed": MIN_TOKENS,

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class Plan:
     concurrency: int
     seed: int
     hf: tuple[str, ...] | None = None
+    expected: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    fit_id: str | None = None
 
 
 @dataclass
@@ -175,7 +177,13 @@ class _Repeat:
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
         scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
         answer = await decode(
-            self._engines, request_id, name, item.token_ids, sampling, scope=scope
+            self._engines,
+            request_id,
+            name,
+            item.token_ids,
+            sampling,
+            scope=scope,
+            accepted=self._plan.expected.get(item.prompt.id),
         )
         return Run(
             *labels,

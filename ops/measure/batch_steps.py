@@ -21,6 +21,7 @@ class BatchSteps:
         self._wanted = wanted
         self._begun = [False] * batch
         self._steps = [0] * batch
+        self._tokens = 0
         self._started = self._last = 0.0
         self.over = asyncio.Event()
 
@@ -34,6 +35,7 @@ class BatchSteps:
             self._started = self._last = now
             return
         self._steps[index] += chunk.drafted.count(False)
+        self._tokens += len(chunk.token_ids)
         self._last = now
         if min(self._steps) >= self._wanted or chunk.finish_reason is not None:
             self.over.set()
@@ -49,6 +51,13 @@ class BatchSteps:
         if not self.count:
             raise ValueError("the sequences ended before all of them decoded together")
         return (self._last - self._started) * len(self._steps) / self.count
+
+    @property
+    def tokens(self) -> float:
+        """Mean tokens that a sequence gets of a step; raises ValueError as `seconds`."""
+        if not self.count:
+            raise ValueError("the sequences ended before all of them decoded together")
+        return self._tokens / self.count
 
 
 async def measure(

@@ -198,6 +198,7 @@ async def step_time(
         context=context,
         seconds=measured.seconds,
         count=measured.count,
+        tokens=measured.tokens,
     )
 
 

@@ -1,8 +1,10 @@
 """What a step costs here: seconds by the target's rows and the context, and by drafter, as they are
 measured."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,14 @@ Floats = NDArray[np.float64]
 
 MEMORY = 0.05
 """Weight of the newest measurement."""
+MOST_SURPRISE = 3.0
+"""Times what was expected; what takes longer was disturbed."""
+OFTEN = 20
+"""Measurements of a size that count."""
+TRUSTED = 1000
+"""Measurements of other sizes until one is believed less and less,"""
+HALF_LIFE = 4000.0
+"""and those after which it is believed to take half as long."""
 FORGET = 0.01
 """The same of drafting, whose measurements speak for each other."""
 RIDGE = 1e-4
@@ -19,14 +29,29 @@ ONE_MORE = 4.0
 """So many sequences more are taken to cost what one level more does, before that was seen."""
 
 
+@dataclass(slots=True)
+class _Size:
+    """What one size takes: as it was measured first, and since; how often, and when last."""
+
+    first: float
+    mean: float
+    again: int = 0
+    last: int = 0
+
+
 class Seconds:
     """Seconds of something by its size, from measurements at some sizes: never fewer for more,
     between two sizes as much as their distance says, and beyond the largest as steeply as up to it.
+
+    A machine may have been busy when a size was measured, and who decides by that would never try
+    it again. So a size that was measured only once is believed to have become as much faster or
+    slower as those that were measured since, and what was long not measured takes less and less.
     """
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
-        self._means: list[float] = []
+        self._known: list[_Size] = []
+        self._count = 0
         self._rising = np.zeros(1)
 
     @property
@@ -36,13 +61,21 @@ class Seconds:
 
     def saw(self, size: int, seconds: float) -> None:
         """It took so long."""
+        self._count += 1
         at = bisect_left(self._sizes, size)
         if at == len(self._sizes) or self._sizes[at] != size:
             self._sizes.insert(at, size)
-            self._means.insert(at, seconds)
+            self._known.insert(at, _Size(seconds, seconds))
         else:
-            self._means[at] += MEMORY * (seconds - self._means[at])
-        self._rising = _rising(self._means)
+            one = self._known[at]
+            weight = max(MEMORY, 1.0 - self._trust(one))
+            one.mean += weight * (min(seconds, MOST_SURPRISE * one.mean) - one.mean)
+            one.again += 1
+        self._known[at].last = self._count
+        changed = self._changed()
+        self._rising = _rising(
+            [one.mean * self._trust(one) * (1.0 if one.again else changed) for one in self._known]
+        )
 
     def of(self, sizes: Floats | float) -> Floats:
         """Expected seconds of each size; 0 where nothing was measured."""
@@ -54,6 +87,19 @@ class Seconds:
             return within
         slope = (rising[-1] - rising[0]) / (last - self._sizes[0])
         return np.asarray(within + slope * np.maximum(0.0, np.asarray(sizes) - last))
+
+    def _changed(self) -> float:
+        """Times what was measured first, of the sizes that were measured since."""
+        weights = [min(one.again, OFTEN) for one in self._known]
+        changes = sum(
+            weight * math.log(one.mean / one.first)
+            for weight, one in zip(weights, self._known, strict=True)
+            if weight
+        )
+        return math.exp(changes / (sum(weights) + OFTEN / 4))
+
+    def _trust(self, one: _Size) -> float:
+        return float(0.5 ** (max(0, self._count - one.last - TRUSTED) / HALF_LIFE))
 
 
 def _rising(means: Sequence[float]) -> Floats:

@@ -48,31 +48,34 @@ class Target:
         return output
 
     def measure_costs(self) -> None:
-        """Learn what forwards of one sequence cost by their rows, before anybody is served."""
-        for rows in MEASURED_ROWS:
-            self.costs.saw_forward(rows, 0, self._measured(rows))
+        """Learn what forwards of one sequence cost by their rows, before anybody is served: the
+        least of several rounds, which other work disturbs least."""
+        rounds = [[self._measured(rows) for rows in MEASURED_ROWS] for _ in range(REPEATS)]
+        for rows, taken in zip(MEASURED_ROWS, zip(*rounds, strict=True), strict=True):
+            self.costs.saw_forward(rows, 0, min(taken))
 
     def joint_rows(self, most: int) -> int:
         """As many rows, up to `most`, as prompts had better be read with in one forward, by what
         forwards take here now."""
-        alone, rows = self._measured(1), 1
-        while 2 * rows <= most and self._measured(2 * rows) <= JOINT_FACTOR * alone:
+        alone, rows = self._usual(1), 1
+        while 2 * rows <= most and self._usual(2 * rows) <= JOINT_FACTOR * alone:
             rows *= 2
         return rows
+
+    def _usual(self, rows: int) -> float:
+        return median(self._measured(rows) for _ in range(REPEATS))
 
     def _measured(self, rows: int) -> float:
         """Seconds of a forward of so many tokens of one sequence."""
         lease = self.pool.acquire()
         layout = self.model.lay_out([Span(lease, [0] * rows, logits_from=0)], self.pool)
-        seconds = []
-        for _ in range(REPEATS):
-            self.stopwatch.start()
-            logits, _ = self.model.forward(layout, self.pool, ())
-            self.stopwatch.stop()
-            logits[0, 0].item()
-            seconds.append(self.stopwatch.seconds())
+        self.stopwatch.start()
+        logits, _ = self.model.forward(layout, self.pool, ())
+        self.stopwatch.stop()
+        logits[0, 0].item()
+        seconds = self.stopwatch.seconds()
         self.pool.release(lease)
-        return median(seconds)
+        return seconds
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the keys of the pending tokens and the accepted nodes."""

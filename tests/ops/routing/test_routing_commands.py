@@ -120,6 +120,36 @@ def test_retimed_answers_take_what_the_table_predicts(world, tmp_path):
     assert "no routing table" in specadapt.refusal(*arguments[:-1], tmp_path, "--out", tmp_path)
 
 
+def test_a_method_joins_a_table_that_was_made_without_it(world, tmp_path):
+    folder, specadapt, _ = world
+    made = specadapt.json(
+        *["fit", "--profile", folder / "fit", "--methods", "naive", "--clusters", 2],
+        *["--out", tmp_path / "plain"],
+    )
+    arguments = ["extend", "--routing", tmp_path / "plain", "--profile", folder / "held", "--out"]
+    figures = specadapt.json(*arguments, tmp_path / "both")
+    assert figures["extended"] == made["fit_id"]
+    assert list(figures["methods"]) == ["naive", "ngram"]
+    assert figures["methods"]["naive"]["predicted_speedup"] == pytest.approx(1.0)
+    table = load_table(tmp_path / "both")
+    assert table.fit_id == figures["fit_id"] != made["fit_id"]
+    assert sum(one["favourite_of"] for one in figures["methods"].values()) == 6
+    refusal = specadapt.refusal(
+        *["extend", "--routing", tmp_path / "both", "--profile", folder / "held"],
+        *["--out", tmp_path / "again"],
+    )
+    assert "has naive, ngram already" in refusal
+
+
+def test_benchmarks_tell_the_engine_what_a_table_expects(world):
+    folder, specadapt, bundle = world
+    arguments = ["bench", "decode", "--bundle", bundle.path, "--methods", "naive,ngram", "--hf"]
+    arguments += ["none", "--limit", 2, "--repeats", 1, "--max-tokens", 8, "--routing"]
+    figures = specadapt.json(*arguments, folder / "routing")
+    assert figures["settings"]["expectations_of"] == load_table(folder / "routing").fit_id
+    assert "no routing table" in specadapt.refusal(*arguments, folder)
+
+
 def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
     folder, specadapt, _ = world
     asked = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]

@@ -45,6 +45,27 @@ def test_a_machine_that_became_slower_is_noticed():
     assert seconds.of(1.0) == pytest.approx(2.0, rel=0.01)
 
 
+def test_a_machine_that_was_busy_at_first_is_found_out():
+    """Every size took three times as long when it was measured; only one is used since."""
+    seconds = Seconds()
+    for rows in MEASURED_FIRST:
+        seconds.saw(rows, 3.0 * staircase(rows))
+    for _ in range(400):
+        seconds.saw(1, staircase(1))
+    assert seconds.of(8.0) == pytest.approx(staircase(8), rel=0.35)
+
+
+def test_what_was_measured_in_a_bad_moment_is_tried_again():
+    seconds = Seconds()
+    seconds.saw(1, 1.0)
+    seconds.saw(8, 9.0)
+    for _ in range(20_000):
+        seconds.saw(1, 1.0)
+    assert seconds.of(8.0) < 1.2
+    seconds.saw(8, 1.5)
+    assert seconds.of(8.0) == pytest.approx(1.5, rel=0.25)
+
+
 def test_unseen_mixes_are_within_15_percent():
     """Trained on what one sequence costs and some mixes; judged on others, contexts included."""
     costs, draw = StepCosts(), random.Random(1)

@@ -1,0 +1,96 @@
+"""A table that learns of a method later, against one that was made with it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from routing_world import CENTROIDS, ENCODER, make_profile
+
+from router import predict
+from router.assign import AssignError, build_table
+from router.extension import extended
+from router.profile import Profile, ProfileError
+from router.table import restrict
+from schemas import RoutingTable
+
+
+@pytest.fixture
+def known() -> RoutingTable:
+    return build_table(*make_profile(methods=("naive", "ngram")), CENTROIDS, ENCODER)
+
+
+@pytest.fixture
+def whole() -> RoutingTable:
+    return build_table(*make_profile(), CENTROIDS, ENCODER, methods=("naive", "ngram", "draft"))
+
+
+def slower(profile: Profile, factor: float) -> Profile:
+    """The same answers on a machine that takes so much longer for everything."""
+    rows = [
+        row.model_copy(
+            update={
+                name: factor * getattr(row, name)
+                for name in ("seconds", "prefill_seconds", "decode_seconds")
+            }
+        )
+        for row in profile.rows
+    ]
+    steps = [row.model_copy(update={"seconds": factor * row.seconds}) for row in profile.steps]
+    return replace(profile, rows=tuple(rows), steps=tuple(steps))
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_it_is_the_table_that_had_been_made_with_it(
+    known: RoutingTable, whole: RoutingTable, factor: float
+) -> None:
+    """On a machine of any speed."""
+    profile, vectors = make_profile(methods=("naive", "draft"))
+    made = extended(known, slower(profile, factor), vectors)
+    assert made.methods == whole.methods
+    assert made.assignment == whole.assignment
+    assert made.settings_hashes == whole.settings_hashes
+    for name in ("acceptance_tokens", "acceptance_steps", "step_seconds", "prefill_seconds"):
+        np.testing.assert_allclose(getattr(made, name), getattr(whole, name), rtol=1e-3)
+    np.testing.assert_allclose(made.speedup, whole.speedup, rtol=0.01)
+    expected = predict.typical_seconds(whole)
+    np.testing.assert_allclose(predict.typical_seconds(made), expected, rtol=1e-3)
+
+
+def test_what_is_known_of_the_others_stays(known: RoutingTable) -> None:
+    learned = known.model_copy(
+        update={"live_steps": known.live_steps + 5.0, "live_tokens": known.live_tokens + 9.0}
+    )
+    made = extended(learned, *make_profile(methods=("naive", "draft")))
+    for name in ("acceptance_tokens", "live_tokens", "live_steps"):
+        before = getattr(learned, name)
+        np.testing.assert_array_equal(getattr(made, name)[:, : before.shape[1]], before)
+    np.testing.assert_array_equal(made.centroids, known.centroids)
+    assert made.live_tokens[:, 2].sum() == 0.0
+    assert made.fit_id != known.fit_id
+    assert made.provenance["extended_by"][0]["methods"] == ["draft"]
+
+
+def test_what_cannot_be_added_is_refused(known: RoutingTable) -> None:
+    profile, vectors = make_profile(methods=("naive", "draft"))
+    with pytest.raises(AssignError, match="has naive already"):
+        extended(known, profile, vectors, ["naive"])
+    with pytest.raises(AssignError, match="eagle not in the profile"):
+        extended(known, profile, vectors, ["eagle"])
+    with pytest.raises(ProfileError, match="no plain one"):
+        extended(known, *make_profile(methods=("draft",)))
+    with pytest.raises(AssignError, match="has to have naive"):
+        extended(restrict(known, ["ngram"]), profile, vectors)
+
+
+def test_steps_that_draft_less_in_a_batch_count_as_longer_ones(known: RoutingTable) -> None:
+    """Two tokens a step alone, one in a batch of 8: half as good as acceptance promises."""
+    profile, vectors = make_profile(methods=("naive", "draft"))
+    fewer = {1: 2.0, 4: 2.0, 8: 1.0}
+    steps = tuple(
+        row.model_copy(update={"tokens": fewer[row.batch]}) if row.method == "draft" else row
+        for row in profile.steps
+    )
+    usual = extended(known, profile, vectors).step_seconds[2]
+    made = extended(known, replace(profile, steps=steps), vectors).step_seconds[2]
+    np.testing.assert_allclose(made[:2], usual[:2], rtol=0.02)
+    np.testing.assert_allclose(made[2], 2.0 * usual[2], rtol=0.02)
