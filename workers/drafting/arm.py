@@ -12,8 +12,8 @@ WEIGHT = 4.0
 """Of what is expected of a level before it was seen (as of the level above it), in drafts."""
 MEMORY = 300.0
 """Drafts after which earlier ones weigh less in what is usual."""
-OWN = 3.0
-"""Levels in which a sequence has to do better or worse before that counts half."""
+OWN = 10.0
+"""Accepted tokens that are expected of a sequence until it counts half how many came."""
 NEWEST = 0.06
 """How much of a sequence's earlier drafts is forgotten with each."""
 BACK = 0.02

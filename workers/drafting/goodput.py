@@ -15,24 +15,28 @@ class Offer:
     """What a learned drafter would do in this step.
 
     expected: accepted tokens [n], were it to draft for the sequence. nodes: draft tokens of one
-    sequence. seconds: of drafting for so many sequences.
+    sequence. seconds: of drafting for so many sequences. merged: the share of a sequence's foretold
+    tokens that come beside what it drafts, where both are verified.
     """
 
     expected: Sequence[float]
     nodes: float
     seconds: Callable[[int], float]
+    merged: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """lengths: of every sequence [n] the foretold tokens that are verified. offer: the index of
     the one that drafts for the sequences `taken`, None where none does. goodput: tokens a second
-    that are expected of the step."""
+    that are expected of the step. known: of every sequence [n] what is expected of its foretold
+    tokens, were no offer taken."""
 
     lengths: list[int]
     offer: int | None
     taken: list[int]
     goodput: float
+    known: list[float]
 
 
 def choose(
@@ -53,20 +57,21 @@ def choose(
     )
     foretold = _Foretold(survival, step(np.arange(most + 1, dtype=float)))
     lengths, goodput = foretold.granted(np.ones(count, bool), count + tokens_beside, count, 0.0)
-    best = Choice(lengths, None, [], goodput)
     known = [sum(sure[:length]) for sure, length in zip(survival, lengths, strict=True)]
+    best = Choice(lengths, None, [], goodput, known)
     for index, offer in enumerate(offers):
-        gains = [expected - sure for expected, sure in zip(offer.expected, known, strict=True)]
+        expected = [e + offer.merged * k for e, k in zip(offer.expected, known, strict=True)]
+        gains = [e - k for e, k in zip(expected, known, strict=True)]
         order = sorted(range(count), key=lambda i: -gains[i])
         gaining = sum(gain > 0.0 for gain in gains)
         for taken in dict.fromkeys((count, *_halvings(gaining))):
             mine, others = order[:taken], np.ones(count, bool)
             others[mine] = False
-            tokens = count + tokens_beside + sum(offer.expected[i] for i in mine)
+            tokens = count + tokens_beside + sum(expected[i] for i in mine)
             rows = count + round(offer.nodes * taken)
             lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(taken))
             if goodput > best.goodput:
-                best = Choice(lengths, index, mine, goodput)
+                best = Choice(lengths, index, mine, goodput, known)
     return best
 
 

@@ -2,7 +2,7 @@
 done before."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,22 +12,10 @@ from decoding import assert_greedy, decode
 
 from workers.bundle import Bundle, BundleError
 from workers.drafting.goodput import Choice, Offer
-from workers.drafting.step_costs import Floats, StepCosts
 from workers.methods import get_method
 from workers.torch_engine.drafters import adaptive
 
 TOKENS = 40
-
-
-@pytest.fixture
-def cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Floats], Floats]], None]:
-    """cost(seconds): steps cost so much by their rows, and drafting nothing."""
-
-    def fixed(seconds: Callable[[Floats], Floats]) -> None:
-        monkeypatch.setattr(StepCosts, "step", lambda _, rows, __: seconds(rows))
-        monkeypatch.setattr(StepCosts, "drafting", lambda *_: 0.0)
-
-    return fixed
 
 
 def prompt(length: int = 12) -> list[int]:
@@ -118,7 +106,7 @@ def test_any_switches_leave_the_answers_alone(
         offer = draw.choice([None, *range(len(offers))])
         taken = [] if offer is None else [i for i in everyone if draw.random() < 0.6]
         lengths = [0 if i in taken else draw.randint(0, len(survival[i])) for i in everyone]
-        return Choice(lengths, offer if taken else None, taken, 0.0)
+        return Choice(lengths, offer if taken else None, taken, 0.0, [0.5] * len(survival))
 
     monkeypatch.setattr(adaptive, "choose", anyhow)
     rig = make_rig(byte_bundle, ["adaptive"], prefill_chunk=16)
@@ -144,7 +132,7 @@ def test_it_knows_who_waits_for_its_drafts(
 
     def nothing(survival: Sequence[Sequence[float]], _offers: Any, _step: Any, b: float) -> Choice:
         beside.add(b)
-        return Choice([0] * len(survival), None, [], 0.0)
+        return Choice([0] * len(survival), None, [], 0.0, [])
 
     monkeypatch.setattr(adaptive, "choose", nothing)
     rig = make_rig(byte_bundle, ["adaptive", "naive"])

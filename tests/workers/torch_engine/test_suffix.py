@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from decoding import assert_greedy, decode
 
@@ -11,6 +12,12 @@ from workers.methods import get_method
 
 PROMPT = random.Random(3).sample(range(256), 12)
 TOKENS = 48
+
+
+@pytest.fixture(autouse=True)
+def free_rows(cost) -> None:
+    """Whatever is foretold pays, on any machine."""
+    cost(np.ones_like)
 
 
 def suffix(**settings: float) -> MethodSpec:
@@ -32,6 +39,15 @@ async def test_a_copy_is_drafted_further_the_longer_it_goes_on(
     engine = load_engine([suffix()], byte_bundle)
     answer = await decode(engine, "suffix", list(range(60)) * 3, max_tokens=20)
     assert len(answer.stats.drafted_by_position) >= 8
+
+
+async def test_where_every_row_costs_a_step_nothing_is_drafted(
+    load_engine, byte_bundle: Bundle, cost
+) -> None:
+    cost(lambda rows: rows)
+    engine = load_engine([suffix()], byte_bundle)
+    answer = await decode(engine, "suffix", list(range(60)) * 3, max_tokens=20)
+    assert answer.stats.drafted_tokens == 0
 
 
 async def test_an_answer_that_was_given_before_is_known(load_engine, byte_bundle: Bundle) -> None:

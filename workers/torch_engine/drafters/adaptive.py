@@ -29,6 +29,11 @@ NOBODY = "none"
 """In the statistics by drafter: nothing was drafted."""
 WIDE: dict[str, Setting] = {"nodes": 16, "k": 3}
 """Of the tree `eagle2` that learned drafters grow, of which what pays is verified."""
+MERGED, EXPECTED = 0.4, 10.0
+"""Share of foretold tokens that come beside a learned drafter's, at first; in tokens that were
+expected, what that weighs."""
+MEMORY = 200.0
+"""Expected tokens after which earlier ones weigh less in that share."""
 DEEPER = 2
 """Levels that a drafter may draft beyond those that its method was tuned to."""
 
@@ -37,13 +42,20 @@ DEEPER = 2
 class _Learned:
     """A learned drafter that may draft.
 
-    reached: by sequence the tokens that there were when it last drafted.
+    reached: by sequence the tokens that there were when it last drafted. merged: foretold tokens
+    that came beside its own, and those that were expected of the foretold ones alone.
     """
 
     arm: Arm
     plan: Plan
     confidence: Confidence = field(default_factory=Confidence)
     reached: dict[int, int] = field(default_factory=dict)
+    merged: list[float] = field(default_factory=lambda: [MERGED * EXPECTED, EXPECTED])
+
+    def learn_merged(self, came: float, expected: float) -> None:
+        """So many came of the foretold tokens only, where so many were expected."""
+        keep = 1.0 - expected / MEMORY if self.merged[1] > MEMORY else 1.0
+        self.merged[:] = self.merged[0] * keep + came, self.merged[1] * keep + expected
 
     def follows(self, sequence: DecodeSequence) -> bool:
         """Whether it has little to read of what came while it sat out."""
@@ -54,12 +66,14 @@ class _Learned:
 class _Used:
     """What a learned drafter drafted for a sequence in this step, and how much was asked of it.
 
-    cached: the nodes that it has read, as the tree that is verified numbers them.
+    foretold: tokens that were expected of what is foretold alone. cached: the nodes that it has
+    read, as the tree that is verified numbers them.
     """
 
     by: _Learned
     draft: Proposal
     levels: int
+    foretold: float
     cached: list[int] = field(default_factory=list)
 
 
@@ -126,7 +140,8 @@ class Adaptive:
         spent = 0.0
         if choice.offer is not None:
             one, levels = self._offered[choice.offer]
-            spent = self._draft(one, levels, [proposals[index] for index in choice.taken])
+            known = [choice.known[index] for index in choice.taken]
+            spent = self._draft(one, levels, [proposals[index] for index in choice.taken], known)
         survival = [
             self._merge(proposal, known)
             for proposal, known in zip(proposals, foretold, strict=True)
@@ -172,13 +187,16 @@ class Adaptive:
             by_levels = zip(*(one.arm.expected(sequence) for sequence in sequences), strict=True)
             for levels, expected in enumerate(by_levels, start=1):
                 seconds = partial(self._costs.drafting, one.arm.name, levels)
-                offers.append(Offer(expected, one.arm.nodes(levels), seconds))
+                merged = one.merged[0] / one.merged[1]
+                offers.append(Offer(expected, one.arm.nodes(levels), seconds, merged))
         return choose(
             survival, offers, lambda rows: self._costs.step(rows + beside, context), beside
         )
 
-    def _draft(self, one: _Learned, levels: int, proposals: Sequence[Proposal]) -> float:
-        """Seconds that it took."""
+    def _draft(
+        self, one: _Learned, levels: int, proposals: Sequence[Proposal], known: Sequence[float]
+    ) -> float:
+        """Seconds that it took. known: what is expected of the foretold tokens alone."""
         drafts = [
             Proposal(sequence=p.sequence, plan=one.plan, limit=min(p.limit, levels))
             for p in proposals
@@ -188,9 +206,10 @@ class Adaptive:
         seconds = time.perf_counter() - clock
         if all(one.follows(proposal.sequence) for proposal in proposals):
             self._costs.saw_drafting(one.arm.name, levels, len(drafts), seconds)
-        for proposal, draft in zip(proposals, drafts, strict=True):
+        for proposal, draft, foretold in zip(proposals, drafts, known, strict=True):
             one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
-            self._used[proposal.sequence.id] = _Used(one, draft, min(proposal.limit, levels))
+            limit = min(proposal.limit, levels)
+            self._used[proposal.sequence.id] = _Used(one, draft, limit, foretold)
         return seconds
 
     def _merge(self, proposal: Proposal, foretold: Continuation) -> list[float]:
@@ -258,6 +277,7 @@ def _learn(used: _Used, proposal: Proposal, path: Path) -> None:
         held = max(held, depth + 1 if came[node] else 0)
     known = min(used.levels, len(emitted))
     used.by.arm.saw(sequence, held, known, used.levels, len(proposal))
+    used.by.learn_merged(max(0, len(path.nodes) - held), used.foretold)
 
 
 def _learned(name: str, materials: Materials, priors: bool) -> _Learned | None:
