@@ -62,25 +62,29 @@ def choose(
     for index, offer in enumerate(offers):
         expected = [e + offer.merged * k for e, k in zip(offer.expected, known, strict=True)]
         gains = [e - k for e, k in zip(expected, known, strict=True)]
-        order = sorted(range(count), key=lambda i: -gains[i])
-        gaining = sum(gain > 0.0 for gain in gains)
-        for taken in dict.fromkeys((count, *_halvings(gaining))):
-            mine, others = order[:taken], np.ones(count, bool)
+        for mine in _some(expected, gains):
+            others = np.ones(count, bool)
             others[mine] = False
             tokens = count + tokens_beside + sum(expected[i] for i in mine)
-            rows = count + round(offer.nodes * taken)
-            lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(taken))
+            rows = count + round(offer.nodes * len(mine))
+            lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(len(mine)))
             if goodput > best.goodput:
                 best = Choice(lengths, index, mine, goodput, known)
     return best
 
 
-def _halvings(count: int) -> list[int]:
-    """All, half of them, a quarter, ..., one: to try each number would take longer than it wins."""
-    tried = [count] if count else []
-    while tried and tried[-1] > 1:
-        tried.append((tried[-1] + 1) // 2)
-    return tried
+def _some(expected: Sequence[float], gains: Sequence[float]) -> list[list[int]]:
+    """Sequences that an offer may be taken for: all; and all, half, a quarter, ..., one of those
+    that gain, the ones first that gain most, or of which most is expected. To try every number, or
+    every set, would take longer than it wins."""
+    gaining = [i for i, gain in enumerate(gains) if gain > 0.0]
+    orders = [sorted(gaining, key=by.__getitem__, reverse=True) for by in (gains, expected)]
+    tried = [list(range(len(gains)))]
+    count = len(gaining)
+    while count:
+        tried += [order[:count] for order in orders]
+        count = (count + 1) // 2 if count > 1 else 0
+    return list({frozenset(mine): mine for mine in tried}.values())
 
 
 class _Foretold:

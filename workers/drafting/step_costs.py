@@ -17,9 +17,9 @@ MOST_SURPRISE = 3.0
 """Times what was expected; what takes longer was disturbed."""
 OFTEN = 20
 """Measurements of a size that count."""
-TRUSTED = 1000
+TRUSTED = 3000
 """Measurements of other sizes until one is believed less and less,"""
-HALF_LIFE = 4000.0
+HALF_LIFE = 5000.0
 """and those after which it is believed to take half as long."""
 FORGET = 0.01
 """The same of drafting, whose measurements speak for each other."""
@@ -72,10 +72,7 @@ class Seconds:
             one.mean += weight * (min(seconds, MOST_SURPRISE * one.mean) - one.mean)
             one.again += 1
         self._known[at].last = self._count
-        changed = self._changed()
-        self._rising = _rising(
-            [one.mean * self._trust(one) * (1.0 if one.again else changed) for one in self._known]
-        )
+        self._rising = self._believed()
 
     def of(self, sizes: Floats | float) -> Floats:
         """Expected seconds of each size; 0 where nothing was measured."""
@@ -87,6 +84,20 @@ class Seconds:
             return within
         slope = (rising[-1] - rising[0]) / (last - self._sizes[0])
         return np.asarray(within + slope * np.maximum(0.0, np.asarray(sizes) - last))
+
+    def _believed(self) -> Floats:
+        """What each size takes: what is trusted, rising; the others at most as long as they took,
+        and never less than what is trusted of smaller ones."""
+        changed = self._changed()
+        trusted = [self._trust(one) == 1.0 for one in self._known]
+        means = [one.mean * (1.0 if one.again else changed) for one in self._known]
+        known = iter(_rising([mean for mean, is_it in zip(means, trusted, strict=True) if is_it]))
+        return np.maximum.accumulate(
+            [
+                next(known) if is_it else mean * self._trust(one)
+                for one, mean, is_it in zip(self._known, means, trusted, strict=True)
+            ]
+        )
 
     def _changed(self) -> float:
         """Times what was measured first, of the sizes that were measured since."""

@@ -1,13 +1,17 @@
 """The demo bundle and prompts of every domain, for real vLLM engines."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from conftest_bundle import DEMO
 
 from workers.bundle import Bundle, load_bundle
 from workers.chat_template import encode_chat
+from workers.engine import Engine
+from workers.loader import load_engine
 
 PROMPTS = Path(__file__).parents[3] / "ops" / "data" / "prompts.jsonl"
 
@@ -27,3 +31,12 @@ def prompts(bundle: Bundle) -> list[list[int]]:
         encode_chat(tokenizer, [{"role": "user", "content": p}], add_generation_prompt=True)
         for p in first.values()
     ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(request: pytest.FixtureRequest, bundle: Bundle) -> AsyncIterator[Engine]:
+    """A vLLM engine that hosts the module's METHODS under its CONFIG."""
+    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+    loaded = load_engine(request.module.METHODS, bundle, request.module.CONFIG)
+    yield loaded
+    loaded.close()

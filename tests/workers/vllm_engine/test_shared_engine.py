@@ -2,16 +2,13 @@
 for by its own method, and every answer is the plain one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-import pytest_asyncio
 from decoding import Answer, assert_same, decode, reference
+from engine_config import IN_PIECES
 
-from schemas import EngineConfig, VllmConfig
-from workers.bundle import Bundle
 from workers.engine import Engine
-from workers.loader import load_engine
 from workers.methods import get_method
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
@@ -19,25 +16,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 PLAIN = "vllm_naive"
 WITH_KV = ("vllm_eagle3", "vllm_eagle", "vllm_draft")
 METHODS = (PLAIN, "vllm_ngram", "vllm_suffix", "vllm_medusa", *WITH_KV)
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
-    max_batch=16,
-    max_waiting=64,
-    max_context=384,
-    kv_slots=8192,
-    # Fewer than a prompt's: drafters read prompts in pieces, and full steps.
-    vllm=VllmConfig(enforce_eager=True, max_num_batched_tokens=48),
-)
+CONFIG = IN_PIECES
 TOKENS = 24
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    loaded = load_engine(METHODS, bundle, CONFIG)
-    yield loaded
-    loaded.close()
 
 
 async def answers(

@@ -1,16 +1,11 @@
 """A real vLLM engine whose methods have no KV of their own: our class is vLLM's proposer."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from decoding import assert_same, decode, reference
 
 from schemas import EngineConfig, VllmConfig
-from workers.bundle import Bundle
-from workers.engine import Engine
-from workers.loader import load_engine
 from workers.vllm_engine.arguments import CPU_BLOCK
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
@@ -25,14 +20,6 @@ CONFIG = EngineConfig(
     kv_slots=4096,
     vllm=VllmConfig(enforce_eager=True),
 )
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    loaded = load_engine(METHODS, bundle, CONFIG)
-    yield loaded
-    loaded.close()
 
 
 async def test_each_method_drafts_and_all_say_the_same(engine, bundle, prompts):

@@ -1,39 +1,19 @@
 """A real vLLM engine whose adaptive method drafts by whom that pays, in a batch with others."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
 import pytest
-import pytest_asyncio
 from decoding import assert_same, decode, reference
+from engine_config import IN_PIECES
 
-from schemas import DecodeRequest, EngineConfig, VllmConfig
-from workers.bundle import Bundle
-from workers.engine import Engine
-from workers.loader import load_engine
+from schemas import DecodeRequest
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
 METHODS = ("vllm_adaptive", "vllm_naive", "vllm_ngram", "vllm_eagle3")
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
-    max_batch=16,
-    max_waiting=64,
-    max_context=384,
-    kv_slots=8192,
-    vllm=VllmConfig(enforce_eager=True, max_num_batched_tokens=48),
-)
+CONFIG = IN_PIECES
 TOKENS = 32
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    loaded = load_engine(METHODS, bundle, CONFIG)
-    yield loaded
-    loaded.close()
 
 
 async def test_every_answer_is_the_plain_one_alone_and_among_others(engine, bundle, prompts):

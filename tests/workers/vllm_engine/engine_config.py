@@ -1,0 +1,14 @@
+"""Settings of vLLM engines that several test modules start."""
+
+from schemas import EngineConfig, VllmConfig
+
+IN_PIECES = EngineConfig(
+    device="cpu",
+    dtype="float32",
+    max_batch=16,
+    max_waiting=64,
+    max_context=384,
+    kv_slots=8192,
+    # Fewer than a prompt's: drafters read prompts in pieces, and full steps.
+    vllm=VllmConfig(enforce_eager=True, max_num_batched_tokens=48),
+)
