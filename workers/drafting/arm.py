@@ -10,12 +10,14 @@ AT_FIRST = 0.5
 seen."""
 WEIGHT = 4.0
 """Of what is expected of a level before it was seen (as of the level above it), in drafts."""
-MEMORY = 300.0
+MEMORY = 150.0
 """Drafts after which earlier ones weigh less in what is usual."""
-OWN = 10.0
+OWN = 6.0
 """Accepted tokens that are expected of a sequence until it counts half how many came."""
-NEWEST = 0.06
+NEWEST = 0.04
 """How much of a sequence's earlier drafts is forgotten with each."""
+LATELY = 0.06
+"""Weight of the newest draft in what is verified of drafts."""
 BACK = 0.02
 """The same with each step without."""
 CERTAIN = 0.99
@@ -55,19 +57,23 @@ class Arm:
         self._usual = self._shares()
         self._own: dict[Hashable, tuple[float, float]] = {}
         self._nodes: dict[int, float] = {}
+        self._kept = (CERTAIN, 1.0)
 
     def expected(self, sequence: Drafted) -> Sequence[float]:
-        """Accepted tokens, were it to draft 1, 2, ... levels for the sequence now."""
-        shares = self._of(sequence)
-        return list(accumulate(accumulate(shares, mul)))
+        """Accepted tokens, were it to draft 1, 2, ... levels for the sequence now, and as much of
+        that to be verified as lately was."""
+        kept = self._kept[0] / self._kept[1]
+        return [kept * held for held in accumulate(accumulate(self._of(sequence), mul))]
 
     def nodes(self, levels: int) -> float:
         """Draft tokens of one sequence."""
         return self._nodes.get(levels, NODES * levels)
 
-    def saw(self, sequence: Drafted, held: int, known: int, levels: int, nodes: int) -> None:
+    def saw(
+        self, sequence: Drafted, held: int, known: int, levels: int, *, nodes: int, accepted: int
+    ) -> None:
         """It drafted so many levels. Of `known` of them it is known what the target chose, and the
-        first `held` held; so many tokens were verified."""
+        first `held` held; so many tokens were verified, and of its own so many accepted."""
         before = self._before(sequence)
         came, expected = self._own.get(sequence.id, (0.0, 0.0))
         came, expected = came * (1.0 - NEWEST), expected * (1.0 - NEWEST)
@@ -79,8 +85,10 @@ class Arm:
             self._seen[level] = keep * self._seen[level] + 1.0
         self._own[sequence.id] = came, expected
         self._usual = self._shares()
+        keep = 1.0 - LATELY
+        self._kept = keep * self._kept[0] + accepted, keep * self._kept[1] + held
         verified = self._nodes.get(levels, float(nodes))
-        self._nodes[levels] = verified + NEWEST * (nodes - verified)
+        self._nodes[levels] = verified + LATELY * (nodes - verified)
 
     def sat_out(self, sequence: Drafted) -> None:
         """It did not draft for the sequence."""

@@ -19,6 +19,11 @@ def arm(levels: int = 3) -> Arm:
     return Arm("eagle3", levels, priors=True)
 
 
+def saw(one: Arm, by: Any, held: int, known: int, levels: int, nodes: int) -> None:
+    """All that held was verified."""
+    one.saw(by, held, known, levels, nodes=nodes, accepted=held)
+
+
 def promised(one: Arm, to: Any, levels: int) -> float:
     return one.expected(to)[levels - 1]
 
@@ -43,10 +48,10 @@ def test_the_router_knows_the_method_as_it_was_tuned() -> None:
 def test_a_sequence_speaks_for_itself_and_for_the_others() -> None:
     one = arm()
     for number in range(20):
-        one.saw(sequence(number), held=1, known=3, levels=3, nodes=5)
+        saw(one, sequence(number), 1, 3, 3, 5)
     usual = promised(one, sequence(99), 3)
     for _ in range(30):
-        one.saw(sequence(0), held=3, known=3, levels=3, nodes=5)
+        saw(one, sequence(0), 3, 3, 3, 5)
     assert promised(one, sequence(0), 3) > promised(one, sequence(99), 3) > usual
     assert one.nodes(3) == pytest.approx(5.0)
 
@@ -58,7 +63,7 @@ def test_what_is_usual_is_what_was_seen(shares: tuple[float, ...]) -> None:
     for number in range(4000):
         held = next((k for k, share in enumerate(shares) if draw.random() > share), len(shares))
         known = draw.randint(1, 3)
-        one.saw(sequence(number), held=min(held, known), known=known, levels=3, nodes=3)
+        saw(one, sequence(number), min(held, known), known, 3, 3)
         one.forget(sequence(number))
     truth = list(accumulate(accumulate(shares, mul)))
     assert one.expected(sequence(-1)) == pytest.approx(truth, rel=0.12)
@@ -67,14 +72,26 @@ def test_what_is_usual_is_what_was_seen(shares: tuple[float, ...]) -> None:
 def test_a_level_that_nobody_drafted_is_taken_to_hold_as_the_one_above() -> None:
     one = arm()
     for number in range(100):
-        one.saw(sequence(number), held=1, known=1, levels=1, nodes=1)
+        saw(one, sequence(number), 1, 1, 1, 1)
     assert promised(one, sequence(-1), 3) > 2.5
+
+
+def test_what_is_no_longer_verified_is_no_longer_expected() -> None:
+    """In a large batch a few of its nodes pay: then a few are accepted, of fewer rows."""
+    one = arm()
+    for _ in range(60):
+        saw(one, sequence(0), 3, 3, 3, 5)
+    before = promised(one, sequence(0), 3)
+    for _ in range(60):
+        one.saw(sequence(0), 3, 3, 3, nodes=1, accepted=1)
+    assert promised(one, sequence(0), 3) == pytest.approx(before / 3, rel=0.1)
+    assert one.nodes(3) == pytest.approx(1.0, rel=0.2)
 
 
 def test_who_sits_out_goes_back_to_the_usual() -> None:
     one = arm()
     for _ in range(5):
-        one.saw(sequence(0), held=0, known=3, levels=3, nodes=5)
+        saw(one, sequence(0), 0, 3, 3, 5)
     low = promised(one, sequence(0), 3)
     for _ in range(400):
         one.sat_out(sequence(0))

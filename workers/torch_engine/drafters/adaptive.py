@@ -34,6 +34,9 @@ MERGED, EXPECTED = 0.4, 10.0
 expected, what that weighs."""
 MEMORY = 200.0
 """Expected tokens after which earlier ones weigh less in that share."""
+LATE = 0.25
+"""Share of sequences of which a drafter may have missed much in a draft that is timed: in large
+batches there is always one."""
 DEEPER = 2
 """Levels that a drafter may draft beyond those that its method was tuned to."""
 
@@ -204,7 +207,8 @@ class Adaptive:
         clock = time.perf_counter()
         one.plan.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
-        if all(one.follows(proposal.sequence) for proposal in proposals):
+        late = sum(not one.follows(proposal.sequence) for proposal in proposals)
+        if late <= LATE * len(proposals):
             self._costs.saw_drafting(one.arm.name, levels, len(drafts), seconds)
         for proposal, draft, foretold in zip(proposals, drafts, known, strict=True):
             one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
@@ -276,7 +280,8 @@ def _learn(used: _Used, proposal: Proposal, path: Path) -> None:
             used.by.confidence.saw(draft.values[node], depth, greedy=greedy, came=bool(came[node]))
         held = max(held, depth + 1 if came[node] else 0)
     known = min(used.levels, len(emitted))
-    used.by.arm.saw(sequence, held, known, used.levels, len(proposal))
+    accepted = min(held, len(path.nodes))
+    used.by.arm.saw(sequence, held, known, used.levels, nodes=len(proposal), accepted=accepted)
     used.by.learn_merged(max(0, len(path.nodes) - held), used.foretold)
 
 

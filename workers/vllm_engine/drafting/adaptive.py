@@ -187,7 +187,8 @@ class Adaptive:
             self._foreteller.came(sequence.id, came)
             for arm in self._arms.values():
                 if arm is sequence.used and drafted:
-                    arm.saw(sequence, len(came) - 1, drafted, drafted, drafted)
+                    held = len(came) - 1
+                    arm.saw(sequence, held, drafted, drafted, nodes=drafted, accepted=held)
                 elif arm is not sequence.used:
                     arm.sat_out(sequence)
             sequence.used = None
