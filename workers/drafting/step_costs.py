@@ -15,6 +15,8 @@ MEMORY = 0.05
 """Weight of the newest measurement."""
 MOST_SURPRISE = 3.0
 """Times what was expected; what takes longer was disturbed."""
+LEAST_OF_ROWS = 0.2
+"""Share of a forward's seconds that its rows take at least, whatever the context."""
 OFTEN = 20
 """Measurements of a size that count."""
 TRUSTED = 3000
@@ -185,7 +187,8 @@ class StepCosts:
             # half of a surprise is the context's, in small steps (normalised LMS)
             self._of_context += MEMORY * (seconds - expected) / context / 2.0
             self._of_context = max(0.0, self._of_context)
-        self._forward.saw(rows, max(0.0, seconds - self._of_context * context))
+        # what is said of the context may be too much, but never all of it
+        self._forward.saw(rows, max(LEAST_OF_ROWS * seconds, seconds - self._of_context * context))
 
     def saw_rest(self, seconds: float) -> None:
         """The rest of a step took so long."""

@@ -84,7 +84,7 @@ def test_who_drafts_well_is_asked_and_who_does_not_is_left():
         world.adaptive.drafted("medusa", choice.tokens, 1, 0.05)
     assert choice.drafter == "medusa"
     assert choice.tokens == 3
-    for _ in range(200):
+    for _ in range(500):
         choice = world.step({"/a": [next(token)]})
         world.adaptive.drafted("medusa", choice.tokens, 1, 0.05)
     assert choice.drafter is None
