@@ -1,0 +1,123 @@
+"""A learned drafter among several that may draft, and what came of its drafts."""
+
+from dataclasses import dataclass, field
+
+from schemas.method import Setting
+from workers.batch_schedule import schedule_of
+from workers.drafting.arm import Arm
+from workers.drafting.confidence import Confidence
+from workers.portfolio import method_of, part_of
+from workers.torch_engine import registry
+from workers.torch_engine.growth import CATCH_UP
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.parts import Drafter, Plan, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.tree import ROOT, Path
+
+WIDE: dict[str, Setting] = {"nodes": 16, "k": 3}
+"""Of the tree `eagle2` that learned drafters grow, of which what pays is verified."""
+DEEPER = 2
+"""Levels that a drafter may draft beyond those that its method was tuned to."""
+MERGED, EXPECTED = 0.4, 10.0
+"""Share of foretold tokens that come beside a learned drafter's, at first; in tokens that were
+expected, what that weighs."""
+MEMORY = 200.0
+"""Expected tokens after which earlier ones weigh less in that share."""
+
+
+@dataclass(eq=False)
+class Learned:
+    """The drafter of a method, with a wide tree, and what is expected of it.
+
+    reached: by sequence the tokens that there were when it last drafted.
+    """
+
+    arm: Arm
+    plan: Plan
+    confidence: Confidence = field(default_factory=Confidence)
+    reached: dict[int, int] = field(default_factory=dict)
+    _merged: tuple[float, float] = (MERGED * EXPECTED, EXPECTED)
+
+    @property
+    def merged(self) -> float:
+        """The share of foretold tokens that come beside its own, where both are verified."""
+        return self._merged[0] / self._merged[1]
+
+    def follows(self, sequence: DecodeSequence) -> bool:
+        """Whether it has little to read of what came while it sat out."""
+        return len(sequence.tokens) - self.reached.get(sequence.id, 0) < CATCH_UP
+
+    def forget(self, sequence: DecodeSequence) -> None:
+        """The sequence has ended."""
+        self.arm.forget(sequence)
+        self.reached.pop(sequence.id, None)
+
+    def learn_merged(self, came: float, expected: float) -> None:
+        """So many came of the foretold tokens only, where so many were expected."""
+        keep = 1.0 - expected / MEMORY if self._merged[1] > MEMORY else 1.0
+        self._merged = self._merged[0] * keep + came, self._merged[1] * keep + expected
+
+
+@dataclass(eq=False)
+class Used:
+    """What a learned drafter drafted for a sequence in this step, and how much was asked of it.
+
+    foretold: tokens that were expected of what is foretold alone. cached: the nodes that it has
+    read, as the tree that is verified numbers them.
+    """
+
+    by: Learned
+    draft: Proposal
+    levels: int
+    foretold: float
+    cached: list[int] = field(default_factory=list)
+
+    def survival(self) -> list[float]:
+        """Of its nodes the probabilities that they come, none above its parent's."""
+        draft, confidence = self.draft, self.by.confidence
+        greedy = draft.sequence.sampling.temperature == 0.0
+        found = list[float]()
+        for value, depth, parent in zip(draft.values, draft.depths, draft.parents, strict=True):
+            above = 1.0 if parent == ROOT else found[parent]
+            found.append(min(above, confidence.survival(value, depth, greedy=greedy)))
+        return found
+
+    def learn(self, proposal: Proposal, path: Path) -> None:
+        """What of it came, verified or not, as far as the target's tokens tell."""
+        sequence, draft = proposal.sequence, self.draft
+        emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
+        greedy = sequence.sampling.temperature == 0.0
+        came, held = list[bool | None](), 0
+        nodes = zip(draft.tokens, draft.parents, draft.depths, draft.values, strict=True)
+        for token, parent, depth, value in nodes:
+            above = parent == ROOT or came[parent]
+            if above and depth == len(emitted):
+                above = None  # what the target would have chosen here is not known
+            came.append(above and token == emitted[depth])
+            if above is not None:
+                self.by.confidence.saw(value, depth, greedy=greedy, came=bool(came[-1]))
+            held = max(held, depth + 1 if came[-1] else 0)
+        self.by.arm.saw(
+            sequence,
+            held,
+            min(self.levels, len(emitted)),
+            self.levels,
+            nodes=len(proposal),
+            accepted=min(held, len(path.nodes)),
+        )
+        self.by.learn_merged(max(0, len(path.nodes) - held), self.foretold)
+
+
+def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
+    """The drafter of a method; None where the bundle has no such part."""
+    spec = method_of(name, materials.bundle)
+    part = part_of(spec)
+    if part is not None and not materials.bundle.has(part):
+        return None
+    settings = spec.settings
+    drafter: Drafter = materials.drafter(spec.drafter, settings.get("drafter", {}))
+    stop = registry.build("stop", spec.stop, materials, settings.get("stop", {}))
+    tree = registry.build("tree", "eagle2", materials, WIDE)
+    tuned = schedule_of(spec).gamma(1)
+    arm = Arm(name, tuned + DEEPER, priors=priors, tuned=tuned)
+    return Learned(arm, Plan(drafter, tree, stop))
