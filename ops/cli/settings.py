@@ -106,9 +106,14 @@ def with_dtype(setup: Setup) -> Setup:
 def with_places(setup: Setup, concurrency: int) -> Setup:
     """The same set-up with batches that hold as many sequences as are in flight."""
     places = max(setup.engine.max_batch, concurrency)
-    slots = max(setup.engine.kv_slots, concurrency * setup.engine.max_context)
-    room = {"max_batch": places, "kv_slots": slots}
-    return replace(setup, engine=setup.engine.model_copy(update=room))
+    return replace(setup, engine=setup.engine.model_copy(update={"max_batch": places}))
+
+
+def with_room(setup: Setup, concurrency: int) -> Setup:
+    """The same, and KV slots for as many sequences of the longest context."""
+    wide = with_places(setup, concurrency)
+    slots = max(wide.engine.kv_slots, wide.engine.max_batch * wide.engine.max_context)
+    return replace(wide, engine=wide.engine.model_copy(update={"kv_slots": slots}))
 
 
 def device_of(engine: EngineConfig) -> str:

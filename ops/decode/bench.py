@@ -50,7 +50,7 @@ def bench_decode(
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
-    from ops.cli.settings import load_config, names, resolve, with_baseline, with_dtype, with_places
+    from ops.cli.settings import load_config, names, resolve, with_baseline, with_dtype, with_room
     from ops.decode.expectations import expectations
     from ops.decode.report import figures_of, tables_of
     from ops.decode.runs import Plan, measure
@@ -58,7 +58,7 @@ def bench_decode(
 
     settings = load_config(config)
     asked = with_dtype(resolve(settings, bundle, methods, dtype, threads))
-    setup = with_places(with_baseline(asked), concurrency)
+    setup = with_room(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
     fit_id, expected = None, {}

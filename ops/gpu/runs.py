@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.progress import Progress, TaskID
 
-from ops.cli.settings import Setup, device_of, with_dtype, with_places
+from ops.cli.settings import Setup, device_of, with_dtype, with_places, with_room
 from ops.decode.figures import NEAR_TIE_GAP, first_difference
 from ops.decode.huggingface_process import HuggingFaceProcess
 from ops.measure.decoding import Answer, EncodedPrompt, decode, encode
@@ -122,7 +122,7 @@ async def _speeds(
     warm = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     step_ms: dict[str, dict[str, float]] = {name: {} for name in setup.names}
     speeds: dict[str, dict[str, float]] = {name: {} for name in setup.names}
-    with engines_of(_roomy(setup, max(plan.sizes)), bundle, "speed") as engines:
+    with engines_of(with_room(setup, max(plan.sizes)), bundle, "speed") as engines:
         for size in plan.sizes:
             for name in setup.names:
                 items = [encoded[i % len(encoded)] for i in range(size)]
@@ -139,13 +139,6 @@ async def _speeds(
         ][-min(plan.exact, len(encoded)) :]
     plain = sum(len(tokens) for tokens, _ in runs) / sum(seconds for _, seconds in runs)
     return step_ms, speeds, plain
-
-
-def _roomy(setup: Setup, places: int) -> Setup:
-    """Slots for as many sequences of the longest context as are ever at once."""
-    wide = with_places(setup, places)
-    slots = max(wide.engine.kv_slots, wide.engine.max_batch * wide.engine.max_context)
-    return replace(wide, engine=wide.engine.model_copy(update={"kv_slots": slots}))
 
 
 async def _batch(
