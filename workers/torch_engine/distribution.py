@@ -9,6 +9,9 @@ from torch import Tensor
 
 from schemas import SamplingParams
 
+LIKELIEST = 256
+"""Tokens in which a nucleus is looked for before all of them are sorted."""
+
 
 def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
     """Probabilities [n, vocab] float32 of logits [n, vocab] under temperature, min-p, top-k, top-p.
@@ -26,11 +29,26 @@ def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
         kth = scores.topk(sampling.top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < kth, -torch.inf)
     if sampling.top_p < 1.0:
-        ascending, order = scores.sort(dim=-1)
-        drop = ascending.softmax(-1).cumsum(-1) <= 1.0 - sampling.top_p
-        drop[:, -1] = False
-        scores = scores.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
+        scores = scores.masked_fill(_beyond(scores, sampling.top_p), -torch.inf)
     return scores.softmax(-1)
+
+
+def _beyond(scores: Tensor, top_p: float) -> Tensor:
+    """Which tokens [n, vocab] are not in the smallest set whose mass reaches top_p.
+
+    The likeliest tokens mostly are enough for that: to sort six rows of 49,152 takes 26 ms on a
+    core, as long as a small target's forward, to find their 256 likeliest three.
+    """
+    if scores.shape[-1] > LIKELIEST:
+        mass, order = scores.softmax(-1).topk(LIKELIEST, dim=-1)
+        reached = mass.cumsum(-1)
+        if bool((reached[:, -1] >= top_p).all()):
+            beyond = torch.ones_like(scores, dtype=torch.bool)
+            return beyond.scatter(-1, order, reached - mass >= top_p)
+    ascending, order = scores.sort(dim=-1)
+    drop = ascending.softmax(-1).cumsum(-1) <= 1.0 - top_p
+    drop[:, -1] = False
+    return drop.scatter(-1, order, drop)
 
 
 def warp_each(logits: Tensor, samplings: Sequence[SamplingParams]) -> Tensor:

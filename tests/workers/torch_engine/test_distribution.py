@@ -10,13 +10,14 @@ from typing import Any
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
+import torch
 from conftest_bundle import byte_tokenizer, make_bundle
 from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.methods import get_method
-from workers.torch_engine import registry
+from workers.torch_engine import distribution, registry
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
@@ -179,3 +180,16 @@ async def test_answers_that_another_request_goes_on_with(
 ) -> None:
     p_value = await answers_p_value(load_engine, five, method, wishes, world.VOCAB, breaks=1)
     assert p_value > RIGHT
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.99])
+def test_a_nucleus_in_a_large_vocabulary_is_that_of_all_tokens(
+    monkeypatch: pytest.MonkeyPatch, spread: float, top_p: float
+) -> None:
+    """Found among the likeliest, or by sorting all where these are not enough."""
+    logits = spread * torch.randn(4, 5000, generator=torch.Generator().manual_seed(1))
+    sampling = SamplingParams(temperature=0.7, top_p=top_p)
+    found = distribution.warp(logits, sampling)
+    monkeypatch.setattr(distribution, "LIKELIEST", 5000)
+    torch.testing.assert_close(found, distribution.warp(logits, sampling))
