@@ -1,9 +1,17 @@
 """A learned drafter among several, and what is expected of it."""
 
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.drafting.ease import Ease
+
+Floats = NDArray[np.float64]
 
 AT_FIRST = 0.5
 """Share of drafts that hold at a level where those before it held, of a drafter that nobody has
@@ -12,19 +20,16 @@ WEIGHT = 4.0
 """Of what is expected of a level before it was seen (as of the level above it), in drafts."""
 MEMORY = 150.0
 """Drafts after which earlier ones weigh less in what is usual."""
-OWN = 6.0
-"""Accepted tokens that are expected of a sequence until it counts half how many came."""
-NEWEST = 0.04
-"""How much of a sequence's earlier drafts is forgotten with each."""
-LATELY = 0.06
-"""Weight of the newest draft in what is verified of drafts."""
 BACK = 0.02
-"""The same with each step without."""
+"""The same with each step in which it did not draft."""
 CERTAIN = 0.99
 """Share of a level at most."""
 MOST_LEVELS = 8
-NODES = 2.0
-"""By level, at first."""
+NODES = 20
+"""Tokens of a tree of which something is expected, the likeliest."""
+DRAWN, DRAWS = 16, 8
+"""Trees that are remembered of each number of levels, and those by which a few sequences are
+decided."""
 
 
 class Drafted(Protocol):
@@ -55,50 +60,61 @@ class Arm:
         self._held = [0.0] * self.levels
         self._seen = [0.0] * self.levels
         self._usual = self._shares()
-        self._own: dict[Hashable, tuple[float, float]] = {}
-        self._nodes: dict[int, float] = {}
-        self._kept = (CERTAIN, 1.0)
+        self._ease = Ease()
+        self._drawn = [deque([_chain(n)], maxlen=DRAWN) for n in range(1, self.levels + 1)]
 
     def expected(self, sequence: Drafted) -> Sequence[float]:
-        """Accepted tokens, were it to draft 1, 2, ... levels for the sequence now, and as much of
-        that to be verified as lately was."""
-        kept = self._kept[0] / self._kept[1]
-        return [kept * held for held in accumulate(accumulate(self._of(sequence), mul))]
+        """Draft tokens that come, were it to draft 1, 2, ... levels for the sequence now and all
+        of that were verified."""
+        return list(accumulate(accumulate(self._of(sequence), mul)))
 
-    def nodes(self, levels: int) -> float:
-        """Draft tokens of one sequence."""
-        return self._nodes.get(levels, NODES * levels)
+    def chains(self, sequences: Sequence[Drafted]) -> list[Floats]:
+        """By levels, were it to draft a chain of so many: of every sequence the probabilities that
+        its tokens come [n, 1, levels], as `Offer` takes them."""
+        survival = np.array([list(accumulate(self._of(one), mul)) for one in sequences])
+        return [survival[:, None, : level + 1] for level in range(self.levels)]
 
-    def saw(
-        self, sequence: Drafted, held: int, known: int, levels: int, *, nodes: int, accepted: int
-    ) -> None:
-        """It drafted so many levels. Of `known` of them it is known what the target chose, and the
-        first `held` held; so many tokens were verified, and of its own so many accepted."""
+    def trees(self, sequences: Sequence[Drafted]) -> list[Floats]:
+        """By levels, were it to draft a tree of so many: of every sequence the probabilities that
+        its likeliest tokens come, in several draws [n, draws, NODES], as `Offer` takes them. They
+        are what lately was drawn, times what makes as many of them come as are expected of the
+        sequence."""
+        expected = np.array([self.expected(one) for one in sequences])
+        count = len(sequences)
+        each = max(1, DRAWS // count)
+        trees = list[Floats]()
+        for level, drawn in enumerate(self._drawn):
+            known = np.array(drawn)
+            picked = known[np.arange(count * each) % len(known)].reshape(count, each, NODES)
+            factors = expected[:, level] / known.sum(axis=1).mean()
+            trees.append(np.minimum(CERTAIN, picked * factors[:, None, None]))
+        return trees
+
+    def drew(self, levels: int, survival: Sequence[float]) -> None:
+        """A tree of so many levels, whose tokens come with these probabilities."""
+        falling = sorted(survival, reverse=True)[:NODES]
+        self._drawn[levels - 1].append(np.array(falling + [0.0] * (NODES - len(falling))))
+
+    def saw(self, sequence: Drafted, held: int, known: int) -> None:
+        """It drafted. Of so many levels it is known what the target chose, and the first `held`
+        held."""
         before = self._before(sequence)
-        came, expected = self._own.get(sequence.id, (0.0, 0.0))
-        came, expected = came * (1.0 - NEWEST), expected * (1.0 - NEWEST)
+        expected = 0.0
         for level in range(min(known, held + 1, self.levels)):
             expected += before[level]
-            came += level < held
             keep = 1.0 - 1.0 / MEMORY if self._seen[level] > MEMORY else 1.0
             self._held[level] = keep * self._held[level] + (level < held)
             self._seen[level] = keep * self._seen[level] + 1.0
-        self._own[sequence.id] = came, expected
+        self._ease.saw(sequence.id, min(held, known, self.levels), expected)
         self._usual = self._shares()
-        keep = 1.0 - LATELY
-        self._kept = keep * self._kept[0] + accepted, keep * self._kept[1] + held
-        verified = self._nodes.get(levels, float(nodes))
-        self._nodes[levels] = verified + LATELY * (nodes - verified)
 
     def sat_out(self, sequence: Drafted) -> None:
         """It did not draft for the sequence."""
-        if sequence.id in self._own:
-            came, expected = self._own[sequence.id]
-            self._own[sequence.id] = came * (1.0 - BACK), expected * (1.0 - BACK)
+        self._ease.fade(sequence.id, BACK)
 
     def forget(self, sequence: Drafted) -> None:
         """The sequence has ended."""
-        self._own.pop(sequence.id, None)
+        self._ease.forget(sequence.id)
 
     def _shares(self) -> list[float]:
         shares, above = list[float](), AT_FIRST
@@ -108,8 +124,7 @@ class Arm:
         return shares
 
     def _of(self, sequence: Drafted) -> list[float]:
-        came, expected = self._own.get(sequence.id, (0.0, 0.0))
-        ease = (came + OWN) / (expected + OWN)
+        ease = self._ease.of(sequence.id)
         return [min(CERTAIN, ease * share) for share in self._before(sequence)]
 
     def _before(self, sequence: Drafted) -> list[float]:
@@ -121,3 +136,10 @@ class Arm:
         usual = sum(accumulate(self._usual[: self._tuned], mul))
         factor = accepted / (1.0 + accepted) * (1.0 + usual) / max(usual, 1e-9)
         return [min(CERTAIN, factor * share) for share in self._usual]
+
+
+def _chain(levels: int) -> Floats:
+    """A tree before one was drawn [NODES]: one token a level."""
+    drawn = np.zeros(NODES)
+    drawn[:levels] = AT_FIRST ** np.arange(1, levels + 1)
+    return drawn

@@ -1,6 +1,7 @@
 """Which draft tokens bring the whole batch the most tokens a second: goodput as in TurboSpec (arXiv
 2406.14066), for several drafters at once."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,28 +10,32 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+WORTH = 1.03
+"""Times the tokens a second that a draft must promise to be taken in the place of none, and a
+learned drafter's in the place of foretold tokens: of many expectations the highest is too high."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a learned drafter would do in this step.
 
-    expected: accepted tokens [n], were it to draft for the sequence. nodes: draft tokens of one
-    sequence. seconds: of drafting for so many sequences. merged: the share of a sequence's foretold
-    tokens that come beside what it drafts, where both are verified.
+    survival: of every sequence the probabilities that its draft tokens come, were it to draft for
+    it, in draws that are equally likely [n, draws, tokens]; what pays is verified of each. seconds:
+    of drafting for so many sequences. merged: the share of a sequence's foretold tokens that come
+    beside what it drafts, where both are verified.
     """
 
-    expected: Sequence[float]
-    nodes: float
+    survival: Floats
     seconds: Callable[[int], float]
     merged: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """lengths: of every sequence [n] the foretold tokens that are verified. offer: the index of
-    the one that drafts for the sequences `taken`, None where none does. goodput: tokens a second
-    that are expected of the step. known: of every sequence [n] what is expected of its foretold
-    tokens, were no offer taken."""
+    """lengths: of every sequence [n] the tokens that are worth verifying, foretold ones or, of the
+    sequences `taken`, those of the drafter as well. offer: the index of the one that drafts for
+    these, None where none does. goodput: tokens a second that are expected of the step. known: of
+    every sequence [n] what is expected of its foretold tokens, were no offer taken."""
 
     lengths: list[int]
     offer: int | None
@@ -52,23 +57,30 @@ def choose(
     above the one before. step: seconds of steps that verify so many rows [r].
     """
     count = len(survival)
-    most = (
-        sum(map(len, survival)) + count + round(count * max((o.nodes for o in offers), default=0))
+    foretold = _Tokens(
+        np.repeat(np.arange(count), [len(sure) for sure in survival]),
+        np.asarray([one for of in survival for one in of], float),
     )
-    foretold = _Foretold(survival, step(np.arange(most + 1, dtype=float)))
-    lengths, goodput = foretold.granted(np.ones(count, bool), count + tokens_beside, count, 0.0)
+    most = len(foretold.sure) + max((math.prod(o.survival.shape[::2]) for o in offers), default=0)
+    seconds = step(np.arange(count + most + 1, dtype=float))[count:]
+    tokens = count + tokens_beside
+    lengths, goodput = foretold.sorted().granted(count, tokens, seconds)
     known = [sum(sure[:length]) for sure, length in zip(survival, lengths, strict=True)]
-    best = Choice(lengths, None, [], goodput, known)
+    best, needed = Choice(lengths, None, [], goodput, known), WORTH * goodput
     for index, offer in enumerate(offers):
-        expected = [e + offer.merged * k for e, k in zip(offer.expected, known, strict=True)]
-        gains = [e - k for e, k in zip(expected, known, strict=True)]
-        for mine in _some(expected, gains):
-            others = np.ones(count, bool)
-            others[mine] = False
-            tokens = count + tokens_beside + sum(expected[i] for i in mine)
-            rows = count + round(offer.nodes * len(mine))
-            lengths, goodput = foretold.granted(others, tokens, rows, offer.seconds(len(mine)))
-            if goodput > best.goodput:
+        expected = offer.survival.mean(axis=1).sum(axis=1) + offer.merged * np.asarray(known)
+        either = foretold.or_drafted(offer).sorted()
+        if count > 1:
+            # no set of sequences is better than all that there is for the price of one
+            _, at_most = either.granted(count, tokens, seconds + offer.seconds(1))
+            if at_most <= max(best.goodput, needed):
+                continue
+        for mine in _some(expected.tolist(), (expected - known).tolist()):
+            taken = np.zeros(count, bool)
+            taken[mine] = True
+            with_drafts = seconds + offer.seconds(len(mine))
+            lengths, goodput = either.where(taken).granted(count, tokens, with_drafts)
+            if goodput > max(best.goodput, needed):
                 best = Choice(lengths, index, mine, goodput, known)
     return best
 
@@ -87,32 +99,63 @@ def _some(expected: Sequence[float], gains: Sequence[float]) -> list[list[int]]:
     return list({frozenset(mine): mine for mine in tried}.values())
 
 
-class _Foretold:
-    """All sequences' foretold tokens, the surest first; those of one sequence stay in order.
+class _Tokens:
+    """Tokens that may be verified.
 
-    step: seconds of steps that verify 0, 1, 2, ... rows.
+    owners: of each its sequence [t]. sure: the probability that it comes [t]. weights: the share of
+    draws that have it [t]. offered: whether it is there where an offer is taken, or where it is not
+    [t].
     """
 
-    def __init__(self, survival: Sequence[Sequence[float]], step: Floats) -> None:
-        self._count, self._step = len(survival), step
-        owners = np.repeat(np.arange(self._count), [len(sure) for sure in survival])
-        sure = np.asarray([one for of in survival for one in of], float)
-        order = np.argsort(-sure, kind="stable")
-        self._owners, self._sure = owners[order], sure[order]
+    def __init__(
+        self,
+        owners: NDArray[np.intp],
+        sure: Floats,
+        weights: Floats | None = None,
+        offered: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.owners, self.sure = owners, sure
+        self.weights = np.ones(len(sure)) if weights is None else weights
+        self.offered = np.zeros(len(sure), bool) if offered is None else offered
 
-    def granted(
-        self, among: NDArray[np.bool_], tokens: float, rows: int, seconds: float
-    ) -> tuple[list[int], float]:
-        """As many of the surest as bring the most tokens a second, by sequence; and these.
+    def or_drafted(self, offer: Offer) -> "_Tokens":
+        """These, where the offer is not taken, and what there is where it is."""
+        count, draws, tokens = offer.survival.shape
+        drafted = np.repeat(np.arange(count), draws * tokens)
+        there = np.ones(2 * len(self.sure) + len(drafted))
+        there[2 * len(self.sure) :] /= draws
+        return _Tokens(
+            np.concatenate((self.owners, self.owners, drafted)),
+            np.concatenate((self.sure, offer.merged * self.sure, offer.survival.ravel())),
+            there,
+            np.arange(len(there)) >= len(self.sure),
+        )
 
-        among: the sequences [n] that get any. tokens, rows, seconds: what is emitted, verified and
-        spent besides. Seconds are a staircase: what does not pay now may pay with the next ones.
+    def sorted(self) -> "_Tokens":
+        """The surest first, those of one sequence in order."""
+        order = np.argsort(-self.sure, kind="stable")
+        return _Tokens(
+            self.owners[order], self.sure[order], self.weights[order], self.offered[order]
+        )
+
+    def where(self, taken: NDArray[np.bool_]) -> "_Tokens":
+        """What there is where an offer is taken for these sequences [n]."""
+        there = self.offered == taken[self.owners]
+        return _Tokens(self.owners[there], self.sure[there], self.weights[there])
+
+    def granted(self, count: int, tokens: float, seconds: Floats) -> tuple[list[int], float]:
+        """As many of the first as bring the most tokens a second, by sequence; and these.
+
+        tokens: what is emitted besides. seconds: with 0, 1, 2, ... of them verified. They are a
+        staircase: what does not pay now may pay with the next ones.
         """
-        if not len(self._owners):
-            return [0] * self._count, tokens / float(self._step[rows] + seconds)
-        mine = among[self._owners]
-        emitted = np.concatenate(([tokens], tokens + np.cumsum(self._sure[mine])))
-        goodput = emitted / (self._step[rows : rows + len(emitted)] + seconds)
-        best = int(np.argmax(goodput))
-        lengths = np.bincount(self._owners[mine][:best], minlength=self._count)
-        return lengths.tolist(), float(goodput[best])
+        none = tokens / float(seconds[0])
+        if not len(self.sure):
+            return [0] * count, none
+        emitted = tokens + (self.weights * self.sure).cumsum()
+        goodput = emitted / np.interp(self.weights.cumsum(), np.arange(len(seconds)), seconds)
+        best = int(goodput.argmax())
+        if goodput[best] < WORTH * none:
+            return [0] * count, none
+        lengths = np.bincount(self.owners[: best + 1], self.weights[: best + 1], minlength=count)
+        return np.rint(lengths).astype(int).tolist(), float(goodput[best])

@@ -61,7 +61,7 @@ def step(
     verified = _verify(proposals, output, methods, errors)
     # only now, when the choice of tokens has read its results, has the forward surely ended
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
-    rows = sum(output.pending[p.sequence.id] + len(p) for p in proposals)
+    widths = [output.pending[p.sequence.id] + len(p) for p in proposals]
     context = sum(len(p.sequence.tokens) for p in proposals)
     decoding = all(p.sequence.output_tokens for p in proposals)
     _book(proposals, "verify_seconds", forward)
@@ -76,8 +76,7 @@ def step(
         except Exception as error:
             errors.append(StepError([proposal.sequence], error, attributable=True))
     if decoding and not errors:
-        target.costs.saw_forward(rows, context, forward)
-        target.costs.saw_rest(time.perf_counter() - clock - forward)
+        target.costs.step.saw(widths, context, time.perf_counter() - clock)
     return errors
 
 

@@ -52,7 +52,7 @@ class Target:
         least of several rounds, which other work disturbs least."""
         rounds = [[self._measured(rows) for rows in MEASURED_ROWS] for _ in range(REPEATS)]
         for rows, taken in zip(MEASURED_ROWS, zip(*rounds, strict=True), strict=True):
-            self.costs.saw_forward(rows, 0, min(taken))
+            self.costs.step.measured(rows, min(taken))
 
     def joint_rows(self, most: int) -> int:
         """As many rows, up to `most`, as prompts had better be read with in one forward, by what

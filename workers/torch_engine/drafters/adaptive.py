@@ -10,7 +10,7 @@ from workers.bundle import BundleError
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
 from workers.torch_engine.drafters.learned import Learned, Used, learned_by
-from workers.torch_engine.drafters.suffix import Suffix, worthwhile
+from workers.torch_engine.drafters.suffix import Suffix, seconds_of, worthwhile
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.parts import Proposal, Resuming
@@ -128,17 +128,13 @@ class Adaptive:
 
     def _choice(self, proposals: Sequence[Proposal], survival: Sequence[Sequence[float]]) -> Choice:
         """Who drafts, for whom, how deep."""
-        sequences, beside = [p.sequence for p in proposals], proposals[0].beside
-        context = sum(len(sequence.tokens) for sequence in sequences)
-        offers = list[Offer]()
-        for one in self._learned:
-            by_levels = zip(*(one.arm.expected(sequence) for sequence in sequences), strict=True)
-            for levels, expected in enumerate(by_levels, start=1):
-                seconds = partial(self._costs.drafting, one.arm.name, levels)
-                offers.append(Offer(expected, one.arm.nodes(levels), seconds, one.merged))
-        return choose(
-            survival, offers, lambda rows: self._costs.step(rows + beside, context), beside
-        )
+        sequences = [p.sequence for p in proposals]
+        offers = [
+            Offer(tree, partial(self._costs.drafting, one.arm.name, levels), one.merged)
+            for one in self._learned
+            for levels, tree in enumerate(one.arm.trees(sequences), start=1)
+        ]
+        return choose(survival, offers, seconds_of(proposals, self._costs), proposals[0].beside)
 
     def _draft(
         self, one: Learned, levels: int, proposals: Sequence[Proposal], known: Sequence[float]

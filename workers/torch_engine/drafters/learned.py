@@ -6,6 +6,7 @@ from schemas.method import Setting
 from workers.batch_schedule import schedule_of
 from workers.drafting.arm import Arm
 from workers.drafting.confidence import Confidence
+from workers.drafting.ease import Ease
 from workers.portfolio import method_of, part_of
 from workers.torch_engine import registry
 from workers.torch_engine.growth import CATCH_UP
@@ -29,12 +30,14 @@ MEMORY = 200.0
 class Learned:
     """The drafter of a method, with a wide tree, and what is expected of it.
 
-    reached: by sequence the tokens that there were when it last drafted.
+    ease: of its confidence, by sequence. reached: by sequence the tokens that there were when it
+    last drafted.
     """
 
     arm: Arm
     plan: Plan
     confidence: Confidence = field(default_factory=Confidence)
+    ease: Ease = field(default_factory=Ease)
     reached: dict[int, int] = field(default_factory=dict)
     _merged: tuple[float, float] = (MERGED * EXPECTED, EXPECTED)
 
@@ -50,6 +53,7 @@ class Learned:
     def forget(self, sequence: DecodeSequence) -> None:
         """The sequence has ended."""
         self.arm.forget(sequence)
+        self.ease.forget(sequence.id)
         self.reached.pop(sequence.id, None)
 
     def learn_merged(self, came: float, expected: float) -> None:
@@ -76,10 +80,12 @@ class Used:
         """Of its nodes the probabilities that they come, none above its parent's."""
         draft, confidence = self.draft, self.by.confidence
         greedy = draft.sequence.sampling.temperature == 0.0
+        ease = self.by.ease.of(draft.sequence.id)
         found = list[float]()
         for value, depth, parent in zip(draft.values, draft.depths, draft.parents, strict=True):
             above = 1.0 if parent == ROOT else found[parent]
-            found.append(min(above, confidence.survival(value, depth, greedy=greedy)))
+            found.append(min(above, ease * confidence.survival(value, depth, greedy=greedy)))
+        self.by.arm.drew(self.levels, found)
         return found
 
     def learn(self, proposal: Proposal, path: Path) -> None:
@@ -87,7 +93,7 @@ class Used:
         sequence, draft = proposal.sequence, self.draft
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
         greedy = sequence.sampling.temperature == 0.0
-        came, held = list[bool | None](), 0
+        came, held, expected = list[bool | None](), 0, 0.0
         nodes = zip(draft.tokens, draft.parents, draft.depths, draft.values, strict=True)
         for token, parent, depth, value in nodes:
             above = parent == ROOT or came[parent]
@@ -95,16 +101,11 @@ class Used:
                 above = None  # what the target would have chosen here is not known
             came.append(above and token == emitted[depth])
             if above is not None:
+                expected += self.by.confidence.survival(value, depth, greedy=greedy)
                 self.by.confidence.saw(value, depth, greedy=greedy, came=bool(came[-1]))
             held = max(held, depth + 1 if came[-1] else 0)
-        self.by.arm.saw(
-            sequence,
-            held,
-            min(self.levels, len(emitted)),
-            self.levels,
-            nodes=len(proposal),
-            accepted=min(held, len(path.nodes)),
-        )
+        self.by.ease.saw(sequence.id, held, expected)
+        self.by.arm.saw(sequence, held, min(self.levels, len(emitted)))
         self.by.learn_merged(max(0, len(path.nodes) - held), self.foretold)
 
 

@@ -1,12 +1,12 @@
 """Copies what followed the last tokens when they occurred before."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from workers.drafting.goodput import choose
 from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.lookup.foreteller import Foreteller
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.step_costs import Floats, StepCosts
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
@@ -78,10 +78,16 @@ def worthwhile(
     survival: by sequence, the probabilities that its tokens come, falling. spent: seconds that
     drafting took. All of them where nobody knows what steps cost.
     """
-    if not proposals or not costs.known:
+    if not proposals or not costs.step.known:
         return [len(sure) for sure in survival]
+    seconds = seconds_of(proposals, costs)
+    return choose(survival, (), lambda rows: seconds(rows) + spent, proposals[0].beside).lengths
+
+
+def seconds_of(proposals: Sequence[Proposal], costs: StepCosts) -> Callable[[Floats], Floats]:
+    """Seconds of a step that verifies so many rows of these proposals, those of other methods
+    beside them, which are taken to be as long and to draft nothing."""
+    count, beside = len(proposals), proposals[0].beside
     context = sum(len(proposal.sequence.tokens) for proposal in proposals)
-    beside = proposals[0].beside
-    return choose(
-        survival, (), lambda rows: costs.step(rows + beside, context) + spent, beside
-    ).lengths
+    everybody = count + beside
+    return lambda rows: costs.step.of(rows + beside, everybody, context * everybody // count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workers.drafting.arm import Arm
@@ -121,11 +122,17 @@ class Adaptive:
         others = [row for row in range(len(limits)) if row not in set(rows)]
         context = sum(step.length(row) for row in range(len(limits)))
         beside = sum(1 + limits[row] for row in others)
+        asking = [sequences[i] for i in ready]
         offered = [(name, n) for name, arm in self._arms.items() for n in range(1, arm.levels + 1)]
+        chains = [chain for arm in self._arms.values() for chain in arm.chains(asking)]
+        everybody = len(limits)
         best = choose(
             [foretold[i].survival for i in ready],
-            [self._offer(name, n, [sequences[i] for i in ready]) for name, n in offered],
-            lambda verified: self._costs.step(verified + beside, context),
+            [
+                Offer(chain, partial(self._seconds, name, n, len(ready)))
+                for (name, n), chain in zip(offered, chains, strict=True)
+            ],
+            lambda verified: self._costs.step.of(verified + beside, everybody, context),
             tokens_beside=len(others),
         )
         tokens = {
@@ -150,17 +157,11 @@ class Adaptive:
         self._before = frozenset(step.runner.input_batch.req_ids)
         self._ended = self._clock()
 
-    def _offer(self, name: str, levels: int, sequences: Sequence[_Sequence]) -> Offer:
-        arm = self._arms[name]
-        count = len(sequences)
-
-        def seconds(drafted: int) -> float:
-            if name not in self._following:
-                return self._costs.drafting(name, levels, drafted)
-            return self._costs.drafting(name, levels, count) * (levels - 1) / levels
-
-        expected = [arm.expected(sequence)[levels - 1] for sequence in sequences]
-        return Offer(expected, float(levels), seconds)
+    def _seconds(self, name: str, levels: int, count: int, drafted: int) -> float:
+        """Of drafting for so many of the sequences, of which there are `count`."""
+        if name not in self._following:
+            return self._costs.drafting(name, levels, drafted)
+        return self._costs.drafting(name, levels, count) * (levels - 1) / levels
 
     def _time(self, step: Step) -> None:
         """What the step took that has just been decoded, where nothing but decoding was in it and
@@ -175,9 +176,9 @@ class Adaptive:
         if decoding and names and self._before.issuperset(names):
             self._steps += 1
             if self._steps > UNTIMED:
-                rows = sum(scheduled[name] for name in names)
+                widths = [scheduled[name] for name in names]
                 context = sum(step.length(row) for row in range(len(names)))
-                self._costs.saw_forward(rows, context, self._clock() - self._ended)
+                self._costs.step.saw(widths, context, self._clock() - self._ended)
 
     def _learn(self, step: Step, row: int) -> _Sequence:
         sequence = self._sequence(step, row)
@@ -188,7 +189,7 @@ class Adaptive:
             for arm in self._arms.values():
                 if arm is sequence.used and drafted:
                     held = len(came) - 1
-                    arm.saw(sequence, held, drafted, drafted, nodes=drafted, accepted=held)
+                    arm.saw(sequence, held, drafted)
                 elif arm is not sequence.used:
                     arm.sat_out(sequence)
             sequence.used = None
