@@ -20,7 +20,7 @@ WEIGHT = 4.0
 """Of what is expected of a level before it was seen (as of the level above it), in drafts."""
 MEMORY = 150.0
 """Drafts after which earlier ones weigh less in what is usual."""
-BACK = 0.02
+BACK = 0.01
 """The same with each step in which it did not draft."""
 CERTAIN = 0.99
 """Share of a level at most."""

@@ -6,6 +6,7 @@ from operator import mul
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from workers.drafting.arm import Arm
@@ -17,11 +18,6 @@ def sequence(number: int = 0, **accepted: float) -> Any:
 
 def arm(levels: int = 3) -> Arm:
     return Arm("eagle3", levels, priors=True)
-
-
-def saw(one: Arm, by: Any, held: int, known: int, levels: int, nodes: int) -> None:
-    """All that held was verified."""
-    one.saw(by, held, known, levels, nodes=nodes, accepted=held)
 
 
 def promised(one: Arm, to: Any, levels: int) -> float:
@@ -48,12 +44,11 @@ def test_the_router_knows_the_method_as_it_was_tuned() -> None:
 def test_a_sequence_speaks_for_itself_and_for_the_others() -> None:
     one = arm()
     for number in range(20):
-        saw(one, sequence(number), 1, 3, 3, 5)
+        one.saw(sequence(number), 1, 3)
     usual = promised(one, sequence(99), 3)
     for _ in range(30):
-        saw(one, sequence(0), 3, 3, 3, 5)
+        one.saw(sequence(0), 3, 3)
     assert promised(one, sequence(0), 3) > promised(one, sequence(99), 3) > usual
-    assert one.nodes(3) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("shares", [(0.8, 0.8, 0.8), (0.9, 0.4, 0.2)])
@@ -63,7 +58,7 @@ def test_what_is_usual_is_what_was_seen(shares: tuple[float, ...]) -> None:
     for number in range(4000):
         held = next((k for k, share in enumerate(shares) if draw.random() > share), len(shares))
         known = draw.randint(1, 3)
-        saw(one, sequence(number), min(held, known), known, 3, 3)
+        one.saw(sequence(number), min(held, known), known)
         one.forget(sequence(number))
     truth = list(accumulate(accumulate(shares, mul)))
     assert one.expected(sequence(-1)) == pytest.approx(truth, rel=0.12)
@@ -72,28 +67,37 @@ def test_what_is_usual_is_what_was_seen(shares: tuple[float, ...]) -> None:
 def test_a_level_that_nobody_drafted_is_taken_to_hold_as_the_one_above() -> None:
     one = arm()
     for number in range(100):
-        saw(one, sequence(number), 1, 1, 1, 1)
+        one.saw(sequence(number), 1, 1)
     assert promised(one, sequence(-1), 3) > 2.5
 
 
-def test_what_is_no_longer_verified_is_no_longer_expected() -> None:
-    """In a large batch a few of its nodes pay: then a few are accepted, of fewer rows."""
+def test_trees_are_those_that_were_drawn_as_far_as_more_or_less_is_expected() -> None:
     one = arm()
-    for _ in range(60):
-        saw(one, sequence(0), 3, 3, 3, 5)
-    before = promised(one, sequence(0), 3)
-    for _ in range(60):
-        one.saw(sequence(0), 3, 3, 3, nodes=1, accepted=1)
-    assert promised(one, sequence(0), 3) == pytest.approx(before / 3, rel=0.1)
-    assert one.nodes(3) == pytest.approx(1.0, rel=0.2)
+    for _ in range(100):
+        one.saw(sequence(0), 1, 3)
+        one.drew(3, [0.2, 0.6, 0.1])
+        one.drew(3, [0.9])
+    tree = one.trees([sequence(0), sequence(1)])[2]
+    assert tree.shape[0] == 2
+    assert set(np.round(tree[0, :, 1] / tree[0, :, 0], 3)) == {0.333, 0.0}
+    assert tree[0].sum(axis=-1).mean() == pytest.approx(one.expected(sequence(0))[2], rel=0.01)
+
+
+def test_before_one_was_drawn_it_is_a_chain() -> None:
+    one = arm()
+    for level, (chain, tree) in enumerate(
+        zip(one.chains([sequence()]), one.trees([sequence()]), strict=True)
+    ):
+        assert chain.shape == (1, 1, level + 1)
+        assert tree.mean(axis=1).sum() == pytest.approx(chain.sum())
 
 
 def test_who_sits_out_goes_back_to_the_usual() -> None:
     one = arm()
     for _ in range(5):
-        saw(one, sequence(0), 0, 3, 3, 5)
+        one.saw(sequence(0), 0, 3)
     low = promised(one, sequence(0), 3)
-    for _ in range(400):
+    for _ in range(800):
         one.sat_out(sequence(0))
     usual = one.expected(sequence(1))
     assert low < promised(one, sequence(0), 3) == pytest.approx(usual[2], rel=0.01)

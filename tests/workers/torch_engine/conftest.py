@@ -9,7 +9,7 @@ from rig import Rig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
-from workers.drafting.step_costs import Floats, StepCosts
+from workers.drafting.step_costs import Floats, StepCosts, StepSeconds
 from workers.torch_engine.engine import TorchEngine
 
 Loader = Callable[..., TorchEngine]
@@ -60,7 +60,7 @@ def cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Floats], Floats
     """cost(seconds): steps cost so much by their rows, and drafting nothing."""
 
     def fixed(seconds: Callable[[Floats], Floats]) -> None:
-        monkeypatch.setattr(StepCosts, "step", lambda _, rows, __: seconds(rows))
+        monkeypatch.setattr(StepSeconds, "of", lambda _, rows, *__: seconds(rows))
         monkeypatch.setattr(StepCosts, "drafting", lambda *_: 0.0)
 
     return fixed

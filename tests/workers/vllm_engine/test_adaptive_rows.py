@@ -84,10 +84,12 @@ def test_who_drafts_well_is_asked_and_who_does_not_is_left():
         world.adaptive.drafted("medusa", choice.tokens, 1, 0.05)
     assert choice.drafter == "medusa"
     assert choice.tokens == 3
+    asked = []
     for _ in range(500):
         choice = world.step({"/a": [next(token)]})
         world.adaptive.drafted("medusa", choice.tokens, 1, 0.05)
-    assert choice.drafter is None
+        asked.append(choice.drafter is not None)
+    assert 0 < sum(asked[-100:]) < 20, "now and then it is tried again"
     assert choice.tokens_of(0, {}) == []
 
 
