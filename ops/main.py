@@ -42,6 +42,7 @@ from ops.trace.trace import trace
 from ops.train.app import train
 from ops.tune.batch import tune_batch
 from ops.tune.tree import tune_tree
+from ops.turns.bench import bench_turns
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -92,6 +93,7 @@ bench.command("balance")(bench_balance)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
+bench.command("turns")(bench_turns)
 bench.command("step")(bench_step)
 bench.command("geometry")(bench_geometry)
 bench.command("gpu")(bench_gpu)

@@ -79,7 +79,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(
             (
                 *("decode", "geometry", "http", "load", "precision", "prediction", "step"),
-                *("trace", "train"),
+                *("trace", "train", "turns"),
             ),
             BENCHMARK,
         ),

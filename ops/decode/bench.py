@@ -20,6 +20,12 @@ def bench_decode(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="medians are over these")] = 3,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
+    top_p: Annotated[
+        float, typer.Option("--top-p", min=0.01, max=1.0, help="nucleus above temperature 0")
+    ] = 1.0,
+    seeded: Annotated[
+        bool, typer.Option("--seeded", help="requests bring a seed: one answer by every method")
+    ] = False,
     dtype: flags.DtypeFlag = None,
     concurrency: flags.Concurrency = 1,
     threads: flags.Threads = None,
@@ -66,6 +72,8 @@ def bench_decode(
         fit_id, expected = expectations(routing, settings.router, chosen, temperature)
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
+        top_p=top_p,
+        seeded=seeded,
         expected=expected,
         fit_id=fit_id,
     )

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from schemas import SamplingParams
 from workers.bundle import Bundle
 
 ASSISTED = {
@@ -58,23 +59,23 @@ class HuggingFace:
         self,
         mode: str,
         prompt_token_ids: Sequence[int],
-        max_tokens: int,
-        temperature: float,
+        sampling: SamplingParams,
         seed: int,
     ) -> tuple[tuple[int, ...], float]:
         """The answer's token ids, the end token included, and its seconds."""
-        sampling: dict[str, Any] = {"do_sample": False}
-        if temperature > 0:
+        choosing: dict[str, Any] = {"do_sample": False}
+        if sampling.temperature > 0:
             torch.manual_seed(seed)
-            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            choosing = {"do_sample": True, "temperature": sampling.temperature, "top_k": 0}
+            choosing["top_p"] = sampling.top_p
         started = time.perf_counter()
         ids = torch.tensor([list(prompt_token_ids)], device=self.device)
         output = self._target.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_tokens,
+            max_new_tokens=sampling.max_tokens,
             use_cache=True,
-            **sampling,
+            **choosing,
             **self._arguments(mode),
         )
         answer = tuple(output[0, ids.shape[1] :].tolist())

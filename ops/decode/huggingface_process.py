@@ -8,6 +8,7 @@ from typing import Any
 
 from ops.cli.output import quiet_transformers
 from ops.decode.huggingface import HuggingFace
+from schemas import SamplingParams
 from workers.bundle import Bundle
 
 _model: HuggingFace | None = None
@@ -39,12 +40,11 @@ class HuggingFaceProcess:
         self,
         mode: str,
         prompt_token_ids: Sequence[int],
-        max_tokens: int,
-        temperature: float,
+        sampling: SamplingParams,
         seed: int,
     ) -> tuple[tuple[int, ...], float]:
         """See HuggingFace.generate; waits without blocking the event loop."""
-        call = (mode, tuple(prompt_token_ids), max_tokens, temperature, seed)
+        call = (mode, tuple(prompt_token_ids), sampling, seed)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._process, _generate, *call)
 
@@ -77,9 +77,9 @@ def _settings() -> dict[str, Any]:
 
 
 def _generate(
-    mode: str, prompt_token_ids: tuple[int, ...], max_tokens: int, temperature: float, seed: int
+    mode: str, prompt_token_ids: tuple[int, ...], sampling: SamplingParams, seed: int
 ) -> tuple[tuple[int, ...], float]:
-    return _loaded().generate(mode, prompt_token_ids, max_tokens, temperature, seed)
+    return _loaded().generate(mode, prompt_token_ids, sampling, seed)
 
 
 def _top_two_gap(token_ids: tuple[int, ...]) -> float:

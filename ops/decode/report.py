@@ -127,6 +127,8 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "repeats": plan.repeats,
         "max_tokens": plan.max_tokens,
         "temperature": plan.temperature,
+        "top_p": plan.top_p,
+        "seeded": plan.seeded,
         "expectations_of": plan.fit_id,
         "concurrency": plan.concurrency,
         "seed": plan.seed,

@@ -26,7 +26,8 @@ COMPARED = "plain"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and under which settings. hf: Hugging Face's modes, None for all."""
+    """What is measured, and under which settings. hf: Hugging Face's modes, None for all. seeded:
+    whether requests bring a seed."""
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -36,6 +37,8 @@ class Plan:
     concurrency: int
     seed: int
     hf: tuple[str, ...] | None = None
+    top_p: float = 1.0
+    seeded: bool = False
     expected: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fit_id: str | None = None
 
@@ -164,16 +167,18 @@ class _Repeat:
 
     async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
         labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
+        seed = self._plan.seed + self._repeat
+        sampling = SamplingParams(
+            temperature=self._plan.temperature,
+            top_p=self._plan.top_p,
+            max_tokens=max_tokens,
+            seed=seed if self._plan.seeded else None,
+        )
         if name.startswith(HF):
             token_ids, seconds = await self._hf.generate(
-                name.removeprefix(HF),
-                item.token_ids,
-                max_tokens,
-                self._plan.temperature,
-                self._plan.seed + self._repeat,
+                name.removeprefix(HF), item.token_ids, sampling, seed
             )
             return Run(*labels, token_ids, seconds)
-        sampling = SamplingParams(temperature=self._plan.temperature, max_tokens=max_tokens)
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
         scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
         answer = await decode(

@@ -44,9 +44,11 @@ class Engines:
 
 
 @contextmanager
-def engines_of(setup: Setup, bundle: Bundle, replica: str) -> Iterator[Engines]:
+def engines_of(
+    setup: Setup, bundle: Bundle, replica: str, *, prefix_cache: bool = False
+) -> Iterator[Engines]:
     """The set-up's engines, with empty caches and stores, closed at the end."""
-    cold = setup.engine.model_copy(update={"prefix_cache": False})
+    cold = setup.engine.model_copy(update={"prefix_cache": prefix_cache})
     with ExitStack() as stack:
         with standard_output_kept():
             loaded = [

@@ -1,0 +1,1 @@
+"""Second turns of conversations."""
