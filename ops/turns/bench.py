@@ -1,4 +1,4 @@
-"""`specadapt bench turns`: the first token of second turns, with and without a memory of the first."""
+"""`specadapt bench turns`: first tokens of second turns, with and without a memory of the first."""
 
 import asyncio
 from collections.abc import Mapping
