@@ -1,6 +1,5 @@
 """A learned drafter among several, and what is expected of it."""
 
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
@@ -61,7 +60,8 @@ class Arm:
         self._seen = [0.0] * self.levels
         self._usual = self._shares()
         self._ease = Ease()
-        self._drawn = [deque([_chain(n)], maxlen=DRAWN) for n in range(1, self.levels + 1)]
+        self._drawn = [np.tile(_chain(n), (DRAWN, 1)) for n in range(1, self.levels + 1)]
+        self._draws = [0] * self.levels
 
     def expected(self, sequence: Drafted) -> Sequence[float]:
         """Draft tokens that come, were it to draft 1, 2, ... levels for the sequence now and all
@@ -84,16 +84,17 @@ class Arm:
         each = max(1, DRAWS // count)
         trees = list[Floats]()
         for level, drawn in enumerate(self._drawn):
-            known = np.array(drawn)
-            picked = known[np.arange(count * each) % len(known)].reshape(count, each, NODES)
-            factors = expected[:, level] / known.sum(axis=1).mean()
+            picked = drawn[np.arange(count * each) % DRAWN].reshape(count, each, NODES)
+            factors = expected[:, level] / (drawn.sum() / DRAWN)
             trees.append(np.minimum(CERTAIN, picked * factors[:, None, None]))
         return trees
 
     def drew(self, levels: int, survival: Sequence[float]) -> None:
         """A tree of so many levels, whose tokens come with these probabilities."""
         falling = sorted(survival, reverse=True)[:NODES]
-        self._drawn[levels - 1].append(np.array(falling + [0.0] * (NODES - len(falling))))
+        place = self._draws[levels - 1] % DRAWN
+        self._draws[levels - 1] += 1
+        self._drawn[levels - 1][place] = falling + [0.0] * (NODES - len(falling))
 
     def saw(self, sequence: Drafted, held: int, known: int) -> None:
         """It drafted. Of so many levels it is known what the target chose, and the first `held`

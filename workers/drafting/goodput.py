@@ -67,14 +67,13 @@ def choose(
     lengths, goodput = foretold.sorted().granted(count, tokens, seconds)
     known = [sum(sure[:length]) for sure, length in zip(survival, lengths, strict=True)]
     best, needed = Choice(lengths, None, [], goodput, known), WORTH * goodput
-    for index, offer in enumerate(offers):
+    bounds = _at_most(foretold, offers, tokens, seconds)
+    for index in np.argsort(-bounds).tolist():
+        offer = offers[index]
+        if bounds[index] <= max(best.goodput, needed):
+            break
         expected = offer.survival.mean(axis=1).sum(axis=1) + offer.merged * np.asarray(known)
         either = foretold.or_drafted(offer).sorted()
-        if count > 1:
-            # no set of sequences is better than all that there is for the price of one
-            _, at_most = either.granted(count, tokens, seconds + offer.seconds(1))
-            if at_most <= max(best.goodput, needed):
-                continue
         for mine in _some(expected.tolist(), (expected - known).tolist()):
             taken = np.zeros(count, bool)
             taken[mine] = True
@@ -83,6 +82,27 @@ def choose(
             if goodput > max(best.goodput, needed):
                 best = Choice(lengths, index, mine, goodput, known)
     return best
+
+
+def _at_most(
+    foretold: "_Tokens", offers: Sequence[Offer], tokens: float, seconds: Floats
+) -> Floats:
+    """Of each offer what no set of sequences can exceed: the goodput of all that there is, drafted
+    and foretold, for the price of drafting for one."""
+    known = len(foretold.sure)
+    sure = np.zeros((len(offers), known + max((o.survival.size for o in offers), default=0)))
+    weights = np.ones_like(sure)
+    spent = np.empty((len(offers), 1))
+    for one, chances, shares, drafting in zip(offers, sure, weights, spent, strict=True):
+        chances[:known] = foretold.sure
+        chances[known : known + one.survival.size] = one.survival.ravel()
+        shares[known:] /= one.survival.shape[1]
+        drafting[:] = one.seconds(1)
+    order = np.argsort(-sure, axis=1)
+    weights = np.take_along_axis(weights, order, axis=1)
+    emitted = tokens + np.cumsum(weights * np.take_along_axis(sure, order, axis=1), axis=1)
+    stepping = np.interp(np.cumsum(weights, axis=1), np.arange(len(seconds)), seconds)
+    return np.asarray((emitted / (stepping + spent)).max(axis=1, initial=0.0))
 
 
 def _some(expected: Sequence[float], gains: Sequence[float]) -> list[list[int]]:

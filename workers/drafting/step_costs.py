@@ -167,4 +167,6 @@ class StepCosts:
 
     def saw_drafting(self, drafter: str, levels: int, sequences: int, seconds: float) -> None:
         """It took so long."""
-        self._draft.setdefault(drafter, DraftSeconds()).saw(levels, sequences, seconds)
+        if drafter not in self._draft:
+            self._draft[drafter] = DraftSeconds()
+        self._draft[drafter].saw(levels, sequences, seconds)
