@@ -84,7 +84,7 @@ async def _exactness(
     held: dict[str, list[bool]] = {name: [] for name in setup.names}
     with closing(_hugging_face(bundle, setup)) as hf, engines_of(setup, bundle, "exact") as engines:
         for item in encoded:
-            expected, _ = await hf.generate(PLAIN, item.token_ids, plan.max_tokens, 0.0, plan.seed)
+            expected, _ = await hf.generate(PLAIN, item.token_ids, greedy, plan.seed)
             alone = {}
             for name in setup.names:
                 alone[name] = await _decode(engines, name, item, greedy, f"alone {name}")
@@ -133,8 +133,8 @@ async def _speeds(
                 bar.advance(task)
     with closing(_hugging_face(bundle, setup)) as hf:
         runs = [
-            await hf.generate(PLAIN, e.token_ids, tokens, plan.temperature, plan.seed)
-            for tokens in (WARM_UP_TOKENS, plan.max_tokens)
+            await hf.generate(PLAIN, e.token_ids, asked, plan.seed)
+            for asked in (warm, sampling)
             for e in encoded[: plan.exact]
         ][-min(plan.exact, len(encoded)) :]
     plain = sum(len(tokens) for tokens, _ in runs) / sum(seconds for _, seconds in runs)
