@@ -69,6 +69,16 @@ def test_bench_decode_leaves_out_what_is_not_asked_of_hugging_face(specadapt, sm
     assert "--hf: 'beams'" in specadapt.refusal(*command, "--hf", "beams")
 
 
+def test_bench_decode_samples_as_requests_ask(specadapt, small, prompts_file):
+    command = ["bench", "decode", "--methods", "ngram", "--prompts", prompts_file, "--hf", "none"]
+    command += ["--limit", 2, "--repeats", 1, *small]
+    greedy = specadapt.json(*command)
+    surest = specadapt.json(*command, "--temperature", 1, "--top-p", 0.01, "--seeded")
+    settings = surest["settings"]
+    assert (settings["temperature"], settings["top_p"], settings["seeded"]) == (1.0, 0.01, True)
+    assert surest["methods"]["ngram"]["mat"] == greedy["methods"]["ngram"]["mat"]
+
+
 def test_bench_step_says_where_a_step_goes(specadapt, small, prompts_file):
     figures = specadapt.json(
         *["bench", "step", "--methods", "naive,draft_verify", "--prompts", prompts_file],
