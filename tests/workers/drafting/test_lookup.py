@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.drafting.lookup.calibration import BEFORE, Calibration, kind_of
+from workers.drafting.lookup.calibration import OWN, Calibration, kind_of
 from workers.drafting.lookup.continuation import NOTHING, best_continuation
 from workers.drafting.lookup.occurrences import EXAMINED, LONGEST, Index, Occurrence
 from workers.drafting.lookup.past import OVERLAP, PIECE, PastAnswers
@@ -54,7 +54,7 @@ def test_of_many_occurrences_the_first_and_the_last_are_examined():
 @given(texts, st.integers(1, 20))
 def test_what_is_foretold_did_follow_and_is_counted(text, limit):
     occurrences = indexed(text).find(text)
-    found = best_continuation(occurrences, Calibration().share, limit, 1e-9)
+    found = best_continuation(occurrences, Calibration(OWN).share, limit, 1e-9)
     assert len(found.tokens) == len(found.kinds) == len(found.survival) <= limit
     assert (found is NOTHING) == (not occurrences)
     for length in range(1, len(found.tokens) + 1):
@@ -65,14 +65,14 @@ def test_what_is_foretold_did_follow_and_is_counted(text, limit):
 
 def test_the_favourite_of_those_that_followed_is_foretold():
     text = [1, 2, 5, 6, 0, 1, 2, 5, 7, 0, 1, 2, 8, 0, 1, 2]
-    found = best_continuation(indexed(text).find(text), Calibration().share, 2, 0.01)
+    found = best_continuation(indexed(text).find(text), Calibration(OWN).share, 2, 0.01)
     # [0, 1, 2] was followed by 5 and by 8, once each; [1, 2] by 5 twice and by 8 once
     assert found.tokens[0] == 5
     assert found.kinds[0] == (2, "most")
 
 
 def test_a_longer_match_counts_for_more_and_grows_with_what_is_foretold():
-    share = Calibration().share
+    share = Calibration(OWN).share
     text = [9, *range(10, 20), 3, 4, 5, 6, 1, *range(10, 20)]
     found = best_continuation(indexed(text).find(text), share, 4, 0.01)
     assert found.tokens == (3, 4, 5, 6)
@@ -83,7 +83,7 @@ def test_a_longer_match_counts_for_more_and_grows_with_what_is_foretold():
 
 def test_it_ends_where_it_is_not_sure():
     text = [1, 5, 0, 1, 6, 0, 1, 7, 0, 1]
-    assert best_continuation(indexed(text).find(text), Calibration().share, 8, 0.5) == NOTHING
+    assert best_continuation(indexed(text).find(text), Calibration(OWN).share, 8, 0.5) == NOTHING
 
 
 def test_kinds():
@@ -94,8 +94,8 @@ def test_kinds():
 
 
 def test_shares_follow_what_is_seen():
-    calibration, kind = Calibration(), (2, "once")
-    assert calibration.share(kind) == pytest.approx(BEFORE["once"][1])
+    calibration, kind = Calibration(OWN), (2, "once")
+    assert calibration.share(kind) == pytest.approx(OWN["once"][1])
     rng = random.Random(0)
     for _ in range(3000):
         calibration.saw(kind, rng.random() < 0.9)
@@ -103,7 +103,7 @@ def test_shares_follow_what_is_seen():
     for _ in range(6000):
         calibration.saw(kind, False)
     assert calibration.share(kind) < 0.1, "what is old is forgotten"
-    assert calibration.share((3, "once")) == pytest.approx(BEFORE["once"][2])
+    assert calibration.share((3, "once")) == pytest.approx(OWN["once"][2])
 
 
 def remembered(past):

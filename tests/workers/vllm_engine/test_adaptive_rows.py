@@ -34,6 +34,7 @@ class World:
             length=lambda row: len(self.texts[names[row]]),
             tokens=lambda row, since: self.texts[names[row]][since:],
             prompt_tokens=lambda _row: 3,
+            greedy=lambda _row: True,
             asked=lambda row: (names[row].split("/")[0], {}),
         )
         self.now += self.seconds(sum(scheduled.values()))

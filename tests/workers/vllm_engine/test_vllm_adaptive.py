@@ -7,7 +7,7 @@ import pytest
 from decoding import assert_same, decode, reference
 from engine_config import IN_PIECES
 
-from schemas import DecodeRequest
+from schemas import DecodeRequest, SamplingParams
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,6 +42,7 @@ async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
         prompt_token_ids=(1, 2),
         scope="a",
         accepted={"vllm_eagle3": 1.5},
+        sampling=SamplingParams(temperature=0.8),
     )
     runner = SimpleNamespace(
         input_batch=SimpleNamespace(req_ids=["r", "other"]),
@@ -54,6 +55,7 @@ async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
     assert step.methods() == ["vllm_adaptive", None]
     assert step.asked(0) == ("a", {"vllm_eagle3": 1.5})
     assert step.asked(1) == ("", {})
+    assert [step.greedy(row) for row in (0, 1)] == [False, True]
 
 
 async def test_a_sampled_answer_ends_as_it_should(engine, prompts):

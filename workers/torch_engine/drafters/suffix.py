@@ -64,7 +64,8 @@ class Suffix:
 
     def _begin(self, sequence: DecodeSequence) -> None:
         scope, prompt = sequence.request.scope, sequence.prompt_tokens
-        self._foreteller.begin(sequence.id, sequence.tokens, scope, prompt)
+        greedy = sequence.sampling.temperature == 0.0
+        self._foreteller.begin(sequence.id, sequence.tokens, scope, prompt, greedy=greedy)
 
 
 def worthwhile(

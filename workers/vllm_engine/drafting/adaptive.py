@@ -200,7 +200,8 @@ class Adaptive:
         if name not in self._sequences:
             scope, accepted = step.asked(row)
             known = self._sequences[name] = _Sequence(name, accepted)
-            self._foreteller.begin(name, known.text, scope, step.prompt_tokens(row))
+            prompt, greedy = step.prompt_tokens(row), step.greedy(row)
+            self._foreteller.begin(name, known.text, scope, prompt, greedy=greedy)
         return self._sequences[name]
 
     def _end(self, request: str) -> None:

@@ -15,6 +15,7 @@ from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 from workers.vllm_engine.sampling import ACCEPTED, METHOD, SCOPE
 
 if TYPE_CHECKING:
+    from vllm.sampling_params import SamplingParams
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 
@@ -40,6 +41,11 @@ class Step:
     def methods(self) -> list[str | None]:
         """The method each row's request names."""
         return [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
+
+    def greedy(self, row: int) -> bool:
+        """Whether the row's request has temperature 0."""
+        params = self._params(row)
+        return params is None or params.temperature == 0.0
 
     def asked(self, row: int) -> tuple[str, Mapping[str, float]]:
         """The scope of the row's request, and by method the accepted tokens of a draft that the
@@ -76,6 +82,9 @@ class Step:
         return int(self.runner.input_batch.num_prompt_tokens[row])
 
     def _extra(self, row: int) -> Mapping[str, Any]:
-        request = self.runner.input_batch.req_ids[row]
-        params = self.runner.requests[request].sampling_params
+        params = self._params(row)
         return params.extra_args if params and params.extra_args else {}
+
+    def _params(self, row: int) -> SamplingParams | None:
+        request = self.runner.input_batch.req_ids[row]
+        return self.runner.requests[request].sampling_params

@@ -1,0 +1,89 @@
+"""What is foretold of a text, and how sure that is."""
+
+import random
+
+import pytest
+
+from workers.drafting.lookup.foreteller import Foreteller
+
+LIMIT = 12
+
+
+def foreteller(past_tokens: int = 10_000) -> Foreteller:
+    return Foreteller(least=0.02, past_tokens=past_tokens)
+
+
+def decode(
+    one: Foreteller, key: int, answer: list[int], *, greedy: bool = True, prompt: tuple[int, ...]
+) -> list[tuple[float, int]]:
+    """What was expected of each step's foretold tokens, and how many came; all are verified."""
+    text = list(prompt)
+    one.begin(key, text, "", len(prompt), greedy=greedy)
+    said = []
+    at = 0
+    while at < len(answer) - LIMIT:
+        foretold = one.foretell(key, LIMIT)
+        held = 0
+        while held < len(foretold.tokens) and foretold.tokens[held] == answer[at + held]:
+            held += 1
+        said.append((foretold.expected, held))
+        emitted = answer[at : at + held + 1]
+        text += emitted
+        one.came(key, emitted)
+        at += len(emitted)
+    one.end(key)
+    return said
+
+
+def copied(draw: random.Random, prompt: tuple[int, ...], tokens: int, slip: float) -> list[int]:
+    """Pieces of the prompt, each going on until something else comes."""
+    answer: list[int] = []
+    while len(answer) < tokens:
+        at = draw.randrange(len(prompt) - 40)
+        while at < len(prompt) and draw.random() > slip:
+            answer.append(prompt[at])
+            at += 1
+        answer.append(draw.randrange(1000, 2000))
+    return answer
+
+
+@pytest.mark.parametrize("slip", [0.5, 0.2, 0.05])
+def test_as_many_come_as_are_expected(slip: float) -> None:
+    """Of long drafts too, for which every share of a level counts as often as there are levels."""
+    draw, one = random.Random(1), foreteller(past_tokens=0)
+    said = []
+    for key in range(40):
+        prompt = tuple(draw.randrange(300) for _ in range(200))
+        said += decode(one, key, copied(draw, prompt, 150, slip), prompt=prompt)
+    late = said[len(said) // 2 :]
+    expected, came = (sum(column) for column in zip(*late, strict=True))
+    assert expected == pytest.approx(came, rel=0.2)
+    surest = sorted(late)[-len(late) // 5 :]
+    expected, came = (sum(column) for column in zip(*surest, strict=True))
+    assert expected == pytest.approx(came, rel=0.2)
+
+
+def test_answers_at_temperature_0_do_not_speak_for_others() -> None:
+    draw = random.Random(2)
+    prompt = tuple(range(200))
+    asked = {}
+    for greedy in (True, False):
+        one = foreteller(past_tokens=0)
+        for key in range(20):  # at temperature 0 all goes on as before, above it nothing does
+            decode(one, key, copied(draw, prompt, 100, 0.02), prompt=prompt)
+            decode(one, -key, copied(draw, prompt, 100, 0.7), greedy=False, prompt=prompt)
+        text = [*prompt, 5, 6, 7]
+        one.begin("new", text, "", len(text), greedy=greedy)
+        asked[greedy] = one.foretell("new", LIMIT).survival[0]
+    assert asked[True] > 0.8 > 0.5 > asked[False]
+
+
+def test_past_answers_are_believed_less_than_the_text_itself() -> None:
+    one = foreteller()
+    one.begin("past", [1, 2, 3, 4, 5, 6], "", 0, greedy=True)
+    one.end("past")
+    one.begin("asks", [3, 4], "", 2, greedy=True)
+    one.begin("has it", [3, 4, 5, 6, 9, 3, 4], "", 2, greedy=True)
+    past, own = one.foretell("asks", LIMIT), one.foretell("has it", 2)
+    assert past.tokens == own.tokens == (5, 6)
+    assert past.survival[0] < own.survival[0]
