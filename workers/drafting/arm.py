@@ -125,8 +125,8 @@ class Arm:
         return shares
 
     def _of(self, sequence: Drafted) -> list[float]:
-        ease = self._ease.of(sequence.id)
-        return [min(CERTAIN, ease * share) for share in self._before(sequence)]
+        ease, before = self._ease, self._before(sequence)
+        return [min(CERTAIN, ease.share(sequence.id, usual)) for usual in before]
 
     def _before(self, sequence: Drafted) -> list[float]:
         """What is usual, raised or lowered to what the router expects: as if all levels held

@@ -19,6 +19,12 @@ class Ease:
         came, expected = self._of.get(sequence, (0.0, 0.0))
         return (came + WEIGHT) / (expected + WEIGHT)
 
+    def share(self, sequence: Hashable, usual: float) -> float:
+        """Of drafts' levels those that hold here, where usually so many do: in odds, so that many
+        levels in a row are not promised what none could keep."""
+        ease = self.of(sequence)
+        return ease * usual / (1.0 - usual + ease * usual)
+
     def saw(self, sequence: Hashable, came: float, expected: float) -> None:
         """So many tokens came of a draft of which so many were expected, whatever the ease."""
         self.fade(sequence, NEWEST)

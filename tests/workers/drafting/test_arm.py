@@ -76,7 +76,7 @@ def test_trees_are_those_that_were_drawn_as_far_as_more_or_less_is_expected() ->
     for _ in range(100):
         one.saw(sequence(0), 1, 3)
         one.drew(3, [0.2, 0.6, 0.1])
-        one.drew(3, [0.9])
+        one.drew(3, [0.5])
     tree = one.trees([sequence(0), sequence(1)])[2]
     assert tree.shape[0] == 2
     assert set(np.round(tree[0, :, 1] / tree[0, :, 0], 3)) == {0.333, 0.0}
