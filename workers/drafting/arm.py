@@ -26,6 +26,11 @@ CERTAIN = 0.99
 MOST_LEVELS = 8
 NODES = 20
 """Tokens of a tree of which something is expected, the likeliest."""
+NONE = 1e-9
+"""Tokens: none."""
+BELIEF = 0.5
+"""Of how many more tokens a sequence has than lately drawn trees, as a power: who drafts is chosen
+by it, so that it is too high more often than too low."""
 DRAWN, DRAWS = 16, 8
 """Trees that are remembered of each number of levels, and those by which a few sequences are
 decided."""
@@ -85,7 +90,9 @@ class Arm:
         trees = list[Floats]()
         for level, drawn in enumerate(self._drawn):
             picked = drawn[np.arange(count * each) % DRAWN].reshape(count, each, NODES)
-            factors = expected[:, level] / (drawn.sum() / DRAWN)
+            usual = drawn.sum() / DRAWN
+            believed = usual * (expected[:, level] / max(usual, NONE)) ** BELIEF
+            factors = believed / np.maximum(picked.sum(axis=(1, 2)) / each, NONE)
             trees.append(np.minimum(CERTAIN, picked * factors[:, None, None]))
         return trees
 
@@ -125,8 +132,7 @@ class Arm:
         return shares
 
     def _of(self, sequence: Drafted) -> list[float]:
-        ease, before = self._ease, self._before(sequence)
-        return [min(CERTAIN, ease.share(sequence.id, usual)) for usual in before]
+        return [min(CERTAIN, s) for s in self._ease.shares(sequence.id, self._before(sequence))]
 
     def _before(self, sequence: Drafted) -> list[float]:
         """What is usual, raised or lowered to what the router expects: as if all levels held

@@ -1,6 +1,6 @@
 """How much better or worse drafts of one sequence do than what is expected of them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 WEIGHT = 6.0
 """Accepted tokens that are expected of a sequence until it counts half how many came."""
@@ -19,11 +19,11 @@ class Ease:
         came, expected = self._of.get(sequence, (0.0, 0.0))
         return (came + WEIGHT) / (expected + WEIGHT)
 
-    def share(self, sequence: Hashable, usual: float) -> float:
+    def shares(self, sequence: Hashable, usual: Sequence[float]) -> list[float]:
         """Of drafts' levels those that hold here, where usually so many do: in odds, so that many
         levels in a row are not promised what none could keep."""
         ease = self.of(sequence)
-        return ease * usual / (1.0 - usual + ease * usual)
+        return [ease * share / (1.0 - share + ease * share) for share in usual]
 
     def saw(self, sequence: Hashable, came: float, expected: float) -> None:
         """So many tokens came of a draft of which so many were expected, whatever the ease."""

@@ -72,15 +72,20 @@ def test_a_level_that_nobody_drafted_is_taken_to_hold_as_the_one_above() -> None
 
 
 def test_trees_are_those_that_were_drawn_as_far_as_more_or_less_is_expected() -> None:
-    one = arm()
-    for _ in range(100):
+    one, draws = arm(), 40
+    for _ in range(draws):
         one.saw(sequence(0), 1, 3)
         one.drew(3, [0.2, 0.6, 0.1])
         one.drew(3, [0.5])
-    tree = one.trees([sequence(0), sequence(1)])[2]
-    assert tree.shape[0] == 2
-    assert set(np.round(tree[0, :, 1] / tree[0, :, 0], 3)) == {0.333, 0.0}
-    assert tree[0].sum(axis=-1).mean() == pytest.approx(one.expected(sequence(0))[2], rel=0.01)
+    usual = (0.9 + 0.5) / 2
+    many = [sequence(number) for number in range(20)]
+    tree = one.trees(many)[2]
+    assert tree.shape[0] == len(many)
+    assert set(np.round(tree[:, :, 1].ravel() / tree[:, :, 0].ravel(), 3)) == {0.333, 0.0}
+    tokens = tree.sum(axis=-1).mean(axis=-1)
+    assert tokens[1:] == pytest.approx(tokens[1]), "whichever tree a sequence gets"
+    between = sorted((usual, one.expected(many[1])[2]))
+    assert between[0] < tokens[1] < between[1]
 
 
 def test_before_one_was_drawn_it_is_a_chain() -> None:

@@ -24,11 +24,12 @@ def test_what_comes_counts_more_the_more_was_expected() -> None:
 
 def test_shares_stay_shares() -> None:
     ease = Ease()
-    assert ease.share("a", 0.7) == pytest.approx(0.7)
+    assert ease.shares("a", [0.7, 0.2]) == pytest.approx([0.7, 0.2])
     ease.saw("a", came=60, expected=20.0)
-    assert 0.7 < ease.share("a", 0.7) < ease.share("a", 0.95) < 1.0
+    more, most = ease.shares("a", [0.7, 0.95])
+    assert 0.7 < more < most < 1.0
     ease.saw("b", came=0, expected=20.0)
-    assert 0.0 < ease.share("b", 0.3) < 0.3
+    assert 0.0 < ease.shares("b", [0.3])[0] < 0.3
 
 
 def test_what_is_forgotten() -> None:
