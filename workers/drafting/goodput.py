@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 WORTH = 1.03
 """Times the tokens a second that a draft must promise to be taken in the place of none, and a
 learned drafter's in the place of foretold tokens: of many expectations the highest is too high."""
+ONE = (1.0,)
+"""Share of foretold tokens that come beside a draft, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,15 @@ class Choice:
     """lengths: of every sequence [n] the tokens that are worth verifying, foretold ones or, of the
     sequences `taken`, those of the drafter as well. offer: the index of the one that drafts for
     these, None where none does. goodput: tokens a second that are expected of the step. known: of
-    every sequence [n] what is expected of its foretold tokens, were no offer taken."""
+    every sequence [n] what is expected of its foretold tokens, were no offer taken. hope: what no
+    offer can exceed, over the goodput without any."""
 
     lengths: list[int]
     offer: int | None
     taken: list[int]
     goodput: float
     known: list[float]
+    hope: float = 0.0
 
 
 def choose(
@@ -66,55 +70,67 @@ def choose(
     tokens = count + tokens_beside
     lengths, goodput = foretold.sorted().granted(count, tokens, seconds)
     known = [sum(sure[:length]) for sure, length in zip(survival, lengths, strict=True)]
-    best, needed = Choice(lengths, None, [], goodput, known), WORTH * goodput
-    bounds = _at_most(foretold, offers, tokens, seconds)
-    for index in np.argsort(-bounds).tolist():
+    best = Choice(lengths, None, [], goodput, known)
+    if not offers:
+        return best
+    merged = [offer.merged for offer in offers]
+    for_all = _at_once(foretold, offers, merged, count, tokens, seconds)
+    bounds = for_all if count == 1 else _at_once(foretold, offers, ONE, 1, tokens, seconds)
+    best = replace(best, hope=float(bounds.max()) / goodput)
+    for index in dict.fromkeys((int(for_all.argmax()), int(bounds.argmax()))):
+        if bounds[index] <= max(best.goodput, WORTH * goodput):
+            continue
         offer = offers[index]
-        if bounds[index] <= max(best.goodput, needed):
-            break
         expected = offer.survival.mean(axis=1).sum(axis=1) + offer.merged * np.asarray(known)
         either = foretold.or_drafted(offer).sorted()
-        for mine in _some(expected.tolist(), (expected - known).tolist()):
+        for mine in _some((expected - known).tolist()):
             taken = np.zeros(count, bool)
             taken[mine] = True
             with_drafts = seconds + offer.seconds(len(mine))
-            lengths, goodput = either.where(taken).granted(count, tokens, with_drafts)
-            if goodput > max(best.goodput, needed):
-                best = Choice(lengths, index, mine, goodput, known)
+            lengths, found = either.where(taken).granted(count, tokens, with_drafts)
+            if found > max(best.goodput, WORTH * goodput):
+                best = replace(best, lengths=lengths, offer=index, taken=mine, goodput=found)
     return best
 
 
-def _at_most(
-    foretold: "_Tokens", offers: Sequence[Offer], tokens: float, seconds: Floats
+def _at_once(
+    foretold: "_Tokens",
+    offers: Sequence[Offer],
+    shares: Sequence[float],
+    drafted_for: int,
+    tokens: float,
+    seconds: Floats,
 ) -> Floats:
-    """Of each offer what no set of sequences can exceed: the goodput of all that there is, drafted
-    and foretold, for the price of drafting for one."""
+    """Of each offer the goodput of the best of all that there is, drafted and these shares of
+    foretold tokens, for the price of drafting for so many: with its share `merged` and for all what
+    drafting for all brings, with 1 and for one sequence what no set of sequences can exceed."""
     known = len(foretold.sure)
-    sure = np.zeros((len(offers), known + max((o.survival.size for o in offers), default=0)))
+    sure = np.zeros((len(offers), known + max(offer.survival.size for offer in offers)))
     weights = np.ones_like(sure)
     spent = np.empty((len(offers), 1))
-    for one, chances, shares, drafting in zip(offers, sure, weights, spent, strict=True):
-        chances[:known] = foretold.sure
+    sure[:, :known] = np.outer(np.broadcast_to(shares, len(offers)), foretold.sure)
+    for one, chances, rows, drafting in zip(offers, sure, weights, spent, strict=True):
         chances[known : known + one.survival.size] = one.survival.ravel()
-        shares[known:] /= one.survival.shape[1]
-        drafting[:] = one.seconds(1)
+        rows[known:] /= one.survival.shape[1]
+        drafting[:] = one.seconds(drafted_for)
     order = np.argsort(-sure, axis=1)
     weights = np.take_along_axis(weights, order, axis=1)
     emitted = tokens + np.cumsum(weights * np.take_along_axis(sure, order, axis=1), axis=1)
     stepping = np.interp(np.cumsum(weights, axis=1), np.arange(len(seconds)), seconds)
-    return np.asarray((emitted / (stepping + spent)).max(axis=1, initial=0.0))
+    return np.asarray((emitted / (stepping + spent)).max(axis=1))
 
 
-def _some(expected: Sequence[float], gains: Sequence[float]) -> list[list[int]]:
-    """Sequences that an offer may be taken for: all; and all, half, a quarter, ..., one of those
-    that gain, the ones first that gain most, or of which most is expected. To try every number, or
-    every set, would take longer than it wins."""
-    gaining = [i for i, gain in enumerate(gains) if gain > 0.0]
-    orders = [sorted(gaining, key=by.__getitem__, reverse=True) for by in (gains, expected)]
+def _some(gains: Sequence[float]) -> list[list[int]]:
+    """Sequences that an offer may be taken for: all; and of those that gain the half, the quarter,
+    ..., the one that gains most. To try every number, or every set, would take longer than it
+    wins."""
+    if len(gains) == 1:
+        return [[0]]
+    order = sorted((i for i, gain in enumerate(gains) if gain > 0.0), key=lambda i: -gains[i])
     tried = [list(range(len(gains)))]
-    count = len(gaining)
+    count = len(order)
     while count:
-        tried += [order[:count] for order in orders]
+        tried.append(order[:count])
         count = (count + 1) // 2 if count > 1 else 0
     return list({frozenset(mine): mine for mine in tried}.values())
 

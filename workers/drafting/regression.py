@@ -34,3 +34,9 @@ class Regression:
         self._squares = self._keep * self._squares + np.outer(features, features)
         self._products = self._keep * self._products + features * value
         self._weights = None
+
+    def fade(self, share: float) -> None:
+        """That much of what is known is forgotten."""
+        self._squares = (1.0 - share) * self._squares
+        self._products = (1.0 - share) * self._products
+        self._weights = None

@@ -3,6 +3,7 @@ they are measured."""
 
 from bisect import insort
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +33,17 @@ FASTEST = 0.1
 DOUBLED = 32.0
 """Rows that take twice as long as none, where nobody measured."""
 
+DRAFTING = (0.02, 0.05, 0.02, 0.02, 0.03, 0.05)
+"""What drafting is taken to cost before it was seen, in forwards of one row: at all, for a level,
+for ONE_MORE sequences more, for a level of these, for a sequence that is read up on, for READ
+tokens of that. Little, so that every drafter is tried."""
+DRAFT_SURE = 2.0
+"""Standard deviation of each of these, in that of a measurement."""
 DRAFT_FORGET = 0.01
-"""The same of drafts."""
-DRAFT_COVARIANCE = 1e4
-"""Wide enough to say nothing, and small enough to keep what was never seen small."""
-ONE_MORE = 4.0
-"""So many sequences more are taken to cost what one level more does, before that was seen."""
+"""Drafts after which what was seen weighs less."""
+IDLE_FORGET = 1.0 / 400
+"""The same of steps in which it did not draft: what is long ago may be so no more."""
+ONE_MORE, READ = 4.0, 100.0
 
 
 class StepSeconds:
@@ -63,6 +69,11 @@ class StepSeconds:
     def known(self) -> bool:
         """Whether anything was measured."""
         return bool(self._first)
+
+    @property
+    def forward(self) -> float:
+        """Seconds of a forward of one row as it was measured first; 0 where nothing was."""
+        return float(self._alone(np.ones(1))[0]) if self._first else 0.0
 
     def measured(self, rows: int, seconds: float) -> None:
         """A forward of one sequence's rows took so long, before anybody was served."""
@@ -131,24 +142,49 @@ class StepSeconds:
 
 
 class DraftSeconds:
-    """Seconds of drafting, linear in the levels, the sequences and both together: what was seen of
-    one number of levels and sequences says something of every other."""
+    """Seconds of drafting, linear in the levels, the sequences, both together, and what has to be
+    read up on before: what was seen of one draft says something of every other.
 
-    def __init__(self) -> None:
-        self._linear = Regression(DRAFT_COVARIANCE * np.eye(4), DRAFT_FORGET)
+    forward: seconds of a forward of one row, 0 where nobody knows.
+    """
 
-    def saw(self, levels: int, sequences: int, seconds: float) -> None:
+    def __init__(self, forward: float) -> None:
+        self._before = forward * np.asarray(DRAFTING)
+        self._more = Regression(DRAFT_SURE**2 * np.eye(len(DRAFTING)), DRAFT_FORGET)
+
+    def saw(self, draft: "Draft", seconds: float) -> None:
         """It took so long."""
-        self._linear.saw(_terms(levels, sequences), seconds)
+        terms = draft.terms()
+        expected = float(terms @ self._before)
+        if expected:
+            seconds = min(seconds, MOST_SURPRISE * max(expected, self.of(draft)))
+        self._more.saw(terms, seconds - expected)
 
-    def of(self, levels: int, sequences: int) -> float:
-        """Expected seconds; 0 where nothing was measured."""
-        return max(0.0, float(_terms(levels, sequences) @ self._linear.weights))
+    def of(self, draft: "Draft") -> float:
+        """Expected seconds; 0 where nothing is known."""
+        return max(0.0, float(draft.terms() @ (self._before + self._more.weights)))
+
+    def sat_out(self) -> None:
+        """A step without it."""
+        self._more.fade(IDLE_FORGET)
 
 
-def _terms(levels: int, sequences: int) -> Floats:
-    several = sequences / ONE_MORE
-    return np.array([1.0, levels, several, levels * several])
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a drafter is to do: so many levels for so many sequences, of which `late` have missed so
+    much that it reads their `missing` tokens first."""
+
+    levels: int
+    sequences: float
+    late: float = 0.0
+    missing: float = 0.0
+
+    def terms(self) -> Floats:
+        """The features of `DraftSeconds` [6]."""
+        more = (self.sequences - 1.0) / ONE_MORE
+        return np.array(
+            [1.0, self.levels, more, self.levels * more, self.late, self.missing / READ]
+        )
 
 
 class StepCosts:
@@ -160,13 +196,19 @@ class StepCosts:
         self.step = StepSeconds()
         self._draft: dict[str, DraftSeconds] = {}
 
-    def drafting(self, drafter: str, levels: int, sequences: int) -> float:
-        """Seconds of drafting so many levels for so many sequences."""
-        known = self._draft.get(drafter)
-        return known.of(levels, sequences) if known else 0.0
+    def drafting(self, drafter: str, draft: Draft) -> float:
+        """Expected seconds of it."""
+        return self._of(drafter).of(draft)
 
-    def saw_drafting(self, drafter: str, levels: int, sequences: int, seconds: float) -> None:
+    def saw_drafting(self, drafter: str, draft: Draft, seconds: float) -> None:
         """It took so long."""
+        self._of(drafter).saw(draft, seconds)
+
+    def sat_out(self, drafter: str) -> None:
+        """The drafter did not draft in this step."""
+        self._of(drafter).sat_out()
+
+    def _of(self, drafter: str) -> DraftSeconds:
         if drafter not in self._draft:
-            self._draft[drafter] = DraftSeconds()
-        self._draft[drafter].saw(levels, sequences, seconds)
+            self._draft[drafter] = DraftSeconds(self.step.forward)
+        return self._draft[drafter]

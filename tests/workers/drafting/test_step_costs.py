@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from workers.drafting.step_costs import DraftSeconds, StepSeconds
+from workers.drafting.step_costs import Draft, DraftSeconds, StepSeconds
 
 MEASURED_FIRST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
@@ -121,23 +121,23 @@ def test_unseen_mixes_are_within_15_percent():
 
 def test_a_draft_says_something_of_other_drafts():
     """Of a few numbers of levels and sequences that were measured, noise included."""
-    drafts, draw = DraftSeconds(), random.Random(1)
-    assert drafts.of(3, 2) == 0.0
+    drafts, draw = DraftSeconds(0.0), random.Random(1)
+    assert drafts.of(Draft(3, 2)) == 0.0
 
     def seconds(levels: int, sequences: int) -> float:
         return 0.001 + 0.002 * levels + 0.0001 * sequences + 0.0003 * levels * sequences
 
     for levels, sequences in [(1, 1), (2, 1), (1, 8), (3, 4)] * 20:
-        drafts.saw(levels, sequences, seconds(levels, sequences) * draw.uniform(0.95, 1.05))
+        drafts.saw(Draft(levels, sequences), seconds(levels, sequences) * draw.uniform(0.95, 1.05))
     for levels in range(1, 5):
         for sequences in range(1, 17):
-            assert drafts.of(levels, sequences) == pytest.approx(
+            assert drafts.of(Draft(levels, sequences)) == pytest.approx(
                 seconds(levels, sequences), rel=0.15
             )
 
 
 def test_the_first_draft_is_no_bar_to_longer_ones():
-    drafts = DraftSeconds()
-    drafts.saw(2, 1, 0.004)
-    assert 0.004 < drafts.of(4, 1) < 0.008
-    assert drafts.of(2, 8) < 8 * 0.004
+    drafts = DraftSeconds(0.0)
+    drafts.saw(Draft(2, 1), 0.004)
+    assert 0.004 < drafts.of(Draft(4, 1)) < 0.008
+    assert drafts.of(Draft(2, 8)) < 8 * 0.004

@@ -9,7 +9,8 @@ from schemas.method import Setting
 from workers.bundle import BundleError
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
-from workers.torch_engine.drafters.learned import Learned, Used, learned_by
+from workers.drafting.step_costs import Draft
+from workers.torch_engine.drafters.learned import Backlog, Learned, Used, learned_by
 from workers.torch_engine.drafters.suffix import Suffix, seconds_of, worthwhile
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
@@ -21,9 +22,11 @@ from workers.torch_engine.tree import ROOT, Path
 
 NOBODY = "none"
 """In the statistics by drafter: nothing was drafted."""
-LATE = 0.25
-"""Share of sequences of which a drafter may have missed much in a draft that is timed: in large
-batches there is always one."""
+SOON = 8.0
+"""Drafts for which what a drafter reads up on is of use: it is paid in so many parts."""
+HOPELESS, REST = 0.97, 8
+"""Where nothing was drafted, and no learned drafter could have brought more than that share of the
+tokens a second, none is asked for so many steps, as long as the sequences are the same."""
 
 
 @register("drafter", "adaptive")
@@ -75,6 +78,7 @@ class Adaptive:
             *(one.plan.drafter.captures for one in self._learned)
         )
         self._used: dict[int, Used] = {}
+        self._rest, self._resting = 0, tuple[int, ...]()
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Look up, decide who drafts, let it draft, and keep what pays."""
@@ -91,6 +95,9 @@ class Adaptive:
             one, levels = self._offered[choice.offer]
             known = [choice.known[index] for index in choice.taken]
             spent = self._draft(one, levels, [proposals[index] for index in choice.taken], known)
+        for idle in self._learned:
+            if choice.offer is None or idle is not one:
+                self._costs.sat_out(idle.arm.name)
         survival = [
             self._merge(proposal, known)
             for proposal, known in zip(proposals, foretold, strict=True)
@@ -129,12 +136,28 @@ class Adaptive:
     def _choice(self, proposals: Sequence[Proposal], survival: Sequence[Sequence[float]]) -> Choice:
         """Who drafts, for whom, how deep."""
         sequences = [p.sequence for p in proposals]
-        offers = [
-            Offer(tree, partial(self._costs.drafting, one.arm.name, levels), one.merged)
-            for one in self._learned
-            for levels, tree in enumerate(one.arm.trees(sequences), start=1)
-        ]
-        return choose(survival, offers, seconds_of(proposals, self._costs), proposals[0].beside)
+        names = tuple(sequence.id for sequence in sequences)
+        self._rest = self._rest - 1 if names == self._resting else 0
+        offers = [] if self._rest > 0 else self._offers(sequences)
+        choice = choose(survival, offers, seconds_of(proposals, self._costs), proposals[0].beside)
+        if offers and choice.hope < HOPELESS and not any(choice.lengths):
+            self._rest, self._resting = REST, names
+        return choice
+
+    def _offers(self, sequences: Sequence[DecodeSequence]) -> list[Offer]:
+        offers = list[Offer]()
+        for one in self._learned:
+            backlog = one.backlog(sequences)
+            for levels, tree in enumerate(one.arm.trees(sequences), start=1):
+                seconds = partial(self._seconds, one, levels, backlog)
+                offers.append(Offer(tree, seconds, one.merged))
+        return offers
+
+    def _seconds(self, one: Learned, levels: int, backlog: Backlog, drafted: int) -> float:
+        """Of drafting for so many of the sequences that the backlog is of; which, is not known."""
+        share = drafted / backlog.sequences / SOON
+        draft = Draft(levels, drafted, share * backlog.late, share * backlog.missing)
+        return self._costs.drafting(one.arm.name, draft)
 
     def _draft(
         self, one: Learned, levels: int, proposals: Sequence[Proposal], known: Sequence[float]
@@ -144,16 +167,16 @@ class Adaptive:
             Proposal(sequence=p.sequence, plan=one.plan, limit=min(p.limit, levels))
             for p in proposals
         ]
+        backlog = one.backlog([p.sequence for p in proposals])
         clock = time.perf_counter()
         one.plan.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
-        late = sum(not one.follows(proposal.sequence) for proposal in proposals)
-        if late <= LATE * len(proposals):
-            self._costs.saw_drafting(one.arm.name, levels, len(drafts), seconds)
-        for proposal, draft, foretold in zip(proposals, drafts, known, strict=True):
+        draft = Draft(levels, len(drafts), backlog.late, backlog.missing)
+        self._costs.saw_drafting(one.arm.name, draft, seconds)
+        for proposal, drafted, foretold in zip(proposals, drafts, known, strict=True):
             one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
             limit = min(proposal.limit, levels)
-            self._used[proposal.sequence.id] = Used(one, draft, limit, foretold)
+            self._used[proposal.sequence.id] = Used(one, drafted, limit, foretold)
         return seconds
 
     def _merge(self, proposal: Proposal, foretold: Continuation) -> list[float]:

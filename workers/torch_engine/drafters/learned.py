@@ -1,5 +1,6 @@
 """A learned drafter among several that may draft, and what came of its drafts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from schemas.method import Setting
@@ -26,6 +27,16 @@ MEMORY = 200.0
 """Expected tokens after which earlier ones weigh less in that share."""
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Of so many sequences `late` have tokens that a drafter has to read before it drafts, so many
+    all together."""
+
+    sequences: int
+    late: int
+    missing: int
+
+
 @dataclass(eq=False)
 class Learned:
     """The drafter of a method, with a wide tree, and what is expected of it.
@@ -46,9 +57,11 @@ class Learned:
         """The share of foretold tokens that come beside its own, where both are verified."""
         return self._merged[0] / self._merged[1]
 
-    def follows(self, sequence: DecodeSequence) -> bool:
-        """Whether it has little to read of what came while it sat out."""
-        return len(sequence.tokens) - self.reached.get(sequence.id, 0) < CATCH_UP
+    def backlog(self, sequences: Sequence[DecodeSequence]) -> Backlog:
+        """What it missed of them while it sat out, as far as it is more than a step's tokens."""
+        missed = [len(one.tokens) - self.reached.get(one.id, 0) for one in sequences]
+        much = [tokens for tokens in missed if tokens >= CATCH_UP]
+        return Backlog(len(missed), len(much), sum(much))
 
     def forget(self, sequence: DecodeSequence) -> None:
         """The sequence has ended."""

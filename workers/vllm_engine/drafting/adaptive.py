@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workers.drafting.arm import Arm
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.step_costs import Draft, StepCosts
 
 if TYPE_CHECKING:
     from workers.vllm_engine.drafting.step import Step
@@ -150,7 +150,7 @@ class Adaptive:
     def drafted(self, drafter: str, tokens: int, rows: int, seconds: float) -> None:
         """A learned drafter took so long for so many rows, whoever asked for it."""
         if tokens and drafter in self._arms:
-            self._costs.saw_drafting(drafter, tokens, rows, seconds)
+            self._costs.saw_drafting(drafter, Draft(tokens, rows), seconds)
 
     def ended(self, step: Step) -> None:
         """All of the step's drafts are there."""
@@ -160,8 +160,8 @@ class Adaptive:
     def _seconds(self, name: str, levels: int, count: int, drafted: int) -> float:
         """Of drafting for so many of the sequences, of which there are `count`."""
         if name not in self._following:
-            return self._costs.drafting(name, levels, drafted)
-        return self._costs.drafting(name, levels, count) * (levels - 1) / levels
+            return self._costs.drafting(name, Draft(levels, drafted))
+        return self._costs.drafting(name, Draft(levels, count)) * (levels - 1) / levels
 
     def _time(self, step: Step) -> None:
         """What the step took that has just been decoded, where nothing but decoding was in it and
