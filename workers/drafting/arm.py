@@ -32,8 +32,9 @@ BELIEF = 0.5
 """Of how many more tokens a sequence has than lately drawn trees, as a power: who drafts is chosen
 by it, so that it is too high more often than too low."""
 DRAWN, DRAWS = 16, 8
-"""Trees that are remembered of each number of levels, and those by which a few sequences are
-decided."""
+"""Trees that are remembered, and those by which a few sequences are decided."""
+KIN = 0.5
+"""Of what another drafter's draft says of this one's, in drafts of its own."""
 
 
 class Drafted(Protocol):
@@ -65,8 +66,8 @@ class Arm:
         self._seen = [0.0] * self.levels
         self._usual = self._shares()
         self._ease = Ease()
-        self._drawn = [np.tile(_chain(n), (DRAWN, 1)) for n in range(1, self.levels + 1)]
-        self._draws = [0] * self.levels
+        self._drawn = np.stack([np.tile(_chain(n), (DRAWN, 1)) for n in (1, self._tuned)])
+        self._draws, self._reached = 0, float(self._tuned)
 
     def expected(self, sequence: Drafted) -> Sequence[float]:
         """Draft tokens that come, were it to draft 1, 2, ... levels for the sequence now and all
@@ -79,33 +80,38 @@ class Arm:
         survival = np.array([list(accumulate(self._of(one), mul)) for one in sequences])
         return [survival[:, None, : level + 1] for level in range(self.levels)]
 
-    def trees(self, sequences: Sequence[Drafted]) -> list[Floats]:
-        """By levels, were it to draft a tree of so many: of every sequence the probabilities that
-        its likeliest tokens come, in several draws [n, draws, NODES], as `Offer` takes them. They
-        are what lately was drawn, times what makes as many of them come as are expected of the
-        sequence."""
-        expected = np.array([self.expected(one) for one in sequences])
+    def trees(self, sequences: Sequence[Drafted]) -> Floats:
+        """Of every sequence the probabilities that the likeliest tokens of a tree come, of its
+        first level alone and of all that it would draft, in several draws [2, n, draws, NODES], as
+        `Offer` takes them. They are what lately was drawn, times what makes as many of them come as
+        are expected of the sequence."""
+        known = [self.expected(one) for one in sequences]
+        expected = np.array([(of[0], of[-1]) for of in known]).T
         count = len(sequences)
         each = max(1, DRAWS // count)
-        trees = list[Floats]()
-        for level, drawn in enumerate(self._drawn):
-            picked = drawn[np.arange(count * each) % DRAWN].reshape(count, each, NODES)
-            usual = drawn.sum() / DRAWN
-            believed = usual * (expected[:, level] / max(usual, NONE)) ** BELIEF
-            factors = believed / np.maximum(picked.sum(axis=(1, 2)) / each, NONE)
-            trees.append(np.minimum(CERTAIN, picked * factors[:, None, None]))
-        return trees
+        picked = self._drawn[:, np.arange(count * each) % DRAWN].reshape(2, count, each, NODES)
+        usual = self._drawn.sum(axis=(1, 2))[:, None] / DRAWN
+        believed = usual * (expected / np.maximum(usual, NONE)) ** BELIEF
+        factors = believed / np.maximum(picked.sum(axis=(2, 3)) / each, NONE)
+        return np.asarray(np.minimum(CERTAIN, picked * factors[:, :, None, None]))
 
-    def drew(self, levels: int, survival: Sequence[float]) -> None:
-        """A tree of so many levels, whose tokens come with these probabilities."""
-        falling = sorted(survival, reverse=True)[:NODES]
-        place = self._draws[levels - 1] % DRAWN
-        self._draws[levels - 1] += 1
-        self._drawn[levels - 1][place] = falling + [0.0] * (NODES - len(falling))
+    @property
+    def reached(self) -> float:
+        """Levels that it lately drafted before it stopped."""
+        return self._reached
 
-    def saw(self, sequence: Drafted, held: int, known: int) -> None:
+    def drew(self, survival: Sequence[float], depths: Sequence[int]) -> None:
+        """A tree, whose tokens come with these probabilities at these depths."""
+        first = [sure for sure, depth in zip(survival, depths, strict=True) if depth == 0]
+        for drawn, falling in zip(self._drawn, (first, survival), strict=True):
+            likeliest = sorted(falling, reverse=True)[:NODES]
+            drawn[self._draws % DRAWN] = likeliest + [0.0] * (NODES - len(likeliest))
+        self._draws += 1
+        self._reached += (1.0 + max(depths, default=0) - self._reached) / DRAWN
+
+    def saw(self, sequence: Drafted, held: int, known: int) -> tuple[float, float]:
         """It drafted. Of so many levels it is known what the target chose, and the first `held`
-        held."""
+        held. How many did, and how many were expected to."""
         before = self._before(sequence)
         expected = 0.0
         for level in range(min(known, held + 1, self.levels)):
@@ -113,12 +119,19 @@ class Arm:
             keep = 1.0 - 1.0 / MEMORY if self._seen[level] > MEMORY else 1.0
             self._held[level] = keep * self._held[level] + (level < held)
             self._seen[level] = keep * self._seen[level] + 1.0
-        self._ease.saw(sequence.id, min(held, known, self.levels), expected)
+        came = float(min(held, known, self.levels))
+        self._ease.saw(sequence.id, came, expected)
         self._usual = self._shares()
+        return came, expected
 
     def sat_out(self, sequence: Drafted) -> None:
         """It did not draft for the sequence."""
         self._ease.fade(sequence.id, BACK)
+
+    def heard(self, sequence: Drafted, held: float, expected: float) -> None:
+        """Another drafter did, and so many levels held where it was expected of so many: text that
+        is easy for one is for others."""
+        self._ease.saw(sequence.id, KIN * held, KIN * expected)
 
     def forget(self, sequence: Drafted) -> None:
         """The sequence has ended."""

@@ -174,7 +174,7 @@ class Draft:
     """What a drafter is to do: so many levels for so many sequences, of which `late` have missed so
     much that it reads their `missing` tokens first."""
 
-    levels: int
+    levels: float
     sequences: float
     late: float = 0.0
     missing: float = 0.0

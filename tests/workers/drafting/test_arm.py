@@ -75,13 +75,14 @@ def test_trees_are_those_that_were_drawn_as_far_as_more_or_less_is_expected() ->
     one, draws = arm(), 40
     for _ in range(draws):
         one.saw(sequence(0), 1, 3)
-        one.drew(3, [0.2, 0.6, 0.1])
-        one.drew(3, [0.5])
+        one.drew([0.2, 0.6, 0.1], [1, 0, 2])
+        one.drew([0.5], [0])
     usual = (0.9 + 0.5) / 2
     many = [sequence(number) for number in range(20)]
-    tree = one.trees(many)[2]
+    first, tree = one.trees(many)
     assert tree.shape[0] == len(many)
     assert set(np.round(tree[:, :, 1].ravel() / tree[:, :, 0].ravel(), 3)) == {0.333, 0.0}
+    assert np.count_nonzero(first, axis=-1).max() == 1, "of the first level alone"
     tokens = tree.sum(axis=-1).mean(axis=-1)
     assert tokens[1:] == pytest.approx(tokens[1]), "whichever tree a sequence gets"
     between = sorted((usual, one.expected(many[1])[2]))
@@ -90,11 +91,28 @@ def test_trees_are_those_that_were_drawn_as_far_as_more_or_less_is_expected() ->
 
 def test_before_one_was_drawn_it_is_a_chain() -> None:
     one = arm()
-    for level, (chain, tree) in enumerate(
-        zip(one.chains([sequence()]), one.trees([sequence()]), strict=True)
-    ):
-        assert chain.shape == (1, 1, level + 1)
+    chains = one.chains([sequence()])
+    assert [chain.shape for chain in chains] == [(1, 1, 1), (1, 1, 2), (1, 1, 3)]
+    for chain, tree in zip((chains[0], chains[-1]), one.trees([sequence()]), strict=True):
         assert tree.mean(axis=1).sum() == pytest.approx(chain.sum())
+    assert one.reached == 3
+
+
+def test_it_remembers_how_deep_it_drafted() -> None:
+    one = arm()
+    for _ in range(60):
+        one.drew([0.5], [0])
+        one.drew([0.5, 0.4], [0, 1])
+    assert one.reached == pytest.approx(1.5, abs=0.1)
+
+
+def test_a_text_that_is_hard_for_another_drafter_is_so_for_this_one() -> None:
+    one = arm()
+    for _ in range(10):
+        one.heard(sequence(0), 0.0, 1.0)
+        one.heard(sequence(1), 2.0, 1.0)
+    hard, usual, easy = (promised(one, sequence(number), 3) for number in (0, 2, 1))
+    assert hard < usual < easy
 
 
 def test_who_sits_out_goes_back_to_the_usual() -> None:

@@ -87,3 +87,18 @@ def test_past_answers_are_believed_less_than_the_text_itself() -> None:
     past, own = one.foretell("asks", LIMIT), one.foretell("has it", 2)
     assert past.tokens == own.tokens == (5, 6)
     assert past.survival[0] < own.survival[0]
+
+
+def test_a_text_in_which_look_ups_fail_is_soon_not_believed() -> None:
+    """And another, in which they hold, is believed as before."""
+    draw, one = random.Random(3), foreteller(past_tokens=0)
+    for key in range(10):
+        prompt = tuple(draw.randrange(300) for _ in range(200))
+        decode(one, key, copied(draw, prompt, 150, 0.05), prompt=prompt)
+    prompt = tuple(draw.randrange(300) for _ in range(200))
+    pairs = [token for at in range(60) for token in (prompt[at], 5000 + at)]
+    said = decode(one, 100, pairs, prompt=prompt)
+    believed = [expected for expected, _ in said if expected]
+    assert sum(believed[-10:]) < 0.5 * sum(believed[:10])
+    held = decode(one, 101, copied(draw, prompt, 150, 0.05), prompt=prompt)
+    assert max(expected for expected, _ in held[:20]) > 1.5

@@ -141,3 +141,31 @@ def test_the_first_draft_is_no_bar_to_longer_ones():
     drafts.saw(Draft(2, 1), 0.004)
     assert 0.004 < drafts.of(Draft(4, 1)) < 0.008
     assert drafts.of(Draft(2, 8)) < 8 * 0.004
+
+
+def test_a_drafter_is_cheap_until_it_was_seen_and_again_when_that_is_long_ago() -> None:
+    drafts, one = DraftSeconds(0.02), Draft(3, 4)
+    at_first = drafts.of(one)
+    assert 0.0 < at_first < 0.02
+    for _ in range(20):
+        drafts.saw(one, 0.03)
+    assert drafts.of(one) == pytest.approx(0.03, rel=0.05)
+    for _ in range(4000):
+        drafts.sat_out()
+    assert drafts.of(one) < at_first + 0.002
+
+
+def test_a_stall_is_not_what_drafts_cost() -> None:
+    drafts, one = DraftSeconds(0.02), Draft(2, 1)
+    for _ in range(20):
+        drafts.saw(one, 0.004)
+    drafts.saw(one, 2.0)
+    assert drafts.of(one) < 0.006
+
+
+def test_what_has_to_be_read_first_is_told_apart() -> None:
+    drafts = DraftSeconds(0.02)
+    for late in (0, 0, 0, 2, 0, 8) * 10:
+        drafts.saw(Draft(2, 8, late, 50.0 * late), 0.006 + 0.003 * late)
+    assert drafts.of(Draft(2, 8)) == pytest.approx(0.006, rel=0.1)
+    assert drafts.of(Draft(2, 8, 4, 200.0)) == pytest.approx(0.018, rel=0.1)

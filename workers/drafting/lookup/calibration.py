@@ -1,5 +1,6 @@
 """How often a token comes that followed where the last tokens occurred before."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -30,6 +31,11 @@ WEIGHT = 20.0
 """Of what is expected, in tokens that were seen."""
 MEMORY = 2000.0
 """Tokens of a kind after which earlier ones weigh less."""
+
+
+RATE = 0.25
+"""Of what came and was not expected, or the other way round, how much a text's odds move, as a
+logarithm."""
 
 
 def kind_of(matched: int, followed: int, of: int) -> Kind:
@@ -63,3 +69,25 @@ class Calibration:
         keep = 1.0 - 1.0 / MEMORY if counts[1] >= MEMORY else 1.0
         counts[0] = counts[0] * keep + came
         counts[1] = counts[1] * keep + 1.0
+
+
+class TextCalibration:
+    """The same of one text, whose foretold tokens come more or less often than usual: their odds
+    are the usual ones times a number that follows what came (a logistic regression with one
+    offset, step by step), so that a text in which look-ups fail is soon not believed, and that
+    what is promised of a text is, over all its tokens, what comes.
+    """
+
+    def __init__(self, usual: Calibration) -> None:
+        self._usual, self._offset = usual, 0.0
+
+    def share(self, kind: Kind) -> float:
+        """How often tokens of this kind come here."""
+        share = self._usual.share(kind)
+        odds = math.exp(self._offset) * share
+        return odds / (odds + 1.0 - share)
+
+    def saw(self, kind: Kind, came: bool) -> None:
+        """A token of this kind was foretold here, and the target chose it or not."""
+        self._offset += RATE * (came - self.share(kind))
+        self._usual.saw(kind, came)

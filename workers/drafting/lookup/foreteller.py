@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration
+from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration, TextCalibration
 from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
 from workers.drafting.lookup.occurrences import Index
 from workers.drafting.lookup.past import PastAnswers
@@ -22,9 +22,9 @@ class _State:
     scope: str
     answer: int
     index: Index
-    own: Calibration
-    others: Calibration
-    calibration: Calibration
+    own: TextCalibration
+    others: TextCalibration
+    calibration: TextCalibration
     foretold: Continuation = NOTHING
 
 
@@ -55,7 +55,7 @@ class Foreteller:
         """Know a text of this name, which grows by itself; nothing where it is known."""
         if key not in self._states:
             index = Index(text, ANCHORS)
-            own, others = self._own[greedy], self._others[greedy]
+            own, others = (TextCalibration(of[greedy]) for of in (self._own, self._others))
             self._states[key] = _State(text, scope, prompt_tokens, index, own, others, own)
 
     def foretell(self, key: Hashable, limit: int) -> Continuation:

@@ -24,6 +24,8 @@ NOBODY = "none"
 """In the statistics by drafter: nothing was drafted."""
 SOON = 8.0
 """Drafts for which what a drafter reads up on is of use: it is paid in so many parts."""
+FIRST_OR_ALL = range(2)
+"""What is offered of each learned drafter; how many levels it drafts, its stop says."""
 HOPELESS, REST = 0.97, 8
 """Where nothing was drafted, and no learned drafter could have brought more than that share of the
 tokens a second, none is asked for so many steps, as long as the sequences are the same."""
@@ -71,9 +73,7 @@ class Adaptive:
         ]
         if not self._learned and not look_ups:
             raise BundleError(f"bundle {materials.bundle.name} has no part {learned!r} drafts with")
-        self._offered = [
-            (one, levels) for one in self._learned for levels in range(1, one.arm.levels + 1)
-        ]
+        self._offered = [one for one in self._learned for _ in FIRST_OR_ALL]
         self.captures = frozenset[int]().union(
             *(one.plan.drafter.captures for one in self._learned)
         )
@@ -92,9 +92,11 @@ class Adaptive:
         choice = self._choice(proposals, [known.survival for known in foretold])
         spent = 0.0
         if choice.offer is not None:
-            one, levels = self._offered[choice.offer]
+            one = self._offered[choice.offer]
             known = [choice.known[index] for index in choice.taken]
-            spent = self._draft(one, levels, [proposals[index] for index in choice.taken], known)
+            taken = [proposals[index] for index in choice.taken]
+            one.stop.price = choice.goodput * self._level_seconds(one, len(taken)) / len(taken)
+            spent = self._draft(one, taken, known)
         for idle in self._learned:
             if choice.offer is None or idle is not one:
                 self._costs.sat_out(idle.arm.name)
@@ -110,14 +112,15 @@ class Adaptive:
         if sequence.output_tokens and proposal.drafter is None:
             proposal.drafter = NOBODY  # the last token: nothing was to be drafted
         used = self._used.pop(sequence.id, None)
+        seen = used.learn(proposal, path) if used else None
         for one in self._learned:
-            mine = used if used is not None and used.by is one else None
-            proposal.cached = mine.cached if mine else []
+            mine = used is not None and used.by is one
+            proposal.cached = used.cached if used and mine else []
             one.plan.drafter.commit(proposal, path, output)
-            if mine:
-                mine.learn(proposal, path)
-            else:
+            if not mine:
                 one.arm.sat_out(sequence)
+            if not mine and seen:
+                one.arm.heard(sequence, *seen)
         if self._look_ups:
             self._suffix.commit(proposal, path, output)
 
@@ -145,37 +148,43 @@ class Adaptive:
         return choice
 
     def _offers(self, sequences: Sequence[DecodeSequence]) -> list[Offer]:
+        """Of every drafter its first level, and all that it would draft."""
         offers = list[Offer]()
         for one in self._learned:
             backlog = one.backlog(sequences)
-            for levels, tree in enumerate(one.arm.trees(sequences), start=1):
-                seconds = partial(self._seconds, one, levels, backlog)
+            levels = 1.0, one.arm.reached
+            for reached, tree in zip(levels, one.arm.trees(sequences), strict=True):
+                seconds = partial(self._seconds, one, reached, backlog)
                 offers.append(Offer(tree, seconds, one.merged))
         return offers
 
-    def _seconds(self, one: Learned, levels: int, backlog: Backlog, drafted: int) -> float:
+    def _seconds(self, one: Learned, levels: float, backlog: Backlog, drafted: int) -> float:
         """Of drafting for so many of the sequences that the backlog is of; which, is not known."""
         share = drafted / backlog.sequences / SOON
         draft = Draft(levels, drafted, share * backlog.late, share * backlog.missing)
         return self._costs.drafting(one.arm.name, draft)
 
-    def _draft(
-        self, one: Learned, levels: int, proposals: Sequence[Proposal], known: Sequence[float]
-    ) -> float:
+    def _level_seconds(self, one: Learned, drafted: int) -> float:
+        """Of a level more for so many sequences."""
+        first, second = (self._costs.drafting(one.arm.name, Draft(n, drafted)) for n in (1, 2))
+        return second - first
+
+    def _draft(self, one: Learned, proposals: Sequence[Proposal], known: Sequence[float]) -> float:
         """Seconds that it took. known: what is expected of the foretold tokens alone."""
         drafts = [
-            Proposal(sequence=p.sequence, plan=one.plan, limit=min(p.limit, levels))
+            Proposal(sequence=p.sequence, plan=one.plan, limit=min(p.limit, one.arm.levels))
             for p in proposals
         ]
         backlog = one.backlog([p.sequence for p in proposals])
         clock = time.perf_counter()
         one.plan.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
-        draft = Draft(levels, len(drafts), backlog.late, backlog.missing)
+        deepest = max(draft.drafted_levels for draft in drafts)
+        draft = Draft(deepest, len(drafts), backlog.late, backlog.missing)
         self._costs.saw_drafting(one.arm.name, draft, seconds)
         for proposal, drafted, foretold in zip(proposals, drafts, known, strict=True):
             one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
-            limit = min(proposal.limit, levels)
+            limit = min(proposal.limit, one.arm.levels)
             self._used[proposal.sequence.id] = Used(one, drafted, limit, foretold)
         return seconds
 

@@ -10,9 +10,10 @@ from workers.drafting.confidence import Confidence
 from workers.drafting.ease import Ease
 from workers.portfolio import method_of, part_of
 from workers.torch_engine import registry
+from workers.torch_engine.drafters.paying import Paying
 from workers.torch_engine.growth import CATCH_UP
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Drafter, Plan, Proposal
+from workers.torch_engine.parts import Drafter, Plan, Proposal, Tree
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
 
@@ -46,11 +47,16 @@ class Learned:
     """
 
     arm: Arm
-    plan: Plan
+    drafter: Drafter
+    tree: Tree
     confidence: Confidence = field(default_factory=Confidence)
     ease: Ease = field(default_factory=Ease)
     reached: dict[int, int] = field(default_factory=dict)
     _merged: tuple[float, float] = (MERGED * EXPECTED, EXPECTED)
+
+    def __post_init__(self) -> None:
+        self.stop = Paying(self.confidence, self.ease)
+        self.plan = Plan(self.drafter, self.tree, self.stop)
 
     @property
     def merged(self) -> float:
@@ -98,11 +104,12 @@ class Used:
         for value, depth, parent in zip(draft.values, draft.depths, draft.parents, strict=True):
             above = 1.0 if parent == ROOT else found[parent]
             found.append(min(above, ease * confidence.survival(value, depth, greedy=greedy)))
-        self.by.arm.drew(self.levels, found)
+        self.by.arm.drew(found, draft.depths)
         return found
 
-    def learn(self, proposal: Proposal, path: Path) -> None:
-        """What of it came, verified or not, as far as the target's tokens tell."""
+    def learn(self, proposal: Proposal, path: Path) -> tuple[float, float]:
+        """What of it came, verified or not, as far as the target's tokens tell. How many levels
+        did, and how many were expected to."""
         sequence, draft = proposal.sequence, self.draft
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
         greedy = sequence.sampling.temperature == 0.0
@@ -117,9 +124,11 @@ class Used:
                 expected += self.by.confidence.survival(value, depth, greedy=greedy)
                 self.by.confidence.saw(value, depth, greedy=greedy, came=bool(came[-1]))
             held = max(held, depth + 1 if came[-1] else 0)
+        drawn = min(draft.drafted_levels, len(emitted))
+        self.by.stop.saw([depth < held for depth in range(min(drawn, held + 1))])
         self.by.ease.saw(sequence.id, held, expected)
-        self.by.arm.saw(sequence, held, min(self.levels, len(emitted)))
         self.by.learn_merged(max(0, len(path.nodes) - held), self.foretold)
+        return self.by.arm.saw(sequence, held, min(self.levels, len(emitted)))
 
 
 def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
@@ -128,10 +137,7 @@ def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
     part = part_of(spec)
     if part is not None and not materials.bundle.has(part):
         return None
-    settings = spec.settings
-    drafter: Drafter = materials.drafter(spec.drafter, settings.get("drafter", {}))
-    stop = registry.build("stop", spec.stop, materials, settings.get("stop", {}))
-    tree = registry.build("tree", "eagle2", materials, WIDE)
+    drafter: Drafter = materials.drafter(spec.drafter, spec.settings.get("drafter", {}))
+    tree: Tree = registry.build("tree", "eagle2", materials, WIDE)
     tuned = schedule_of(spec).gamma(1)
-    arm = Arm(name, tuned + DEEPER, priors=priors, tuned=tuned)
-    return Learned(arm, Plan(drafter, tree, stop))
+    return Learned(Arm(name, tuned + DEEPER, priors=priors, tuned=tuned), drafter, tree)
