@@ -1,0 +1,45 @@
+"""How many parameters a method's models have."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from ops.cli.boundary import InputError
+from workers.bundle import Bundle
+from workers.portfolio import method_of, part_of
+
+LENGTH_BYTES = 8
+"""At the start of a safetensors file: the length of the JSON header that follows."""
+
+
+def parameters_by_method(bundle: Bundle, methods: Iterable[str]) -> dict[str, int]:
+    """Of the target and the part that the method drafts with."""
+    target = parameters(bundle.part("target"))
+    found = {}
+    for name in methods:
+        part = part_of(method_of(name, bundle))
+        found[name] = target + (parameters(bundle.part(part)) if part else 0)
+    return found
+
+
+def parameters(folder: Path) -> int:
+    """Numbers in the floating-point tensors of a model's safetensors files, shared ones once.
+
+    Raises InputError where there are none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InputError(f"{folder}: no safetensors files to count parameters in")
+    return sum(
+        math.prod(tensor["shape"])
+        for file in files
+        for name, tensor in _header(file).items()
+        if name != "__metadata__" and tensor["dtype"].startswith(("F", "BF"))
+    )
+
+
+def _header(file: Path) -> dict[str, dict[str, object]]:
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(LENGTH_BYTES), "little")
+        return json.loads(opened.read(length))
