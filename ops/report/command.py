@@ -15,6 +15,14 @@ def report(
     profile: Annotated[
         Path | None, typer.Option("--profile", metavar="DIR", help="of `specadapt profile`")
     ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="of its prompts: acceptance and overlap"),
+    ] = None,
+    figures: Annotated[
+        list[Path] | None,
+        typer.Option("--figures", metavar="FILE", help="JSON of bench bounds, may be repeated"),
+    ] = None,
     from_paper: Annotated[
         bool, typer.Option("--from-paper", help="the paper's own numbers, drawn by the same code")
     ] = False,
@@ -25,6 +33,10 @@ def report(
     config: flags.Config = None,
     clusters: Annotated[int, typer.Option("--clusters", min=2, help="how many")] = 10,
     temperature: flags.Temperature = 0.0,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", min=0.0, metavar="P", help="of this machine an hour: adds costs"),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -32,7 +44,7 @@ def report(
 
     The page is one file that needs no network; every chart is a PNG beside it and a table in it.
 
-    Example: `specadapt report --profile runs/profile --bundle bundles/demo --out runs/report`
+    Example: `specadapt report --profile runs/profile --traces runs/trace --out runs/report`
     """
     if from_paper == (profile is not None):
         raise InputError("--profile: name one to report on, or ask for --from-paper instead")
@@ -41,6 +53,8 @@ def report(
     except ImportError as error:
         raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
 
-    sources = Sources(profile, bundle, config, clusters, temperature, seed)
-    figures = make_report(sources, out)
-    emit(figures, lambda: figures["files"], json)
+    sources = Sources(
+        *(profile, traces, figures or (), bundle, config, clusters, temperature, price, seed)
+    )
+    made = make_report(sources, out)
+    emit(made, lambda: [*made["summary"], *made["files"]], json)

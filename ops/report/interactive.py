@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ops.measure.plots import COLOURS
+from ops.measure.plots import COLOURS, GREY
 from ops.report.blocks import Chart, Series
 
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "x", "hexagon")
@@ -56,7 +56,7 @@ def _trace(chart: Chart, series: Series, at: int) -> Any:
         )
     common: dict[str, Any] = {"name": series.name, "x": list(series.x), "y": list(series.y)}
     if series.low:
-        common["error_y"] = _error(series, colour)
+        common["error_y"] = _error(series, colour if chart.kind == "lines" else GREY)
     if chart.kind in ("bars", "stack"):
         return go.Bar(**common, marker={"color": colour})
     marker = {"color": colour, "symbol": symbol, "size": 7}

@@ -9,7 +9,7 @@ from ops.cli.boundary import InputError
 from ops.report.results import Clustering, Mean, Rate, Results, Routed, Spot
 from router import cluster
 from router.assign import paired_speedups
-from router.profile import Profile
+from router.profile import Paired, Profile
 from router.speedup import (
     MIN_TOKENS,
     harmonic_mean,
@@ -72,7 +72,7 @@ def measured(
             for k in sorted({*SIZES, clusters})
             if 2 * k <= len(own)
         },
-        rates=_rates(at, paired.prompt_ids, parameters),
+        rates=_rates(at, paired, parameters),
         prompts=spots,
         centroids=middles,
         oracle=_oracle(at, portfolio, paired.prompt_ids, chosen_among, seed),
@@ -162,14 +162,12 @@ def _clustering(
     )
 
 
-def _rates(
-    profile: Profile, prompts: Sequence[str], parameters: Mapping[str, int]
-) -> dict[str, Rate]:
+def _rates(profile: Profile, paired: Paired, parameters: Mapping[str, int]) -> dict[str, Rate]:
     """Of the prompts that count for speed under every method."""
     [temperature] = {row.temperature for row in profile.rows}
     found = {}
-    for name in profile.meta.methods:
-        cells = [profile.cells[prompt, temperature, name] for prompt in prompts]
+    for column, name in enumerate(paired.methods):
+        cells = [profile.cells[prompt, temperature, name] for prompt in paired.prompt_ids]
         rates = [cell.output_tokens / cell.seconds for cell in cells]
         least, most = np.percentile(rates, [5, 95])
         found[name] = Rate(
@@ -178,6 +176,7 @@ def _rates(
             deviation=float(np.std(rates)),
             least=float(least),
             most=float(most),
+            slower=float((paired.speedups[:, column] < 1.0).mean()),
         )
     return found
 

@@ -4,11 +4,13 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ops.cli.boundary import InputError
 from workers.bundle import Bundle
 from workers.portfolio import method_of, part_of
 
+FLOATS = ("F", "BF")
 LENGTH_BYTES = 8
 """At the start of a safetensors file: the length of the JSON header that follows."""
 
@@ -31,15 +33,28 @@ def parameters(folder: Path) -> int:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise InputError(f"{folder}: no safetensors files to count parameters in")
+    return sum(math.prod(tensor["shape"]) for file in files for tensor in _floats(file))
+
+
+def stored_bytes(folder: Path) -> int:
+    """That these tensors take in the model's files."""
     return sum(
-        math.prod(tensor["shape"])
-        for file in files
-        for name, tensor in _header(file).items()
-        if name != "__metadata__" and tensor["dtype"].startswith(("F", "BF"))
+        tensor["data_offsets"][1] - tensor["data_offsets"][0]
+        for file in folder.glob("*.safetensors")
+        for tensor in _floats(file)
     )
 
 
-def _header(file: Path) -> dict[str, dict[str, object]]:
+def _floats(file: Path) -> list[dict[str, Any]]:
+    return [
+        tensor
+        for name, tensor in _header(file).items()
+        if name != "__metadata__" and tensor["dtype"].startswith(FLOATS)
+    ]
+
+
+def _header(file: Path) -> dict[str, dict[str, Any]]:
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(LENGTH_BYTES), "little")
-        return json.loads(opened.read(length))
+        header: dict[str, dict[str, Any]] = json.loads(opened.read(length))
+    return header

@@ -37,7 +37,8 @@ class Rate(Schema):
     """Figure 1: a method's parameters and its tokens/s over prompts.
 
     parameters: of the target and what drafts. deviation: the standard deviation over prompts, and
-    least and most the 5th and 95th percentile, of output tokens over seconds.
+    least and most the 5th and 95th percentile, of output tokens over seconds. slower: the share of
+    prompts on which it is slower than the baseline.
     """
 
     parameters: int | None
@@ -45,6 +46,7 @@ class Rate(Schema):
     deviation: float
     least: float
     most: float
+    slower: float
 
 
 class Spot(Schema):

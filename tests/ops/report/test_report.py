@@ -149,6 +149,8 @@ def test_the_page_of_a_profile(specadapt, world, fitted, tmp_path):
     assert own["ngram"] == pytest.approx(fitted[0]["harmonic_mean_speedup"]["ngram"])
     assert len(page.charts["figure-2"]["data"]) == 3, "two clusters and the centroids"
     assert (tmp_path / "figure-1a.png").is_file()
+    assert page.headings[1] == (2, "In plain words")
+    assert made["summary"][0].split(": ")[0] in ("Sure", "Open", "Alike")
     assert "--bundle: demo@" in specadapt.refusal(
         *["report", "--profile", folder / "fit", "--out", tmp_path, "--bundle", "bundles/demo"]
     )
