@@ -37,6 +37,14 @@ def report(
         float | None,
         typer.Option("--price", min=0.0, metavar="P", help="of this machine an hour: adds costs"),
     ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option("--mlflow", metavar="URI", help="log figures and files to this MLflow too"),
+    ] = None,
+    wandb: Annotated[
+        str | None,
+        typer.Option("--wandb", metavar="PROJECT", help="and to this project of Weights & Biases"),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -50,6 +58,7 @@ def report(
         raise InputError("--profile: name one to report on, or ask for --from-paper instead")
     try:
         from ops.report.report import Sources, make_report
+        from ops.report.trackers import log_report
     except ImportError as error:
         raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
 
@@ -57,4 +66,6 @@ def report(
         *(profile, traces, figures or (), bundle, config, clusters, temperature, price, seed)
     )
     made = make_report(sources, out)
+    if mlflow is not None or wandb is not None:
+        log_report(made, out, mlflow, wandb)
     emit(made, lambda: [*made["summary"], *made["files"]], json)
