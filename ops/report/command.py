@@ -21,7 +21,9 @@ def report(
     ] = None,
     figures: Annotated[
         list[Path] | None,
-        typer.Option("--figures", metavar="FILE", help="JSON of bench bounds, may be repeated"),
+        typer.Option(
+            "--figures", metavar="FILE", help="JSON of bench bounds, router, prediction; repeatable"
+        ),
     ] = None,
     from_paper: Annotated[
         bool, typer.Option("--from-paper", help="the paper's own numbers, drawn by the same code")

@@ -1,10 +1,17 @@
 """The paper's Tables I to IV, of its own numbers and, where there are any, of ours beside them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ops.report.blocks import Table
 from ops.report.results import Clustering, Mean, Results
 
+CLAIMS = {
+    "routed": "speedup, routed",
+    "best_single": "speedup of the best single method",
+    "embed_ms": "milliseconds to embed a prompt",
+    "prompts_per_minute": "prompts embedded a minute",
+}
 METRICS = {
     "prompts": "prompts",
     "clusters": "clusters",
@@ -114,6 +121,22 @@ def _fourth(paper: Results, own: Results | None) -> Table:
     return Table(
         "table-4", "Table IV. Speedup by number of clusters", note, columns, rows, decimals=4
     )
+
+
+def claims_table(paper: Results, own: Results | None, router: Mapping[str, Any]) -> Table:
+    """What the paper says in its text; router: figures of `bench router`, empty without."""
+    k = own.clustering.clusters if own and own.clustering else 0
+    routed = own.by_k[k].held_out if own and k in own.by_k else None
+    here = {
+        "routed": routed,
+        "best_single": max(own.overall.values()) if own else None,
+        "embed_ms": router.get("embed_ms_p50"),
+        "prompts_per_minute": router.get("prompts_per_minute"),
+    }
+    columns = ["claim", "paper", "here"] if own else ["claim", "paper"]
+    rows = [[CLAIMS[n], v, here[n]][: len(columns)] for n, v in paper.claims.items()]
+    note = f"{paper.places['claims']}. Here: routed on prompts that were not chosen on."
+    return Table("claims", "What the paper says in its text", note, columns, rows)
 
 
 def _over_clusters(source: Results) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """A report's sections, put together and written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from ops.report.memory import memory_section
 from ops.report.overlap import overlap_of, overlap_section
 from ops.report.page import page
 from ops.report.paper_figures import paper_figures
-from ops.report.paper_tables import paper_tables
+from ops.report.paper_tables import claims_table, paper_tables
 from ops.report.parameters import parameters_by_method
 from ops.report.pictures import draw
+from ops.report.predictors import predictors_section
 from ops.report.results import Results, published
 from ops.report.speed import speed_section
 from ops.report.summary import summary_section
@@ -72,7 +73,7 @@ def _of_paper(paper: Results, seed: int) -> list[Section]:
     )
     return [
         summary_section(paper, None, None, None, seed),
-        _paper_section(paper, None, text),
+        _paper_section(paper, None, text, {}),
         memory_section(None, ()),
     ]
 
@@ -90,11 +91,13 @@ def _of_profile(
     own = measured(profile, vectors, sources.clusters, sources.temperature, parameters, seed)
     rows = _traced(sources, meta.measured_under)
     overlap = overlap_of(rows, profile, sources.temperature)
-    bounds = figures.get("bench bounds")
+    bounds, predicted = figures.get("bench bounds"), figures.get("bench prediction")
+    claims = figures.get("bench router", {})
     sections = [
         summary_section(paper, own, bounds, overlap, seed),
-        _paper_section(paper, own, "Here is what was measured of a profile, beside its numbers."),
+        _paper_section(paper, own, "What was measured here stands beside its numbers.", claims),
         *([bounds_section(bounds)] if bounds else []),
+        *([predictors_section(predicted)] if predicted else []),
         *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
         *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
         speed_section(own, profile.steps, sources.price),
@@ -129,7 +132,9 @@ def _traced(sources: Sources, under: MeasuredUnder) -> list[dict[str, Any]]:
     return rows
 
 
-def _paper_section(paper: Results, own: Results | None, text: str) -> Section:
+def _paper_section(
+    paper: Results, own: Results | None, text: str, router: Mapping[str, Any]
+) -> Section:
     return Section(
         "paper",
         "The paper's tables and figures",
@@ -137,7 +142,11 @@ def _paper_section(paper: Results, own: Results | None, text: str) -> Section:
             "Tables I to IV and Figures 1, 2, 6 and 7 of the paper that this system is built "
             f"from, {paper.source}. {text}"
         ],
-        [*paper_tables(paper, own), *paper_figures(own or paper)],
+        [
+            *paper_tables(paper, own),
+            claims_table(paper, own, router),
+            *paper_figures(own or paper),
+        ],
     )
 
 

@@ -140,6 +140,9 @@ def test_clusters_that_matter_are_worth_as_much_held_out(own):
 def test_the_page_of_a_profile(specadapt, world, fitted, tmp_path):
     folder, _, bundle = world
     common = ["--clusters", 2, "--config", folder / "config.yaml", "--bundle", bundle.path]
+    router = tmp_path / "router.json"
+    router.write_text('{"embed_ms_p50": 4.5, "prompts_per_minute": 15000.0}')
+    common += ["--figures", router]
     made = specadapt.json("report", "--profile", folder / "fit", "--out", tmp_path, *common)
     page = Page(tmp_path / "report.html")
     header, *rows = page.tables["table-2"]
@@ -147,6 +150,9 @@ def test_the_page_of_a_profile(specadapt, world, fitted, tmp_path):
     own = {row[0]: row[at] for row in rows if row[at] != "–"}
     assert own == made["results"]["overall"]
     assert own["ngram"] == pytest.approx(fitted[0]["harmonic_mean_speedup"]["ngram"])
+    said = {row[0]: row[1:] for row in page.tables["claims"]}
+    assert said["milliseconds to embed a prompt"] == [11.0, 4.5]
+    assert said["speedup of the best single method"] == [1.52, max(own.values())]
     assert len(page.charts["figure-2"]["data"]) == 3, "two clusters and the centroids"
     assert (tmp_path / "figure-1a.png").is_file()
     assert page.headings[1] == (2, "In plain words")

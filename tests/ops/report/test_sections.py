@@ -13,6 +13,7 @@ from ops.report.figure_files import read_figures
 from ops.report.memory import STUDY, ModelSpec, per_token_kib, spec_of, static_gib
 from ops.report.overlap import overlap, overlap_of, overlap_section
 from ops.report.parameters import parameters, stored_bytes
+from ops.report.predictors import predictors_section
 from ops.report.results import Mean, published
 from ops.report.speed import cost_per_million, speed_section, throughput
 from ops.report.summary import certainty, summary_section
@@ -205,6 +206,24 @@ def test_bounds_are_shown_and_said():
     assert "Sure: choosing drafter and length at every position" in said
     assert "Open: routing by the table is 1.07 times the best single drafter" in said
     assert "adaptive reaches 70% of Oracle_Combine" in said
+
+
+def test_predictors_are_shown_by_kind_and_number():
+    at = {
+        "routed_over_best_single": 1.1,
+        "routed_over_best_single_low": 1.0,
+        "routed_over_best_single_high": 1.2,
+    }
+    common = {"log_acceptance_rmse": 0.3, "by_temperature": {"0.8": at}}
+    steady = {"methods": 0.9, "clusters": 0.5}
+    row = {"asked_clusters": 5, "clusters": 4, "kind": "hdbscan", "stability": steady, **common}
+    form = row | {"kind": "boosting", "stability": {"methods": 0.9, "clusters": None}}
+    figures = {"learned_from": 9, "foretold": 5, "forms": {"table": common}, "choices": [row, form]}
+    forms, table, chart = predictors_section(figures).blocks
+    assert forms.rows == [["table", 0.3, "0.8", 1.1, 1.0, 1.2]]
+    assert table.rows[0] == ["hdbscan", 4, 0.3, "0.8", 1.1, 1.0, 1.2, 0.9, 0.5]
+    assert [(s.name, s.x, s.y) for s in chart.series] == [("hdbscan", (5,), (1.1,))]
+    assert len(predictors_section(figures | {"choices": []}).blocks) == 1
 
 
 def test_files_are_told_apart(tmp_path):
