@@ -27,6 +27,7 @@ from ops.load.bench import bench_load
 from ops.loadtest.command import loadtest
 from ops.precision.bench import bench_precision
 from ops.prediction.bench import bench_prediction
+from ops.report.command import report
 from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
 from ops.routing.bench import bench_router
@@ -75,6 +76,7 @@ for noun in (
     chat,
     loadtest,
     plot,
+    report,
 ):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)

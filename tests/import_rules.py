@@ -87,6 +87,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "bounds": BENCHMARK | {"trace", "step"},
         "routing": BENCHMARK | {"trace"},
         "balance": BENCHMARK | {"http", "load"},
+        "report": BENCHMARK | {"trace"},
         "routed": BENCHMARK | {"decode", "http"},
         "learning": BENCHMARK | {"load"},
         "loadtest": BENCHMARK | {"load"},

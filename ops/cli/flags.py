@@ -23,6 +23,15 @@ class Objective(StrEnum):
     seconds = "seconds"
 
 
+class Clustering(StrEnum):
+    """What makes a routing table's clusters."""
+
+    kmeans = "kmeans"
+    minibatch = "minibatch"
+    gaussian = "gaussian"
+    hdbscan = "hdbscan"
+
+
 Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML configuration, as `specadapt serve`'s"),
