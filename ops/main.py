@@ -36,6 +36,7 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
+from ops.simulate.command import simulate
 from ops.soak.bench import bench_soak
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
@@ -74,6 +75,7 @@ for noun in (
     serve,
     chat,
     loadtest,
+    simulate,
     plot,
 ):
     app.command()(noun)
