@@ -37,6 +37,7 @@ from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
 from ops.simulate.command import simulate
+from ops.simulate.plan import plan
 from ops.soak.bench import bench_soak
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
@@ -76,6 +77,7 @@ for noun in (
     chat,
     loadtest,
     simulate,
+    plan,
     plot,
 ):
     app.command()(noun)

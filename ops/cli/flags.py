@@ -127,6 +127,10 @@ StartSeconds = Annotated[
         "--start-seconds", min=0.0, metavar="S", help="from wanting a replica until it serves"
     ),
 ]
+LatencySlo = Annotated[
+    float | None,
+    typer.Option("--latency-slo", min=0.0, metavar="S", help="seconds of a whole answer"),
+]
 
 DEFAULT_MAX_TOKENS = 128
 # What breaks and outlasts services is about processes, so that the small family does.

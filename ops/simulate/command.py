@@ -48,6 +48,7 @@ def simulate(
     start_seconds: flags.StartSeconds = 30.0,
     ttft_slo: flags.TtftSlo = None,
     tpot_slo: flags.TpotSlo = None,
+    latency_slo: flags.LatencySlo = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
@@ -65,9 +66,9 @@ def simulate(
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
     from ops.load.policies import ONLY, ROUTED
-    from ops.loadtest.figures import Target
     from ops.measure.machine import describe_machine
     from ops.simulate.experiment import load_experiment
+    from ops.simulate.outcomes import Objectives
     from ops.simulate.policies import Fleet, check
     from ops.simulate.runs import Load, jobs_of, run
 
@@ -87,8 +88,8 @@ def simulate(
     with progress() as bar:
         task = bar.add_task("requests", total=requests * len(wanted))
         outcomes = run(experiment.world, jobs, lambda count: bar.advance(task, count))
-    target = Target(ttft_slo, tpot_slo)
-    by_policy = {name: found.figures(served, target) for name, found in outcomes.items()}
+    objectives = Objectives(ttft_slo, tpot_slo, latency_slo)
+    by_policy = {name: found.figures(served, objectives) for name, found in outcomes.items()}
     figures = {
         **by_policy[wanted[0]],
         "policy": wanted[0],
@@ -100,7 +101,7 @@ def simulate(
             "replicas": fleet.replicas,
             "rate": mean,
             "arrivals": "poisson" if trace is None else trace.name,
-            "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo},
+            "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
         },
     }
     emit(figures, lambda: _tables(figures), json)

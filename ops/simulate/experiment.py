@@ -38,10 +38,8 @@ class Experiment:
 
     @property
     def fleet(self) -> Fleet:
-        """The configured replicas: the least there may be of each method."""
-        shared = self.config.layout == "shared"
-        scaled = [self.config.shared] if shared else self.config.methods
-        return Fleet(sum(max(1, one.min_replicas) for one in scaled), shared)
+        """The configured replicas."""
+        return Fleet.configured(self.config, self.methods)
 
     def seconds(self, batch: int) -> dict[str, Floats]:
         """By method each prompt's mean seconds of a replica [n], `batch` sequences in each step."""

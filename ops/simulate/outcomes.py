@@ -8,10 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
-from ops.loadtest.figures import Target
 from ops.simulate.request import Request
 
 REFUSED = -1
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """What a good answer keeps to, in seconds; None: nothing."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    latency: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Outcomes:
         self.tokens[i] = request.said + request.path.tokens
         self.failures[i] = request.failures
 
-    def figures(self, methods: Sequence[str], target: Target) -> dict[str, Any]:
+    def figures(self, methods: Sequence[str], objectives: Objectives) -> dict[str, Any]:
         """The figures of docs/measuring.md; seconds are from arrival, those of the run from the
         first arrival to the last token."""
         there = self.method != REFUSED
@@ -78,9 +86,13 @@ class Outcomes:
         tokens = self.tokens[there]
         several = tokens > 1
         tpot = (self.last - self.first)[there][several] / (tokens[several] - 1)
-        good = np.ones(answered, bool) if target.ttft is None else ttft <= target.ttft
-        if target.tpot is not None:
-            good[several] &= tpot <= target.tpot
+        good = np.ones(answered, bool)
+        if objectives.ttft is not None:
+            good &= ttft <= objectives.ttft
+        if objectives.tpot is not None:
+            good[several] &= tpot <= objectives.tpot
+        if objectives.latency is not None:
+            good &= latency <= objectives.latency
         seconds = float(self.last[there].max() - self.arrived.min())
         shares = np.bincount(self.method[there], minlength=len(methods)) / answered
         there_seconds = sum(usage.there for usage in self.usage)

@@ -239,6 +239,7 @@ class Replica:
     def _reported(self, now: float) -> LoadReport:
         running = len(self._running) + (self._reading is not None)
         by_method = {self._names[m]: n for m, n in enumerate(self._counts) if n}
+        recent = dict.fromkeys(by_method, self._first)
         unread = list(self.waiting)
         if self._reading is not None:
             unread.append(self._reading)
@@ -254,6 +255,7 @@ class Replica:
             running_by_method=by_method,
             outstanding_tokens=max(0, round(outstanding)),
             mean_batch=float(len(self._running)),
+            recent_step_seconds=recent,
             free_slots=(self._rows - running) * self._slots_each,
             slots_each=self._slots_each,
             time=now,

@@ -31,8 +31,8 @@ from workers.replay_engine.recording import Recording
 NAIVE = ("naive",)
 
 
-def run(world, layout, policy, arrivals, prompts):
-    service = Service(world, layout, policy)
+def run(world, layout, policy, arrivals, prompts, scales=None):
+    service = Service(world, layout, policy, scales or {})
     return service.run(np.asarray(arrivals, float), np.asarray(prompts), seed=0)
 
 
