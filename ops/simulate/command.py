@@ -1,6 +1,7 @@
 """`specadapt simulate`: the served system as discrete events."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +33,12 @@ def simulate(
         ),
     ] = None,
     trace: flags.Arrivals = None,
+    served: Annotated[
+        Path | None,
+        typer.Option(
+            "--served", metavar="FILE", help="compare with this `specadapt loadtest`, asked alike"
+        ),
+    ] = None,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -71,25 +78,38 @@ def simulate(
     from ops.simulate.outcomes import Objectives
     from ops.simulate.policies import Fleet, check
     from ops.simulate.runs import Load, jobs_of, run
+    from ops.simulate.served import compared, read_served
 
     experiment = load_experiment(
         *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
         *(start_seconds, tuple(kill or ()), seed),
     )
-    served = experiment.methods
+    methods_served = experiment.methods
+    asked = None if served is None else read_served(served, experiment)
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
-    wanted = [ROUTED, *(f"{ONLY}{m}" for m in served)] if policies is None else names(policies)
-    check(wanted, served)
+    if asked is not None:
+        wanted = [asked.policy]
+    elif policies is None:
+        wanted = [ROUTED, *(f"{ONLY}{m}" for m in methods_served)]
+    else:
+        wanted = names(policies)
+    check(wanted, methods_served)
     limit = experiment.limit(fleet)
     mean = USUAL_SHARE * limit["requests_per_s"] if rate is None else rate
-    unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
-    load = Load(unit / mean, experiment.world.workload.drawn(requests, seed))
-    jobs = [job for name in wanted for job in jobs_of(name, fleet, served, load, seed)]
+    if asked is None:
+        unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
+        load = Load(unit / mean, experiment.world.workload.drawn(requests, seed))
+    else:
+        load = asked.load
+    count = len(load.arrivals)
+    jobs = [job for name in wanted for job in jobs_of(name, fleet, methods_served, load, seed)]
     with progress() as bar:
-        task = bar.add_task("requests", total=requests * len(wanted))
-        outcomes = run(experiment.world, jobs, lambda count: bar.advance(task, count))
+        task = bar.add_task("requests", total=count * len(wanted))
+        outcomes = run(experiment.world, jobs, lambda done: bar.advance(task, done))
     objectives = Objectives(ttft_slo, tpot_slo, latency_slo)
-    by_policy = {name: found.figures(served, objectives) for name, found in outcomes.items()}
+    by_policy = {
+        name: found.figures(methods_served, objectives) for name, found in outcomes.items()
+    }
     figures = {
         **by_policy[wanted[0]],
         "policy": wanted[0],
@@ -99,11 +119,13 @@ def simulate(
             **describe_machine(),
             **experiment.settings,
             "replicas": fleet.replicas,
-            "rate": mean,
-            "arrivals": "poisson" if trace is None else trace.name,
+            "rate": count / float(load.arrivals[-1]) if asked else mean,
+            "arrivals": str(served or trace or "poisson"),
             "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
         },
     }
+    if asked is not None:
+        figures["served"] = compared(asked, by_policy[asked.policy])
     emit(figures, lambda: _tables(figures), json)
 
 
@@ -138,6 +160,12 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
             if found["answered"]
         ],
     )
+    if "served" in figures:
+        yield table(
+            "Beside the service",
+            ["", "served", "simulated", "simulated over served"],
+            [[name, *found.values()] for name, found in figures["served"].items()],
+        )
     yield (
         f"No policy exceeds {limit['requests_per_s']:.3g} requests a second here, or goes below "
         f"{limit['latency_mean_s']:.3g} s on the mean."

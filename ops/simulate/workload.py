@@ -35,8 +35,10 @@ class Path:
 @dataclass(frozen=True)
 class Workload:
     """Prompts as the router sees them [n], how often each is asked (`weights` [n], of sum 1), and
-    by prompt and method the ways through its answer: paths[n][m] are equally likely."""
+    by prompt and method the ways through its answer: paths[n][m] are equally likely. ids [n] are
+    those of traced prompts."""
 
+    ids: tuple[str, ...]
     questions: tuple[Question, ...]
     weights: Floats
     paths: tuple[tuple[tuple[Path, ...], ...], ...]
@@ -90,11 +92,12 @@ def traced_workload(
         if row["method"] in methods and row["answer"]:
             by_prompt.setdefault(row["prompt_id"], {})[row["method"]] = row
     rng = np.random.default_rng((seed, 7))
-    questions, paths = [], []
+    ids, questions, paths = [], [], []
     for prompt_id, found in by_prompt.items():
         if len(found) < len(methods):
             continue
         first = next(iter(found.values()))
+        ids.append(prompt_id)
         draws = 1 if first["temperature"] == 0.0 else DRAWS
         features = Features(len(first["prompt"]), max_tokens, first["temperature"])
         questions.append(
@@ -109,7 +112,7 @@ def traced_workload(
     if not questions:
         raise InputError(f"--traces: no prompt was traced under all of {', '.join(methods)}")
     weights = np.full(len(questions), 1.0 / len(questions))
-    return Workload(tuple(questions), weights, tuple(paths))
+    return Workload(tuple(ids), tuple(questions), weights, tuple(paths))
 
 
 def table_workload(
@@ -141,7 +144,8 @@ def table_workload(
             )
         )
     often = np.maximum(table.output_count, 1e-9)
-    return Workload(tuple(questions), often / often.sum(), tuple(paths))
+    ids = tuple(f"cluster-{k}" for k in range(len(accepted)))
+    return Workload(ids, tuple(questions), often / often.sum(), tuple(paths))
 
 
 def _path(tokens: int, accepted: float, method: MethodSpec) -> Path:

@@ -1,5 +1,7 @@
 """`specadapt simulate`: its figures, what they depend on, and bad input."""
 
+import json
+
 import pytest
 
 from ops.simulate.policies import Fleet, least_loaded
@@ -115,3 +117,61 @@ def test_the_least_loaded_replica_decides():
         for m, n in (("a", 50), ("b", 7), ("a", 3))
     ]
     assert least_loaded(["a", "b", "c"])(None, loads) == ["a", "b"]
+
+
+@pytest.fixture
+def loadtest(traces, tmp_path):
+    """What `specadapt loadtest` writes, of traced prompts; changes are merged into it."""
+    from ops.trace.store import read_rows
+
+    ids = sorted({row["prompt_id"] for row in read_rows(traces)})[:2]
+
+    def written(**changes):
+        found = {
+            "requests": 3,
+            "answered": 3,
+            "tokens_per_s": 10.0,
+            "latency_s": {"mean": 2.0, "p95": 4.0},
+            "timeline": [
+                {"due": due, "prompt": prompt}
+                for due, prompt in ((0.0, ids[0]), (9.0, ids[1]), (3.0, ids[0]))
+            ],
+            "settings": {"model": "tiny:naive", "temperature": 0.0, "max_tokens": 10},
+        }
+        for name, value in changes.items():
+            found[name] = found[name] | value if isinstance(value, dict) else value
+        file = tmp_path / "served.json"
+        file.write_text(json.dumps(found))
+        return file
+
+    return written
+
+
+def test_a_load_test_is_simulated_request_by_request(specadapt, command, traces, loadtest):
+    common = [*command, "--replicas", 2, "--traces", traces]
+    found = specadapt.json(*common, "--served", loadtest())
+    assert list(found["by_policy"]) == ["only_naive"]
+    assert found["requests"] == 3
+    assert 9.0 < found["seconds"] < 10.0
+    assert found["served"]["latency_mean_s"] == {
+        "served": 2.0,
+        "simulated": found["latency_mean_s"],
+        "ratio": found["latency_mean_s"] / 2.0,
+    }
+    routed = specadapt.json(*common, "--served", loadtest(settings={"model": "tiny"}))
+    assert list(routed["by_policy"]) == ["routed"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"settings": {"temperature": 0.8}}, "--served: temperature was 0.8 there and is 0.0 here"),
+        ({"settings": {"max_tokens": 64}}, "--served: max_tokens was 64 there and is 10 here"),
+        ({"answered": 2}, "--served: 1 requests of"),
+        ({"timeline": [{"due": 0.0, "prompt": "other"}]}, "such as other: trace the prompts"),
+        ({"timeline": [{"due": 0.0}]}, "is no JSON of `specadapt loadtest`"),
+    ],
+)
+def test_other_load_tests_are_refused(specadapt, command, traces, loadtest, changes, says):
+    common = [*command, "--replicas", 2, "--traces", traces]
+    assert says in specadapt.refusal(*common, "--served", loadtest(**changes))

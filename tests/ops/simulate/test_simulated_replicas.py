@@ -97,7 +97,9 @@ def replayed_and_simulated(folder, tokenizer, lengths, arrivals, replicas):
     replayed = runs.simulate(site, policy, runs.Load(questions, arrivals))
     paths = tuple(((Path(sum(s), len(s) - 1, 1.0),),) * 2 for s in lengths)
     weights = np.full(len(lengths), 1.0 / len(lengths))
-    world = world_of(Workload(questions, weights, paths), rows=3, costs=Recorded(), chunk=16)
+    world = world_of(
+        Workload(tuple("x" * 40), questions, weights, paths), rows=3, costs=Recorded(), chunk=16
+    )
     return replayed, run(world, layout, policy, arrivals, np.arange(len(lengths)))
 
 

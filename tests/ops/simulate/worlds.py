@@ -41,7 +41,8 @@ def workload_of(*steps: Sequence[int], max_tokens: int = 1000, prompt: int = 10)
     questions = tuple(
         Question((i,) * prompt, i % 2, features, f"prompt {i}") for i in range(len(steps))
     )
-    return Workload(questions, np.full(len(steps), 1.0 / len(steps)), paths)
+    ids = tuple(map(str, range(len(steps))))
+    return Workload(ids, questions, np.full(len(steps), 1.0 / len(steps)), paths)
 
 
 def world_of(
