@@ -37,6 +37,8 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
+from ops.simulate.command import simulate
+from ops.simulate.plan import plan
 from ops.soak.bench import bench_soak
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
@@ -75,6 +77,8 @@ for noun in (
     serve,
     chat,
     loadtest,
+    simulate,
+    plan,
     plot,
     report,
 ):

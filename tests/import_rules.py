@@ -94,6 +94,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "chaos": BENCHMARK | {"load"},
         "scaling": BENCHMARK | {"load", "loadtest"},
         "soak": BENCHMARK | {"load", "loadtest", "chaos"},
+        "simulate": BENCHMARK | {"load", "loadtest", "trace"},
         "tune": BENCHMARK | {"routing"},
         "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling", "soak"},
     },
