@@ -109,7 +109,7 @@ class FeatureDrafter:
         # the last step may have accepted more than the answer was allowed to hold
         self.head.forward(self.head.combine(states[: len(missing)]), layout, self.pool)
         state.lease.length += len(missing)
-        state.unread = [states[len(missing) :]]
+        state.unread = [states[len(missing) :].clone()]
 
 
 class _Levels:

@@ -15,7 +15,7 @@ from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.operators import Projection, projection, rms_norm
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
-from workers.torch_engine.models.weights import load_weights, taker
+from workers.torch_engine.models.weights import load_tensor, load_weights, taker
 
 FINAL = -1
 """Capture index of the last hidden state after the final norm (what the LM head reads)."""
@@ -30,12 +30,15 @@ class Llama:
 
     def __init__(
         self,
+        folder: Path,
         shape: LlamaShape,
         weights: dict[str, Tensor],
         dtype: torch.dtype,
         device: torch.device,
         project: Projection = projection,
     ) -> None:
+        """folder: where the weights are from. An LM head is laid out for the kernel, where its rows
+        cannot be read any more, and one copy is enough: who wants some has them from there."""
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         self.layer_count = shape.layers
@@ -50,9 +53,8 @@ class Llama:
         self.embedding = take("model.embed_tokens.weight")
         # the scale is rounded as transformers rounds it
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
-        tied = "lm_head.weight" not in weights
-        self.lm_head = self.embedding if tied else take("lm_head.weight")
-        self._read_out = project(self.lm_head, None)
+        self._folder, self._tied = folder, "lm_head.weight" not in weights
+        self._read_out = project(self.embedding if self._tied else take("lm_head.weight"), None)
         self._norm = rms_norm(take_norm("model.norm.weight"), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
@@ -85,7 +87,7 @@ class Llama:
         Raises NotCoveredError for a config this forward does not compute, BundleError for a part
         without config.json or weights.
         """
-        return Llama(read_shape(folder), load_weights(folder), dtype, device, project)
+        return Llama(folder, read_shape(folder), load_weights(folder), dtype, device, project)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
@@ -130,6 +132,13 @@ class Llama:
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         logits, cap = self._read_out(states).float(), self.shape.logit_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def lm_head_rows(self, ids: Tensor) -> Tensor:
+        """See Model."""
+        if self._tied:
+            return self.embedding[ids]
+        rows = load_tensor(self._folder, "lm_head.weight")[ids.cpu()]
+        return rows.to(device=self.device, dtype=self.dtype)
 
     def _views(self, layout: Layout) -> list[Layout]:
         """The layout as each kind of layer sees it."""

@@ -22,7 +22,7 @@ class Model(Protocol):
 
     vocab: length of a row of logits. max_positions: positions it can compute, None where nothing
     but memory bounds them. layer_count: of its layers; hidden states before each may be captured.
-    embedding, lm_head: [vocab, hidden], as its checkpoint has them.
+    embedding: [vocab, hidden], as its checkpoint has it.
     """
 
     device: torch.device
@@ -31,7 +31,6 @@ class Model(Protocol):
     max_positions: int | None
     layer_count: int
     embedding: Tensor
-    lm_head: Tensor
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A pool for `rows` sequences of `capacity` tokens and their trees."""
@@ -49,6 +48,10 @@ class Model(Protocol):
 
     def read_out(self, states: Tensor) -> Tensor:
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        ...
+
+    def lm_head_rows(self, ids: Tensor) -> Tensor:
+        """Rows [n, hidden] of the LM head as its checkpoint has it, of tokens `ids` [n]."""
         ...
 
 

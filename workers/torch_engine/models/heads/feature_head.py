@@ -17,7 +17,7 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.weights import load_weights, taker
+from workers.torch_engine.models.weights import Take, load_weights, taker
 
 
 class FeatureHead(ABC):
@@ -30,6 +30,7 @@ class FeatureHead(ABC):
     captures: tuple[int, ...]
 
     def __init__(self, folder: Path, target: Model) -> None:
+        """Raises BundleError for a head that is not of this target, or not computed here."""
         self.config: dict[str, Any] = read_config(folder, target)
         self.shape = read_shape(folder)
         kind, layers = self.config.get("model_type"), self.shape.layers
@@ -38,13 +39,19 @@ class FeatureHead(ABC):
                 f"{folder}/config.json: model_type {kind!r} with {layers} layers is not computed "
                 "here: a head is one block of model_type 'llama'"
             )
-        self.weights = load_weights(folder)
-        self.take = taker(self.weights, target.dtype, target.device)
         self.block = Block(self.shape, target.dtype, target.device)
-        own = "embed_tokens.weight" in self.weights
-        self.embedding = self.take("embed_tokens.weight") if own else target.embedding
         self._device = target.device
         self._rotary = torch.empty(0)
+        # not an attribute: once the operators are made of it, the checkpoint is to be gone
+        weights = load_weights(folder)
+        take = taker(weights, target.dtype, target.device)
+        own = "embed_tokens.weight" in weights
+        self.embedding = take("embed_tokens.weight") if own else target.embedding
+        self._build(folder, target, weights, take)
+
+    @abstractmethod
+    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+        """Make the operators of a checkpoint's tensors."""
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A pool for `rows` sequences of `capacity` tokens and their trees."""
