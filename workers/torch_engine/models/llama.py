@@ -14,6 +14,7 @@ from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.operators import Projection, projection, rms_norm
 from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
 from workers.torch_engine.models.weights import load_tensor, load_weights, taker
 
@@ -93,18 +94,38 @@ class Llama:
         """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
         return self._block.make_pool(self.shape.layers, rows, capacity)
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Index tensors for a forward of these spans (ascending rows) over a pool of this model."""
         return self._block.lay_out(spans, pool)
 
     def forward(
-        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Layout | StaticLayout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits [wanted rows, vocab] float32, and captured hidden states [N, hidden] in `dtype`.
 
         captures: i in 0 .. layers-1 is the residual stream that enters layer i, FINAL the state
         after the final norm. Keys and values are written to the pool; nothing is committed.
         """
+        if isinstance(layout, Layout):
+            return self._compute(layout, pool, captures)
+        return self._compute_statically(layout, pool, captures)
+
+    def _compute_statically(
+        self, layout: StaticLayout, pool: KvPool, captures: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        assert self._block.steps is not None
+        logits, hidden = self._block.steps.run(
+            (layout.bucket, frozenset(captures), pool),
+            [(layout.given, len(layout.given))],
+            lambda given: self._compute(self._block.unfold(given, layout, pool), pool, captures),
+        )
+        # copies, since they outlive the next forward
+        states = {index: state[: layout.token_count].clone() for index, state in hidden.items()}
+        return logits[: layout.logit_count].clone(), states
+
+    def _compute(
+        self, layout: Layout, pool: KvPool, captures: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         block, hidden = self._block, dict[int, Tensor]()
         x = F.embedding(layout.tokens, self.embedding)
         if self._scale != 1.0:
@@ -127,6 +148,11 @@ class Llama:
         if FINAL not in captures:
             x = self._norm(x)
         return self.read_out(x), hidden
+
+    @property
+    def graphs(self) -> int:
+        """See Model."""
+        return self._block.steps.captured if self._block.steps else 0
 
     def read_out(self, states: Tensor) -> Tensor:
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""

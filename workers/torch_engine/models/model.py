@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.operators import int8_projection
+from workers.torch_engine.models.static_layout import StaticLayout
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ class Model(Protocol):
     vocab: length of a row of logits. max_positions: positions it can compute, None where nothing
     but memory bounds them. layer_count: of its layers; hidden states before each may be captured.
     embedding: [vocab, hidden], as its checkpoint has it.
+    graphs: CUDA graphs of its forwards so far.
     """
 
     device: torch.device
@@ -32,18 +34,22 @@ class Model(Protocol):
     layer_count: int
     embedding: Tensor
 
+    @property
+    def graphs(self) -> int: ...
+
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A pool for `rows` sequences of `capacity` tokens and their trees."""
         ...
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Index tensors for a forward of these spans (ascending rows) over such a pool."""
         ...
 
     def forward(
-        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Any, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+        """Logits [wanted rows, vocab] float32 and captured hidden states, of what the model itself
+        has laid out; see Llama.forward."""
         ...
 
     def read_out(self, states: Tensor) -> Tensor:

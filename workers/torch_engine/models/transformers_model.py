@@ -24,6 +24,8 @@ class TransformersModel(ABC):
         self.layer_count: int = config.num_hidden_layers
         self.embedding: Tensor = causal.get_input_embeddings().weight
 
+    graphs = 0
+
     @abstractmethod
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A pool for `rows` sequences of `capacity` tokens and their trees."""

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, listed_tokens
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
@@ -45,12 +44,10 @@ class EagleHead(FeatureHead):
         self._own_read_out = None if words is None else projection(words)
         self._target = target
 
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
-        """See FeatureHead."""
+    def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
         embedded = F.embedding(layout.tokens, self.embedding)
         x = self._fc(torch.cat((embedded, features), -1))
         x = wanted(x + self.attend(x, self._layer, layout, pool), layout)
         x = self.block.feed_forward(x, self._layer)
-        if self._own_read_out is not None:
-            return x, self._vocabulary.logits(self._own_read_out(x))
-        return x, self._vocabulary.logits(self._target.read_out(x))
+        read_out = self._own_read_out or self._target.read_out
+        return x, read_out(x)

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.bundle import BundleError
-from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
@@ -60,14 +59,13 @@ class Eagle3Head(FeatureHead):
         """See FeatureHead."""
         return self._fc(states)
 
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
-        """See FeatureHead."""
+    def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
         embedded = self._layer.input_norm(F.embedding(layout.tokens, self.embedding))
         normed = self._hidden_norm(features)
         heard = self.attend(torch.cat((embedded, normed), -1), self._layer, layout, pool)
         x = wanted((normed if self._norm_first else features) + heard, layout)
         x = self.block.feed_forward(x, self._layer)
-        return x, self._vocabulary.logits(self._read_out(self._norm(x)))
+        return x, self._read_out(self._norm(x))
 
 
 def _captures(config: dict[str, Any], eagle: dict[str, Any], layers: int) -> tuple[int, ...]:
