@@ -1,13 +1,15 @@
 """An engine that decodes in static shapes says what one in exact shapes says, token for token."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from rig import Rig
 from static_twins import in_static_shapes
 
+from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.torch_engine.models import static_steps
 from workers.torch_engine.models.layout import Layout
@@ -60,6 +62,54 @@ def test_answers_from_cuda_graphs_are_the_same(
     assert answers(graphs, METHODS) == answers(exact, METHODS)
     assert graphs.engine.cuda_graphs > 0
     assert exact.engine.cuda_graphs == 0
+
+
+@pytest.mark.parametrize(
+    ("drafter", "tree", "reads"),
+    [
+        ("none", "chain", 1),
+        ("ngram", "chain", 1),
+        ("eagle3", "chain", 4),
+        ("medusa", "chain", 4),
+        # of each level the scores, and the tokens, which are there by then
+        ("eagle3", "eagle2", 7),
+    ],
+)
+def test_the_host_reads_once_a_level_and_once_the_choice(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch, drafter, tree, reads
+) -> None:
+    """Each of which would wait for a GPU; three levels at temperature 0, two sequences."""
+    spec = MethodSpec(
+        name="asked",
+        drafter=drafter,
+        tree=tree,
+        verifier="greedy",
+        lossless=True,
+        source="test",
+        settings={} if drafter == "none" else {"stop": {"gamma": 3}},
+    )
+    with in_static_shapes():
+        rig = make_rig(byte_bundle, [spec])
+    asked = [rig.submit("asked", [index, 7, 8, 9] * 4, max_tokens=40) for index in range(2)]
+    for _ in range(3):
+        rig.round()
+    seen = list[str]()
+    for name in ("tolist", "item", "__bool__", "__int__", "__float__", "cpu", "numpy"):
+        monkeypatch.setattr(torch.Tensor, name, counted(getattr(torch.Tensor, name), name, seen))
+    rig.round()
+    assert len(seen) == reads
+    monkeypatch.undo()
+    rig.finish(*asked)
+
+
+def counted(read: Callable[..., Any], name: str, seen: list[str]) -> Callable[..., Any]:
+    """The same, which says that it was called."""
+
+    def noted(*given: Any, **named: Any) -> Any:
+        seen.append(name)
+        return read(*given, **named)
+
+    return noted
 
 
 def test_steps_are_static_and_long_prompts_are_not(

@@ -74,7 +74,7 @@ class Llama:
             )
             for index, attention in enumerate(attentions)
         ]
-        self._tables: list[Tensor] = []
+        self._tables: dict[int, list[Tensor]] = {}
 
     @staticmethod
     def load(
@@ -177,8 +177,10 @@ class Llama:
         ]
 
     def _rotations(self, positions: int) -> list[Tensor]:
-        """The rotary tables [positions, 1, head_dim / 2] of this model's layers."""
-        if not self._tables or len(self._tables[0]) < positions:
+        """The rotary tables [positions, 1, head_dim / 2] of this model's layers; kept for every
+        length, since graphs read them where they were."""
+        if positions not in self._tables:
             dim, device = self.shape.head_dim, self.device
-            self._tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]
-        return self._tables
+            tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]
+            self._tables[positions] = tables
+        return self._tables[positions]

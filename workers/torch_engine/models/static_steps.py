@@ -18,8 +18,9 @@ log = logging.getLogger(__name__)
 
 DEVICES = frozenset({"cuda"})
 """Types of device on which launching operators takes longer than computing some padding."""
-WARM_UP = 2
-"""Runs before a capture, in which libraries allocate and choose their kernels."""
+RECURRING = 3
+"""Times that a shape is asked for until it is captured. A capture takes as long as several runs and
+everybody waits for it, and many shapes, of prompts above all, do not come back."""
 MOST = 256
 """Shapes that a model keeps; of more the one that was not asked for the longest goes."""
 
@@ -30,9 +31,11 @@ _capturing = threading.Lock()
 
 @dataclass(slots=True)
 class _Shape:
-    """Static inputs, and the graph with its static outputs once it is captured."""
+    """Static inputs, how often they were used, and the graph with its static outputs once it is
+    captured."""
 
     inputs: list[Tensor]
+    uses: int = 0
     graph: torch.cuda.CUDAGraph | None = None
     outputs: Any = None
 
@@ -68,12 +71,9 @@ class StaticSteps:
         shape = self._shape_of(key, inputs)
         for buffer, (given, _) in zip(shape.inputs, inputs, strict=True):
             buffer[: len(given)].copy_(staged(given, self._device), non_blocking=True)
-        if self._graphs and shape.graph is None and not self.failed:
-            try:
-                self._capture(shape, compute)
-            except Exception:
-                self.failed = True
-                log.warning("no CUDA graphs: one could not be captured", exc_info=True)
+        shape.uses += 1
+        if self._graphs and shape.uses == RECURRING and not self.failed:
+            self._try_to_capture(shape, compute)
         if shape.graph is None:
             return compute(*shape.inputs)
         shape.graph.replay()
@@ -92,15 +92,22 @@ class StaticSteps:
         self._shapes.move_to_end(key)
         return self._shapes[key]
 
+    def _try_to_capture(self, shape: _Shape, compute: Callable[..., object]) -> None:
+        try:
+            self._capture(shape, compute)
+        except Exception:
+            self.failed = True
+            log.warning("no more CUDA graphs: one could not be captured", exc_info=True)
+
     def _capture(self, shape: _Shape, compute: Callable[..., object]) -> None:
-        """Run it beside the stream that is in use, then once more to record its operators."""
+        """Run it beside the stream that is in use, where libraries allocate what they need there,
+        then once more to record its operators."""
         stream, graph = torch.cuda.current_stream(self._device), torch.cuda.CUDAGraph()
         try:
             with _capturing:
                 self._aside.wait_stream(stream)
                 with torch.cuda.stream(self._aside):
-                    for _ in range(WARM_UP):
-                        compute(*shape.inputs)
+                    compute(*shape.inputs)
                 stream.wait_stream(self._aside)
                 # other threads may allocate meanwhile: only this one's doings can spoil it
                 with torch.cuda.graph(graph, self._memory, self._aside, "thread_local"):
