@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workers.drafting.arm import Arm
+from workers.drafting.goodput import Choice as Granted
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
 from workers.drafting.step_costs import Draft, StepCosts
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
 
 UNTIMED = 3
 """Steps at first whose seconds are not believed: caches and threads are cold."""
+CATCH_UP = 16
+"""Unread tokens of a sequence from which on reading them counts."""
+SOON = 8.0
+"""Drafts for which what a drafter reads up on is of use: it is paid in so many parts."""
+HOPELESS, REST = 0.97, 8
+"""Where nothing was drafted, and no learned drafter could have brought more than that share of the
+tokens a second, none is asked for so many steps, as long as the sequences are the same."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +60,31 @@ class Options:
 
 @dataclass(frozen=True)
 class Choice:
-    """foretold: by row the tokens that are verified. drafter drafts `tokens` for the rows
-    `drafted`; None where nobody does."""
+    """foretold: by row the tokens that are verified. drafted: by row how many of the drafter's are;
+    it is None where nobody drafts."""
 
     foretold: Mapping[int, list[int]] = field(default_factory=dict)
     drafter: str | None = None
-    drafted: Sequence[int] = ()
-    tokens: int = 0
+    drafted: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Of the longest draft."""
+        return max(self.drafted.values(), default=0)
 
     def tokens_of(self, row: int, drafts: Mapping[int, list[int]]) -> list[int]:
         """The row's draft; `drafts` are the drafter's."""
         if row in self.drafted:
-            return drafts.get(row, [])[: self.tokens]
+            return drafts.get(row, [])[: self.drafted[row]]
         return self.foretold.get(row, [])
+
+
+class Follower(Protocol):
+    """A drafter with KV of its own, which reads what came while it sat out when it drafts again."""
+
+    def unread(self, request: str) -> int:
+        """Tokens of a request that it has to read first."""
+        ...
 
 
 @dataclass(eq=False)
@@ -79,16 +100,15 @@ class _Sequence:
 class Adaptive:
     """Grants draft tokens by goodput, as our own engine's adaptive drafter does: look-ups foretell
     with a probability, learned drafters expect what they lately had, seconds are those that steps
-    have taken here, from the end of a draft to the next one's beginning.
+    have taken here, from one choice to the next but for the learned drafters' drafts.
 
-    A drafter with KV of its own (`following`) reads every step of every sequence, so that drafting
-    costs it only the levels after the first.
+    followers: the drafters with KV of their own.
     """
 
     def __init__(
         self,
         options: Options,
-        following: Collection[str],
+        followers: Mapping[str, Follower],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._foreteller = Foreteller(least=options.least, past_tokens=options.past_tokens)
@@ -96,11 +116,12 @@ class Adaptive:
             one.drafter: Arm(one.method, one.tokens, priors=options.priors)
             for one in options.learned
         }
-        self._following, self._clock = following, clock
-        self._costs = StepCosts()
+        self._followers, self._clock = followers, clock
+        self.costs = StepCosts()
         self._sequences: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
-        self._ended, self._steps = 0.0, 0
+        self._began, self._drafting, self._steps = 0.0, 0.0, 0
+        self._rest, self._resting = 0, tuple[str, ...]()
 
     def choose(self, step: Step, rows: Sequence[int], limits: Sequence[int]) -> Choice:
         """Learn what came of the last step, and decide for the rows of this method.
@@ -119,53 +140,91 @@ class Adaptive:
         ready = [i for i, row in enumerate(rows) if limits[row]]
         if not ready or self._steps <= UNTIMED:
             return Choice()  # what a step costs is not known
-        others = [row for row in range(len(limits)) if row not in set(rows)]
-        context = sum(step.length(row) for row in range(len(limits)))
-        beside = sum(1 + limits[row] for row in others)
         asking = [sequences[i] for i in ready]
-        offered = [(name, n) for name, arm in self._arms.items() for n in range(1, arm.levels + 1)]
-        chains = [chain for arm in self._arms.values() for chain in arm.chains(asking)]
-        everybody = len(limits)
-        best = choose(
-            [foretold[i].survival for i in ready],
-            [
-                Offer(chain, partial(self._seconds, name, n, len(ready)))
-                for (name, n), chain in zip(offered, chains, strict=True)
-            ],
-            lambda verified: self._costs.step.of(verified + beside, everybody, context),
-            tokens_beside=len(others),
-        )
+        survival = [foretold[i].survival for i in ready]
+        drafters, best = self._best(step, set(rows), limits, asking, survival)
         tokens = {
             rows[i]: list(foretold[i].tokens[:length])
             for i, length in zip(ready, best.lengths, strict=True)
         }
-        if best.offer is None:
+        drafter = None if best.offer is None else drafters[best.offer]
+        drafted = {rows[ready[i]]: best.lengths[i] for i in best.taken if best.lengths[i]}
+        for name in self._arms:
+            if name != drafter:
+                self.costs.sat_out(name)
+        if drafter is None or not drafted:
             return Choice(tokens)
-        name, levels = offered[best.offer]
-        drafted = [rows[ready[i]] for i in best.taken]
         for i in best.taken:
-            sequences[ready[i]].used = self._arms[name]
-        return Choice(tokens, name, drafted, levels)
+            asking[i].used = self._arms[drafter]
+        return Choice(tokens, drafter, drafted)
 
-    def drafted(self, drafter: str, tokens: int, rows: int, seconds: float) -> None:
-        """A learned drafter took so long for so many rows, whoever asked for it."""
+    @contextmanager
+    def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
+        """Around the drafts of so many tokens for some requests, whoever asked for them."""
+        late, missing = self._backlog(drafter, requests)
+        began = self._clock()
+        yield
+        seconds = self._clock() - began
         if tokens and drafter in self._arms:
-            self._costs.saw_drafting(drafter, Draft(tokens, rows), seconds)
+            draft = Draft(tokens, len(requests), late, missing)
+            self.costs.saw_drafting(drafter, draft, seconds)
+            self._drafting += seconds
 
-    def ended(self, step: Step) -> None:
-        """All of the step's drafts are there."""
-        self._before = frozenset(step.runner.input_batch.req_ids)
-        self._ended = self._clock()
+    def _best(
+        self,
+        step: Step,
+        rows: set[int],
+        limits: Sequence[int],
+        asking: Sequence[_Sequence],
+        survival: Sequence[Sequence[float]],
+    ) -> tuple[list[str], Granted]:
+        """The drafter of each offer, and what brings the most tokens a second."""
+        names = tuple(one.id for one in asking)
+        self._rest = self._rest - 1 if names == self._resting else 0
+        drafters, offers = ([], []) if self._rest > 0 else self._offers(asking)
+        beside = [limit for row, limit in enumerate(limits) if row not in rows]
+        verified_beside, everybody = len(beside) + sum(beside), len(limits)
+        context = sum(step.length(row) for row in range(everybody))
+        best = choose(
+            survival,
+            offers,
+            lambda verified: self.costs.step.of(verified + verified_beside, everybody, context),
+            tokens_beside=len(beside),
+        )
+        if offers and best.hope < HOPELESS and not any(best.lengths):
+            self._rest, self._resting = REST, names
+        return drafters, best
 
-    def _seconds(self, name: str, levels: int, count: int, drafted: int) -> float:
-        """Of drafting for so many of the sequences, of which there are `count`."""
-        if name not in self._following:
-            return self._costs.drafting(name, Draft(levels, drafted))
-        return self._costs.drafting(name, Draft(levels, count)) * (levels - 1) / levels
+    def _offers(self, asking: Sequence[_Sequence]) -> tuple[list[str], list[Offer]]:
+        drafters, offers = list[str](), list[Offer]()
+        for name, arm in self._arms.items():
+            backlog = self._backlog(name, [one.id for one in asking])
+            for levels, chain in enumerate(arm.chains(asking), start=1):
+                drafters.append(name)
+                seconds = partial(self._seconds, name, levels, len(asking), backlog)
+                offers.append(Offer(chain, seconds))
+        return drafters, offers
+
+    def _seconds(
+        self, name: str, levels: int, count: int, backlog: tuple[int, int], drafted: int
+    ) -> float:
+        """Of drafting for so many of the sequences that the backlog is of; which, is not known."""
+        share = drafted / count / SOON
+        draft = Draft(levels, drafted, share * backlog[0], share * backlog[1])
+        return self.costs.drafting(name, draft)
+
+    def _backlog(self, drafter: str, requests: Sequence[str]) -> tuple[int, int]:
+        """How many of them have tokens that count as unread, and how many tokens all together."""
+        follower = self._followers.get(drafter)
+        unread = [follower.unread(request) for request in requests] if follower else []
+        much = [tokens for tokens in unread if tokens >= CATCH_UP]
+        return len(much), sum(much)
 
     def _time(self, step: Step) -> None:
         """What the step took that has just been decoded, where nothing but decoding was in it and
         nobody had to wait for a request."""
+        now = self._clock()
+        seconds = now - self._began - self._drafting
         names = step.runner.input_batch.req_ids
         drafted = step.drafted()
         scheduled = step.scheduled.num_scheduled_tokens
@@ -178,7 +237,8 @@ class Adaptive:
             if self._steps > UNTIMED:
                 widths = [scheduled[name] for name in names]
                 context = sum(step.length(row) for row in range(len(names)))
-                self._costs.step.saw(widths, context, self._clock() - self._ended)
+                self.costs.step.saw(widths, context, seconds)
+        self._before, self._began, self._drafting = frozenset(names), now, 0.0
 
     def _learn(self, step: Step, row: int) -> _Sequence:
         sequence = self._sequence(step, row)

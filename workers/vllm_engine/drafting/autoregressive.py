@@ -1,6 +1,8 @@
 """vLLM's EAGLE, EAGLE-3, MTP and draft-model proposers, each for the rows that ask for it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from vllm.v1.spec_decode.draft_model import DraftModelProposer
 from vllm.v1.spec_decode.eagle import EagleProposer
 from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
-from workers.vllm_engine.drafting.rows import Ints, kept_tokens, rejected_tokens
+from workers.vllm_engine.drafting.rows import kept_tokens, rejected_tokens
 from workers.vllm_engine.drafting.step import Step
 
 
@@ -34,15 +36,33 @@ class SecondEagleProposer(EagleProposer):
             )
 
 
+@dataclass(frozen=True)
+class _Tokens:
+    """Tokens of a sequence from its `begin`-th on, as a drafter reads them: ids [n], positions [n]
+    or [3, n], the target's hidden states [n, width], slots of the KV [n]."""
+
+    begin: int
+    ids: torch.Tensor
+    positions: torch.Tensor
+    hidden_states: torch.Tensor
+    slots: torch.Tensor
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.ids)
+
+
 class AutoregressiveDrafter:
     """A drafter with KV of its own, in the slots of the target's.
 
-    Its KV must follow the sequence, so it reads every step of its rows, prompts included; what
-    the target rejected is left out.
+    Its KV must follow the sequence, prompts included, without what the target rejected. What it
+    needs of the tokens is kept until it drafts for their sequence, and read then, all at once; or
+    as soon as they fill a block of the KV, which the prefix cache may give to another sequence.
     """
 
     def __init__(self, proposer: SpecDecodeBaseProposer) -> None:
         self.proposer = proposer
+        self._unread: dict[str, list[_Tokens]] = {}
 
     @classmethod
     def beside(cls, config: VllmConfig, runner: Any) -> "AutoregressiveDrafter":
@@ -54,60 +74,162 @@ class AutoregressiveDrafter:
         )
         return cls(kind(config, runner.device, runner))
 
+    def unread(self, request: str) -> int:
+        """Tokens of a request that are kept for it."""
+        kept = self._unread.get(request)
+        return kept[-1].end - kept[0].begin if kept else 0
+
+    def take(self, step: Step, rows: Sequence[int]) -> None:
+        """Keep the step's tokens of these rows; to be called in each of their steps, before
+        `propose`."""
+        for request in step.scheduled.finished_req_ids:
+            self._unread.pop(request, None)
+        rows = [row for row in rows if step.length(row) <= self._longest]
+        if not rows:
+            return
+        for row, new in zip(rows, self._of_step(step, rows), strict=True):
+            request = step.request(row)
+            kept = self._unread.get(request, [])
+            if kept and kept[-1].end != new.begin:
+                kept = []  # it was preempted, and the target has read it again
+            if self.unread(request) + self._places(new) > self.proposer.max_num_tokens:
+                self._forward(step, [row], [_joined(kept)], [int(new.ids[0])], 0)
+                kept = []
+            self._unread[request] = [*kept, new]
+
     def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
         """Drafts by row, `tokens` of each; a row past the drafter's context has none."""
-        limit = min(self.proposer.max_model_len, self.proposer.draft_model_config.max_model_len)
-        rows = [row for row in rows if step.length(row) + tokens <= limit]
+        return self._read(
+            step, [row for row in rows if step.length(row) + tokens <= self._longest], tokens
+        )
+
+    def keep_up(self, step: Step) -> None:
+        """Read what fills a block; to be called at the end of each step."""
+        block = self.proposer.block_size
+        full = [
+            row
+            for row, request in enumerate(step.runner.input_batch.req_ids)
+            if (kept := self._unread.get(request))
+            and kept[0].begin // block < kept[-1].end // block
+        ]
+        self._read(step, full, 0)
+
+    @property
+    def _longest(self) -> int:
+        """Tokens of the longest sequence that it can read."""
+        return min(self.proposer.max_model_len, self.proposer.draft_model_config.max_model_len)
+
+    def _read(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
+        """Drafts by row, in as few forwards as the drafter has room for."""
+        drafts: dict[int, list[int]] = {}
+        group, unread, places = list[int](), list[_Tokens](), 0
+        for row in rows:
+            one = _joined(self._unread.pop(step.request(row)))
+            if places + self._places(one) > self.proposer.max_num_tokens:
+                drafts |= self._drafts(step, group, unread, tokens)
+                group, unread, places = [], [], 0
+            group.append(row)
+            unread.append(one)
+            places += self._places(one)
+        return drafts | self._drafts(step, group, unread, tokens)
+
+    def _drafts(
+        self, step: Step, rows: list[int], unread: list[_Tokens], tokens: int
+    ) -> dict[int, list[int]]:
         if not rows:
             return {}
+        following = [step.next_token(row) for row in rows]
+        drafts = self._forward(step, rows, unread, following, tokens)
+        return dict(zip(rows, drafts.tolist(), strict=True))
+
+    def _places(self, tokens: _Tokens) -> int:
+        """In the drafter's buffers; a draft model reads one token more."""
+        return len(tokens.ids) + self.proposer.net_num_new_slots_per_request
+
+    def _forward(
+        self,
+        step: Step,
+        rows: Sequence[int],
+        unread: Sequence[_Tokens],
+        following: Sequence[int],
+        tokens: int,
+    ) -> torch.Tensor:
+        """Drafts [rows, tokens]; following: of each row the token after the unread ones."""
+        whole = _joined(unread)
+        return self.proposer.propose(
+            num_speculative_tokens=tokens,
+            target_token_ids=whole.ids,
+            target_positions=whole.positions,
+            target_hidden_states=whole.hidden_states,
+            next_token_ids=torch.tensor(following, dtype=torch.int32, device=self.proposer.device),
+            token_indices_to_sample=None,
+            common_attn_metadata=_attention(step, rows, unread, whole.slots),
+            sampling_metadata=step.sampling_metadata,
+        )
+
+    def _of_step(self, step: Step, rows: Sequence[int]) -> list[_Tokens]:
+        """The step's tokens of each row, but for those that the target rejected."""
         rejected = rejected_tokens(step.drafted(), step.sampled)
         begin = step.attention.query_start_loc_cpu.numpy()
         places, starts = kept_tokens(begin, rows, rejected)
-        device = self.proposer.device
-        chosen = torch.from_numpy(places).to(device)
-        drafts = self.proposer.propose(
-            num_speculative_tokens=tokens,
-            target_token_ids=step.runner.input_ids.gpu[chosen],
-            target_positions=step.runner._get_positions(chosen),
-            target_hidden_states=self._hidden_states(step)[chosen],
-            next_token_ids=torch.tensor(
-                [step.next_token(row) for row in rows], dtype=torch.int32, device=device
-            ),
-            token_indices_to_sample=None,
-            common_attn_metadata=_attention(step, rows, rejected, chosen, starts),
-            sampling_metadata=step.sampling_metadata,
-        )
-        return dict(zip(rows, drafts.tolist(), strict=True))
+        chosen = torch.from_numpy(places).to(self.proposer.device)
+        sizes = np.diff(starts).tolist()
+        lengths = step.attention.seq_lens_cpu_upper_bound
+        assert lengths is not None
+        begins = [
+            int(lengths[row]) - rejected[row] - size for row, size in zip(rows, sizes, strict=True)
+        ]
+        return [
+            _Tokens(*of_row)
+            for of_row in zip(
+                begins,
+                torch.split(step.runner.input_ids.gpu[chosen], sizes),
+                torch.split(step.runner._get_positions(chosen), sizes, dim=-1),
+                torch.split(self._hidden_states(step, chosen), sizes),
+                torch.split(step.attention.slot_mapping[chosen], sizes),
+                strict=True,
+            )
+        ]
 
-    def _hidden_states(self, step: Step) -> torch.Tensor:
+    def _hidden_states(self, step: Step, chosen: torch.Tensor) -> torch.Tensor:
         if self.proposer.eagle3_use_aux_hidden_state:
             assert step.aux_hidden_states is not None
-            return torch.cat(step.aux_hidden_states, dim=-1)
-        return step.hidden_states
+            return torch.cat([states[chosen] for states in step.aux_hidden_states], dim=-1)
+        return step.hidden_states[chosen]
+
+
+def _joined(parts: Sequence[_Tokens]) -> _Tokens:
+    """One after the other, as if they were of one sequence."""
+    if len(parts) == 1:
+        return parts[0]
+    return _Tokens(
+        parts[0].begin,
+        torch.cat([part.ids for part in parts]),
+        torch.cat([part.positions for part in parts], dim=-1),
+        torch.cat([part.hidden_states for part in parts]),
+        torch.cat([part.slots for part in parts]),
+    )
 
 
 def _attention(
-    step: Step, rows: Sequence[int], rejected: Sequence[int], chosen: torch.Tensor, starts: Ints
+    step: Step, rows: Sequence[int], unread: Sequence[_Tokens], slots: torch.Tensor
 ) -> CommonAttentionMetadata:
-    """The step's attention metadata for these rows and tokens only."""
+    """As if the step had been these tokens of these rows."""
     whole = step.attention
     device = whole.query_start_loc.device
-    index = torch.tensor(rows)
-    assert whole.seq_lens_cpu_upper_bound is not None
-    lengths = whole.seq_lens_cpu_upper_bound[index] - torch.tensor(
-        [rejected[row] for row in rows], dtype=torch.int32
-    )
-    begin = torch.from_numpy(starts.astype(np.int32))
+    sizes = [len(tokens.ids) for tokens in unread]
+    lengths = torch.tensor([tokens.end for tokens in unread], dtype=torch.int32)
+    begin = torch.tensor([0, *accumulate(sizes)], dtype=torch.int32)
     return CommonAttentionMetadata(
         query_start_loc=begin.to(device),
         query_start_loc_cpu=begin,
         seq_lens=lengths.clone().to(device),
         seq_lens_cpu_upper_bound=lengths,
         num_reqs=len(rows),
-        num_actual_tokens=int(starts[-1]),
-        max_query_len=int(np.diff(starts).max()),
+        num_actual_tokens=sum(sizes),
+        max_query_len=max(sizes),
         max_seq_len=int(lengths.max()),
-        block_table_tensor=whole.block_table_tensor[index.to(device)],
-        slot_mapping=whole.slot_mapping[chosen],
+        block_table_tensor=whole.block_table_tensor[torch.tensor(rows).to(device)],
+        slot_mapping=slots,
         causal=True,
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from vllm.config import SpeculativeConfig, VllmConfig
+from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
 """What the model runner calls on its one drafter, once it is loaded, where that has KV."""
+MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+ROUNDS = 3
 
 
 class Drafter(Protocol):
@@ -65,7 +69,7 @@ class NoProposer:
         raise AssertionError("the engine was started without its shared worker")
 
 
-def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> None:
+def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
     """Let a model runner draft by the method that each request names.
 
     To be called before its models are loaded. What the runner itself calls on its one drafter
@@ -86,8 +90,10 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> None:
     if portfolio.host is not None:
         for call in KV_CALLS:
             _pass_on(runner.drafter, call, with_kv)
-    runner.propose_draft_token_ids = Drafters(runner, portfolio, drafters).propose
+    hosted = Drafters(runner, portfolio, drafters)
+    runner.propose_draft_token_ids = hosted.propose
     runner._input_fits_in_drafter = _has_rows
+    return hosted
 
 
 class Drafters:
@@ -97,8 +103,11 @@ class Drafters:
         self, runner: GPUModelRunner, portfolio: Portfolio, drafters: Mapping[str, Drafter]
     ) -> None:
         self._runner, self._portfolio, self._drafters = runner, portfolio, drafters
-        following = {n for n, d in drafters.items() if isinstance(d, AutoregressiveDrafter)}
-        self._adaptive = portfolio.adaptive and Adaptive(portfolio.adaptive, following)
+        self._followers = {
+            name: d for name, d in drafters.items() if isinstance(d, AutoregressiveDrafter)
+        }
+        options = portfolio.adaptive
+        self._adaptive = None if options is None else Adaptive(options, self._followers)
 
     def propose(
         self,
@@ -130,33 +139,56 @@ class Drafters:
         wanted = [self._tokens(step, row, method) for row, method in enumerate(methods)]
         rows_of = self._portfolio.rows(methods)
         adaptive = rows_of.pop(ADAPTIVE, [])
+        for name, follower in self._followers.items():
+            follower.take(step, sorted([*rows_of.get(name, []), *self._followed(name, adaptive)]))
         choice = self._adaptive.choose(step, adaptive, wanted) if self._adaptive else Choice()
+        # Each process of a tensor-parallel engine has its own clock, and all must draft alike.
+        choice = get_tp_group().broadcast_object(choice)
         drafts: dict[int, list[int]] = {}
         for name, drafter in self._drafters.items():
-            rows = rows_of.get(name, [])
-            tokens = max((wanted[row] for row in rows), default=0)
+            rows = {row: wanted[row] for row in rows_of.get(name, []) if wanted[row]}
             if name == choice.drafter:
-                tokens = max(tokens, choice.tokens)
-            rows = sorted([*rows, *self._for_adaptive(name, adaptive, choice)])
-            if not (rows or isinstance(drafter, SuffixDrafter)):
-                continue
-            began = time.perf_counter()
-            drafts |= drafter.propose(step, rows, tokens)
-            if self._adaptive:
-                self._adaptive.drafted(name, tokens, len(rows), time.perf_counter() - began)
-        if self._adaptive:
-            self._adaptive.ended(step)
+                rows |= choice.drafted
+            if rows or isinstance(drafter, SuffixDrafter):
+                tokens = max(rows.values(), default=0)
+                with self._timed(step, name, tokens, rows):
+                    drafts |= drafter.propose(step, sorted(rows), tokens)
+        for follower in self._followers.values():
+            follower.keep_up(step)
         drafts |= {row: choice.tokens_of(row, drafts) for row in adaptive}
         return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
 
-    def _for_adaptive(self, name: str, rows: list[int], choice: Choice) -> Sequence[int]:
-        """The adaptive method's rows that a drafter reads: those it drafts for, and all where its
-        KV must follow them."""
+    def measure(self) -> None:
+        """What forwards of the target take here, for the adaptive method, before anybody is served:
+        the least of several rounds, which other work disturbs least."""
+        if self._adaptive is None:
+            return
+        sizes = [rows for rows in MEASURED_ROWS if rows <= self._runner.max_num_tokens]
+        with nullcontext() if self._portfolio.host is None else _left_out(self._runner.drafter):
+            rounds = [[self._measured(rows) for rows in sizes] for _ in range(ROUNDS)]
+        for rows, taken in zip(sizes, zip(*rounds, strict=True), strict=True):
+            self._adaptive.costs.step.measured(rows, min(taken))
+
+    def _measured(self, rows: int) -> float:
+        """Seconds of a forward of so many tokens, with the logits of all of them."""
+        began = time.perf_counter()
+        hidden_states, _ = self._runner._dummy_run(rows)
+        self._runner.model.compute_logits(hidden_states[:rows])
+        self._runner._sync_device()
+        return time.perf_counter() - began
+
+    def _timed(
+        self, step: Step, name: str, tokens: int, rows: Iterable[int]
+    ) -> AbstractContextManager[None]:
+        if self._adaptive is None:
+            return nullcontext()
+        return self._adaptive.timed(name, tokens, [step.request(row) for row in rows])
+
+    def _followed(self, name: str, rows: list[int]) -> list[int]:
+        """The adaptive method's rows that a drafter's KV has to follow."""
         options = self._portfolio.adaptive
         learned = options is not None and name in {one.drafter for one in options.learned}
-        if learned and isinstance(self._drafters[name], AutoregressiveDrafter):
-            return rows
-        return choice.drafted if name == choice.drafter else ()
+        return rows if learned else []
 
     def _tokens(self, step: Step, row: int, method: str | None) -> int:
         """How many tokens the row may draft: none before its prompt is through, and no more than
@@ -201,6 +233,14 @@ def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
             getattr(other.proposer, call)(*args, **kwargs)
 
     setattr(host, call, on_all)
+
+
+@contextmanager
+def _left_out(host: Any) -> Iterator[None]:
+    """The runner's dummy runs are the target's alone meanwhile."""
+    own, host.dummy_run = host.dummy_run, lambda *_args, **_kwargs: None
+    yield
+    host.dummy_run = own
 
 
 def _has_rows(attention: CommonAttentionMetadata | None) -> bool:

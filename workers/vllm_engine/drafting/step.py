@@ -42,6 +42,10 @@ class Step:
         """The method each row's request names."""
         return [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
 
+    def request(self, row: int) -> str:
+        """The id of the row's request."""
+        return self.runner.input_batch.req_ids[row]
+
     def greedy(self, row: int) -> bool:
         """Whether the row's request has temperature 0."""
         params = self._params(row)
@@ -63,7 +67,7 @@ class Step:
         """The token after the row's last valid one: sampled, or the prompt's where that goes on."""
         if self.sampled[row]:
             return self.sampled[row][-1]
-        name = self.runner.input_batch.req_ids[row]
+        name = self.request(row)
         request = self.runner.requests[name]
         done = request.num_computed_tokens + self.scheduled.num_scheduled_tokens[name]
         return int(request.get_token_id(done))
@@ -86,5 +90,4 @@ class Step:
         return params.extra_args if params and params.extra_args else {}
 
     def _params(self, row: int) -> SamplingParams | None:
-        request = self.runner.input_batch.req_ids[row]
-        return self.runner.requests[request].sampling_params
+        return self.runner.requests[self.request(row)].sampling_params

@@ -1,6 +1,6 @@
 """vLLM's worker process with a portfolio of drafters: AsyncEngineArgs.worker_cls."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm.platforms import current_platform
 from vllm.v1.worker.gpu_worker import Worker
@@ -26,5 +26,11 @@ class SharedWorker(Worker):
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
         portfolio = Portfolio.from_config(config[KEY])
-        if portfolio.methods:
-            host_portfolio(self.model_runner, portfolio)
+        self._drafters = host_portfolio(self.model_runner, portfolio) if portfolio.methods else None
+
+    def compile_or_warm_up_model(self) -> Any:
+        """As vLLM's worker, and what the adaptive method decides by is measured."""
+        times = super().compile_or_warm_up_model()
+        if self._drafters is not None:
+            self._drafters.measure()
+        return times

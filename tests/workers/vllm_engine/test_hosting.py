@@ -1,0 +1,107 @@
+"""Whose drafts a batch's rows get. Drafters and vLLM's runner are stand-ins; real ones are in
+test_shared_engine.py and test_vllm_adaptive.py."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.vllm
+pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+
+SCHEDULE = SimpleNamespace(gamma=lambda _batch: 4)
+METHODS = ("vllm_eagle3", "vllm_adaptive", "vllm_adaptive", None)
+
+
+@pytest.fixture
+def drafters(monkeypatch):
+    """EAGLE-3, with KV of its own, and Medusa, each of which drafts its own token; and what they
+    were asked for."""
+    from workers.vllm_engine.drafting import hosting
+    from workers.vllm_engine.drafting.adaptive import Learned, Options
+    from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+    from workers.vllm_engine.drafting.portfolio import Drafting, Portfolio
+
+    asked: dict[str, Any] = {}
+
+    class Medusa:
+        def propose(self, _step, rows, tokens):
+            asked["medusa"] = rows, tokens
+            return {row: [7] * 4 for row in rows}
+
+    class Eagle(AutoregressiveDrafter):
+        def take(self, _step, rows):
+            asked["taken"] = rows
+
+        def propose(self, _step, rows, tokens):
+            asked["eagle3"] = rows, tokens
+            return {row: [8] * tokens for row in rows}
+
+        def keep_up(self, _step):
+            asked["kept up"] = True
+
+    group = SimpleNamespace(broadcast_object=lambda choice: choice)
+    monkeypatch.setattr(hosting, "get_tp_group", lambda: group)
+    learned = [Learned(f"vllm_{name}", name, 4) for name in ("medusa", "eagle3")]
+    portfolio = Portfolio(
+        methods={
+            "vllm_eagle3": Drafting("eagle3", SCHEDULE),
+            "vllm_adaptive": Drafting("adaptive", SCHEDULE),
+        },
+        drafters={"medusa": {}, "eagle3": {}},
+        host="eagle3",
+        adaptive=Options(tuple(learned)),
+    )
+    runner = SimpleNamespace(
+        max_model_len=64,
+        input_batch=SimpleNamespace(req_ids=["0", "1", "2", "3"], num_tokens_no_spec=[9, 9, 9, 9]),
+        requests={
+            str(row): SimpleNamespace(
+                sampling_params=SimpleNamespace(extra_args={"specadapt_method": method})
+            )
+            for row, method in enumerate(METHODS)
+        },
+    )
+    hosted = hosting.Drafters(runner, portfolio, {"medusa": Medusa(), "eagle3": Eagle(None)})
+    return hosted, asked
+
+
+@pytest.mark.parametrize("chosen", ["medusa", "eagle3", None])
+def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monkeypatch):
+    from workers.vllm_engine.drafting.adaptive import Choice
+
+    hosted, asked = drafters
+    drafted = {2: 3} if chosen else {}
+    choice = Choice({1: [5], 2: [5, 5]}, chosen, drafted)
+    monkeypatch.setattr(hosted._adaptive, "choose", lambda *_: choice)
+    drafts = hosted.propose(SimpleNamespace(), [[1], [1], [1], [1]], *[None] * 7)
+    of_second = {"medusa": [7, 7, 7], "eagle3": [8, 8, 8], None: [5, 5]}[chosen]
+    assert drafts == [[8] * 4, [5], of_second, []]
+    assert asked["taken"] == [0, 1, 2]
+    assert asked["eagle3"] == ([0, 2] if chosen == "eagle3" else [0], 4)
+    assert asked.get("medusa") == (([2], 3) if chosen == "medusa" else None)
+    assert asked["kept up"]
+
+
+def test_what_the_targets_forwards_take_is_known_before_the_first_request(drafters):
+    """vLLM's dummy run runs the host's too, whose forwards are no part of a step."""
+    hosted, _ = drafters
+    runner, sizes, drafting = hosted._runner, [], []
+    runner.max_num_tokens = 16
+    runner.drafter = SimpleNamespace(dummy_run=drafting.append)
+
+    def dummy_run(tokens):
+        sizes.append(tokens)
+        runner.drafter.dummy_run(tokens)
+        return np.zeros((tokens, 1)), None
+
+    runner._dummy_run, runner._sync_device = dummy_run, lambda: None
+    runner.model = SimpleNamespace(compute_logits=lambda states: sizes.append(len(states)))
+    hosted.measure()
+    assert hosted._adaptive.costs.step.forward > 0.0
+    assert sizes[::2] == sizes[1::2], "every row has logits"
+    assert set(sizes) == {1, 2, 3, 4, 6, 8, 12, 16}
+    assert drafting == []
+    runner.drafter.dummy_run(5)
+    assert drafting == [5]

@@ -1,0 +1,173 @@
+"""What a drafter with KV of its own reads, and when. vLLM's proposer and its runner's step are
+stand-ins, and a hidden state is its token's number; real ones are in test_vllm_adaptive.py."""
+
+from collections.abc import Collection
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.vllm
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+
+BLOCK, ROOM, LONGEST = 4, 12, 64
+
+
+class Proposer:
+    """Checks that every sequence is read once, from its beginning to its end."""
+
+    block_size, max_num_tokens, max_model_len = BLOCK, ROOM, LONGEST
+    net_num_new_slots_per_request = 0
+    eagle3_use_aux_hidden_state = False
+    device = torch.device("cpu")
+    draft_model_config = SimpleNamespace(max_model_len=LONGEST)
+
+    def __init__(self) -> None:
+        self.read: dict[int, int] = {}
+        """By sequence (the number of its first block) the tokens it has read."""
+        self.forwards: list[list[int]] = []
+        self.texts: dict[int, list[int]] = {}
+
+    def propose(self, *, num_speculative_tokens: int, **inputs: Any):
+        attention = inputs["common_attn_metadata"]
+        assert len(inputs["target_token_ids"]) <= ROOM
+        starts = attention.query_start_loc_cpu.tolist()
+        self.forwards.append(np.diff(starts).tolist())
+        for row, (start, end) in enumerate(pairwise(starts)):
+            sequence = int(attention.block_table_tensor[row, 0])
+            positions = inputs["target_positions"][start:end].tolist()
+            first, last = self.read.get(sequence, 0), int(attention.seq_lens[row])
+            assert positions == list(range(first, last))
+            text = self.texts[sequence]
+            assert inputs["target_token_ids"][start:end].tolist() == text[first:last]
+            assert inputs["target_hidden_states"][start:end, 0].tolist() == text[first:last]
+            slots = [1000 * sequence + position for position in positions]
+            assert attention.slot_mapping[start:end].tolist() == slots
+            assert int(inputs["next_token_ids"][row]) == text[last]
+            self.read[sequence] = last
+        return torch.zeros(len(starts) - 1, num_speculative_tokens, dtype=torch.int64)
+
+
+class World:
+    """Sequences that the target decodes, by number; each token is one that never came before."""
+
+    def __init__(self) -> None:
+        from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+
+        self.proposer = Proposer()
+        self.drafter = AutoregressiveDrafter(self.proposer)  # type: ignore[arg-type]
+        self.computed: dict[int, int] = {}
+        self.token = iter(range(100, 10**6))
+
+    def step(
+        self,
+        steps: dict[int, tuple[int, int]],
+        drafting: Collection[int],
+        ended: Collection[str] = (),
+    ):
+        """By sequence the tokens that the target reads and how many of the last it rejects; who
+        drafts afterwards."""
+        ids, positions, slots, sampled, starts = [], [], [], [], [0]
+        for sequence, (read, rejected) in steps.items():
+            text = self.proposer.texts.setdefault(sequence, [])
+            done = self.computed.get(sequence, 0)
+            kept = done + read - rejected
+            text += [next(self.token) for _ in range(kept + 1 - len(text))]
+            ids += [*text[done:kept], *[-1] * rejected]
+            positions += range(done, done + read)
+            slots += [1000 * sequence + at for at in range(done, done + read)]
+            sampled.append(text[kept - (read - rejected) + 1 : kept + 1])
+            starts.append(len(ids))
+            self.computed[sequence] = kept
+        names, ends = list(steps), [self.computed[s] + r for s, (_, r) in steps.items()]
+        begin = torch.tensor(starts, dtype=torch.int32)
+        step: Any = SimpleNamespace(
+            runner=SimpleNamespace(
+                input_batch=SimpleNamespace(req_ids=[str(name) for name in names]),
+                input_ids=SimpleNamespace(gpu=torch.tensor(ids)),
+                _get_positions=lambda chosen: torch.tensor(positions)[chosen],
+            ),
+            scheduled=SimpleNamespace(finished_req_ids=ended),
+            sampled=sampled,
+            drafted=lambda: [read - 1 for read, _ in steps.values()],
+            hidden_states=torch.tensor(ids)[:, None],
+            sampling_metadata=None,
+            request=lambda row: str(names[row]),
+            length=lambda row: self.computed[names[row]] + 1,
+            next_token=lambda row: sampled[row][-1],
+            attention=SimpleNamespace(
+                query_start_loc=begin,
+                query_start_loc_cpu=begin,
+                seq_lens_cpu_upper_bound=torch.tensor(ends, dtype=torch.int32),
+                slot_mapping=torch.tensor(slots),
+                block_table_tensor=torch.tensor([[name] for name in names]),
+            ),
+        )
+        rows = list(range(len(names)))
+        self.drafter.take(step, rows)
+        mine = [row for row in rows if names[row] in drafting]
+        drafts = self.drafter.propose(step, mine, 2)
+        self.drafter.keep_up(step)
+        return drafts
+
+
+def test_what_came_while_it_sat_out_is_read_with_the_next_draft():
+    world = World()
+    world.step({1: (2, 0)}, set())
+    assert world.proposer.forwards == []
+    assert world.drafter.unread("1") == 2
+    assert world.step({1: (3, 2)}, {1}) == {0: [0, 0]}
+    assert world.proposer.forwards == [[3]]
+    assert world.drafter.unread("1") == 0
+
+
+def test_a_full_block_is_read_at_once():
+    """Another sequence may be given it by the prefix cache."""
+    world = World()
+    for read, forwards in ((3, []), (1, [[4]]), (3, [[4]]), (2, [[4], [5]])):
+        world.step({1: (read, 0)}, set())
+        assert world.proposer.forwards == forwards
+
+
+def test_what_was_kept_of_a_preempted_sequence_is_dropped():
+    world = World()
+    world.step({1: (3, 0)}, set())
+    world.computed[1] = 0
+    world.step({1: (3, 0)}, {1})
+    assert world.proposer.forwards == [[3]]
+
+
+def test_an_ended_sequence_is_forgotten():
+    world = World()
+    world.step({1: (3, 0)}, set())
+    world.step({2: (1, 0)}, set(), ended={"1"})
+    assert world.drafter.unread("1") == 0
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.integers(1, 5),
+            st.tuples(st.integers(1, 3), st.integers(0, 2), st.booleans()),
+            min_size=1,
+        ),
+        max_size=12,
+    )
+)
+def test_every_token_is_read_once_whoever_drafts_when(steps):
+    """The stand-in proposer checks it; here, that nobody is left out or kept waiting too long."""
+    world = World()
+    for step in steps:
+        drafting = {sequence for sequence, (_, _, drafts) in step.items() if drafts}
+        reading = {s: (read, min(rejected, read - 1)) for s, (read, rejected, _) in step.items()}
+        drafts = world.step(reading, drafting)
+        assert set(drafts) == {row for row, sequence in enumerate(step) if sequence in drafting}
+        for sequence, computed in world.computed.items():
+            read = world.proposer.read.get(sequence, 0)
+            assert computed // BLOCK == read // BLOCK
+            assert world.drafter.unread(str(sequence)) == computed - read
