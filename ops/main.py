@@ -27,6 +27,7 @@ from ops.load.bench import bench_load
 from ops.loadtest.command import loadtest
 from ops.precision.bench import bench_precision
 from ops.prediction.bench import bench_prediction
+from ops.report.command import report
 from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
 from ops.routing.bench import bench_router
@@ -36,6 +37,8 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
+from ops.simulate.command import simulate
+from ops.simulate.plan import plan
 from ops.soak.bench import bench_soak
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
@@ -74,7 +77,10 @@ for noun in (
     serve,
     chat,
     loadtest,
+    simulate,
+    plan,
     plot,
+    report,
 ):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)

@@ -66,7 +66,7 @@ LEAST_ERROR = 0.05
 tomorrow is not the one that was counted."""
 
 
-def _once(compute: Callable[[RoutingTable], Floats]) -> Callable[[RoutingTable], Floats]:
+def once(compute: Callable[[RoutingTable], Floats]) -> Callable[[RoutingTable], Floats]:
     """The function, computed once for each table in force: every prompt asks for it."""
     last: tuple[RoutingTable, Floats] | None = None
 
@@ -90,7 +90,7 @@ def evidence(table: RoutingTable) -> tuple[Floats, Floats]:
     )
 
 
-@_once
+@once
 def acceptance(table: RoutingTable) -> Floats:
     """Tokens per decode step [k, m, t], at least 1.
 
@@ -127,7 +127,7 @@ def accepted(table: RoutingTable, cluster: int, band: int) -> dict[str, float]:
     return dict(zip(table.methods, map(float, known), strict=True))
 
 
-@_once
+@once
 def answers(table: RoutingTable) -> Floats:
     """Answers' worth of evidence [k, m, t] behind every cell's acceptance, what other bands lend
     included."""
@@ -142,7 +142,7 @@ def plain(table: RoutingTable) -> NDArray[np.bool_]:
     return np.asarray((steps >= PLAIN_ANSWERS * ANSWER_TOKENS) & np.isclose(tokens, steps))
 
 
-@_once
+@once
 def log_error(table: RoutingTable) -> Floats:
     """Standard error [k, m, t] of the logarithm of predicted seconds: of acceptance and step time
     together, as independent, and never below LEAST_ERROR."""

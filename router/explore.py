@@ -74,8 +74,11 @@ def choice(
     handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
     at_risk = np.maximum(0.0, predicted * np.exp(errors) + delayed - predicted[0])
     affordable = np.where(guess, purse.units >= 0.0, at_risk <= purse.units)
-    chances = np.where(affordable, soonest(predicted * handicap + delayed, errors), 0.0)
-    chances[0] += 1.0 - chances.sum()
+    if affordable[1:].any():
+        chances = np.where(affordable, soonest(predicted * handicap + delayed, errors), 0.0)
+        chances[0] += 1.0 - chances.sum()
+    else:
+        chances = np.eye(1, len(predicted))[0]
     index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))
     purse.pay(float(extra[index] + delayed[index]))
     return Choice(index, float(chances[index]), unit * float(extra[index]))
@@ -89,9 +92,10 @@ def soonest(seconds: Sequence[float] | Floats, errors: Sequence[float] | Floats)
     # whoever is the soonest is sooner than the upper end of every method
     high = (center + _DEVIATIONS * spread).min()
     edges = np.linspace(low, high, _CELLS + 1)
-    done = ndtr((edges[:, None] - center) / spread)
+    done = ndtr((edges - center[:, None]) / spread[:, None])
+    later = 1.0 - done
     chances = np.empty(len(center))
     for m in range(len(center)):
-        others_later = np.prod(1.0 - np.delete(done, m, axis=1), axis=1)
-        chances[m] = np.diff(done[:, m]) @ (others_later[1:] + others_later[:-1]) / 2.0
+        others_later = later[:m].prod(axis=0) * later[m + 1 :].prod(axis=0)
+        chances[m] = (done[m, 1:] - done[m, :-1]) @ (others_later[1:] + others_later[:-1]) / 2.0
     return np.asarray(chances / chances.sum())

@@ -15,7 +15,7 @@ from router import belief, explore, predict
 from router.admission import in_time
 from router.constraints import Constraints, obstacles_of, why_not
 from router.purse import Purse
-from router.queueing import forecasts
+from router.queueing import Prospect
 from schemas import (
     Decision,
     LoadReport,
@@ -73,9 +73,9 @@ def choose(
         raise NoMethodAvailableError("; ".join(why))
 
     band = temperature_band(features.temperature)
-    prompt = (cluster, band, features.prompt_tokens, features.max_tokens)
-    idle = forecasts(table, *prompt, ())
-    busy = forecasts(table, *prompt, loads) if loads else idle
+    prospect = Prospect(table, cluster, band, features.prompt_tokens, features.max_tokens)
+    idle = prospect.under(())
+    busy = prospect.under(loads) if loads else idle
     alone, loaded = ({n: f.seconds for n, f in found.items()} for found in (idle, busy))
     delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}

@@ -6,6 +6,7 @@ prompt and is kept per cluster; step time and prefill depend on the machine and 
 kept per method, so that evidence about one slow replica serves every cluster.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
@@ -13,7 +14,7 @@ from typing import Self, TypeVar
 import numpy as np
 from scipy.special import ndtr
 
-from router.belief import OFFLINE_ANSWERS, Floats, acceptance
+from router.belief import OFFLINE_ANSWERS, Floats, acceptance, once
 from schemas import RoutingTable
 
 MIN_EVIDENCE_ANSWERS = 8.0
@@ -32,15 +33,26 @@ Acceptance = TypeVar("Acceptance", float, Floats)
 def expected_output(table: RoutingTable, cluster: int) -> float:
     """Output tokens of a prompt of this cluster (-1: of any), were its answer not cut off; the
     profile's answers count as at most OFFLINE_ANSWERS beside live ones."""
-    return _output(table, cluster, table.live_output[:, 1])
+    return float(_uncut_output(table)[cluster])
 
 
 def emitted_output(table: RoutingTable, cluster: int) -> float:
     """Output tokens of such a prompt under the limits that requests have set so far."""
-    return _output(table, cluster, table.live_answers)
+    return float(_cut_output(table)[cluster])
 
 
-def _output(table: RoutingTable, cluster: int, live_count: Floats) -> float:
+@once
+def _uncut_output(table: RoutingTable) -> Floats:
+    return _output(table, table.live_output[:, 1])
+
+
+@once
+def _cut_output(table: RoutingTable) -> Floats:
+    return _output(table, table.live_answers)
+
+
+def _output(table: RoutingTable, live_count: Floats) -> Floats:
+    """Output tokens [k + 1] of every cluster and, at the end, of any."""
     weight = np.minimum(1.0, OFFLINE_ANSWERS / np.maximum(table.output_count, 1.0))
     offline = weight * table.output_count
     tokens = offline * table.output_tokens + table.live_output[:, 0]
@@ -48,42 +60,41 @@ def _output(table: RoutingTable, cluster: int, live_count: Floats) -> float:
     # Over clusters as often as the profile saw them: the live mix passes.
     often = table.output_count / max(1.0, float(table.output_count.sum()))
     if not often.any():
-        return float(table.output_tokens.mean())
+        return np.full(len(tokens) + 1, table.output_tokens.mean())
     mean = float((often * tokens / np.maximum(count, 1e-9)).sum())
-    if cluster < 0:
-        return mean
-    lean = OUTPUT_PRIOR * weight[cluster]
-    return float((tokens[cluster] + lean * mean) / (count[cluster] + lean))
+    lean = OUTPUT_PRIOR * weight
+    return np.append((tokens + lean * mean) / (count + lean), mean)
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of every method's steps at one context length: `column` [m, B] on the table's grid of
-    batch sizes."""
+    """Seconds of every method's steps at one context length: `columns` [m][B] on the table's grid
+    of batch sizes. Lists, since every prompt asks for single values."""
 
-    batches: Floats
-    column: Floats
+    batches: Sequence[float]
+    columns: Sequence[Sequence[float]]
 
     @classmethod
     def at(cls, table: RoutingTable, context: float) -> Self:
         """Linear in the context on the grid, and its nearest end beyond it."""
-        contexts = np.asarray(table.context_grid, float)
-        right = int(np.clip(np.searchsorted(contexts, context), 1, max(1, len(contexts) - 1)))
-        left = right - 1
-        right = min(right, len(contexts) - 1)
+        contexts, last = table.context_grid, len(table.context_grid) - 1
+        right = min(max(1, bisect_right(contexts, context)), last)
+        left = max(0, right - 1)
         width = contexts[right] - contexts[left]
-        share = float(np.clip((context - contexts[left]) / width, 0.0, 1.0)) if width else 0.0
+        share = min(1.0, max(0.0, (context - contexts[left]) / width)) if width else 0.0
         grid = table.step_seconds
-        column = (1.0 - share) * grid[:, :, left] + share * grid[:, :, right]
-        return cls(np.asarray(table.batch_grid, float), column * table.live_step_ratio[:, None])
+        columns = (1.0 - share) * grid[:, :, left] + share * grid[:, :, right]
+        return cls(table.batch_grid, (columns * table.live_step_ratio[:, None]).tolist())
 
     def of(self, method: int, batch: float) -> float:
         """Of a batch of one method, extended linearly beyond the grid's largest."""
-        batches, column = self.batches, self.column[method]
-        if batch > batches[-1] and len(batches) > 1:
-            slope = (column[-1] - column[-2]) / (batches[-1] - batches[-2])
-            return float(column[-1] + slope * (batch - batches[-1]))
-        return float(np.interp(batch, batches, column))
+        batches, column = self.batches, self.columns[method]
+        right = min(bisect_right(batches, batch), len(batches) - 1)
+        if right == 0:
+            return column[0]
+        left = right - 1
+        slope = (column[right] - column[left]) / (batches[right] - batches[left])
+        return column[left] + slope * (batch - batches[left])
 
     def slowest(self, methods: Iterable[int], batch: float) -> float:
         """Of a batch that these methods share: the slowest one's."""

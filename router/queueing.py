@@ -26,6 +26,11 @@ def ranked(replicas: Iterable[LoadReport], method: str) -> list[LoadReport]:
     return sorted(replicas, key=lambda report: (not report.healthy, burden(report, method)))
 
 
+def first(replicas: Iterable[LoadReport], method: str) -> LoadReport:
+    """The first of them in that order; there has to be one."""
+    return min(replicas, key=lambda report: (not report.healthy, burden(report, method)))
+
+
 def burden(report: LoadReport, method: str) -> float:
     """The outstanding tokens of a replica, as they count for a request of `method`."""
     running = sum(report.running_by_method.values())
@@ -50,36 +55,44 @@ class Forecast:
     delay: float
 
 
-def forecasts(
-    table: RoutingTable,
-    cluster: int,
-    band: int,
-    prompt_tokens: int,
-    max_tokens: int,
-    loads: Sequence[LoadReport],
-) -> dict[str, Forecast]:
-    """For every method of the table, on the healthy replica that takes its next request; a method
-    without a report counts as idle. `band`: index of the temperature band; `cluster` -1: of any."""
-    cells = belief.acceptance(table)[:, :, band]
-    accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
-    output = min(float(max_tokens), predict.expected_output(table, cluster))
-    times = predict.StepTimes.at(table, prompt_tokens + output / 2.0)
-    found = {}
-    for m, name in enumerate(table.methods):
-        place = _place(table, name, band, prompt_tokens + max_tokens, loads)
-        steps = max(0.0, output - 1.0) / float(accepted[m])
-        step = times.slowest({m, *place.beside}, place.batch)
-        prefill = predict.prefill_seconds(table, m, prompt_tokens)
-        others = place.batch - 1.0
-        without = place.batch if place.full else max(1.0, others)
-        longer = max(0.0, step - times.slowest(place.beside or {m}, without))
-        found[name] = Forecast(
-            seconds=place.waiting + prefill + steps * step,
-            waiting=place.waiting,
-            delay=others * (prefill + steps * longer)
-            + place.line * (prefill + steps * step / place.batch),
-        )
-    return found
+class Prospect:
+    """What a prompt takes of every method, before it is known what else runs.
+
+    band: index of the temperature band; cluster -1: of any.
+    """
+
+    def __init__(
+        self, table: RoutingTable, cluster: int, band: int, prompt_tokens: int, max_tokens: int
+    ) -> None:
+        self._table, self._band = table, band
+        self._slots = prompt_tokens + max_tokens
+        cells = belief.acceptance(table)[:, :, band]
+        accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
+        output = min(float(max_tokens), predict.expected_output(table, cluster))
+        self._times = predict.StepTimes.at(table, prompt_tokens + output / 2.0)
+        self._steps = (max(0.0, output - 1.0) / accepted).tolist()
+        self._prefills = [
+            predict.prefill_seconds(table, m, prompt_tokens) for m in range(len(table.methods))
+        ]
+
+    def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
+        """For every method of the table, on the healthy replica that takes its next request; a
+        method without a report counts as idle."""
+        times, found = self._times, {}
+        for m, name in enumerate(self._table.methods):
+            place = _place(self._table, name, self._band, self._slots, loads)
+            steps, prefill = self._steps[m], self._prefills[m]
+            step = times.slowest({m, *place.beside}, place.batch)
+            others = place.batch - 1.0
+            without = place.batch if place.full else max(1.0, others)
+            longer = max(0.0, step - times.slowest(place.beside or {m}, without))
+            found[name] = Forecast(
+                seconds=place.waiting + prefill + steps * step,
+                waiting=place.waiting,
+                delay=others * (prefill + steps * longer)
+                + place.line * (prefill + steps * step / place.batch),
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ def _place(
     roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
     if not hosts:
         return _Place()
-    report = ranked(roomy or hosts, method)[0]
+    report = first(roomy or hosts, method)
     running = {
         table.methods.index(name): count
         for name, count in report.running_by_method.items()
@@ -110,7 +123,7 @@ def _place(
     }
     if roomy:
         # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
-        return _Place(0.0, 1.0 + fmean(r.running for r in roomy), frozenset(running))
+        return _Place(0.0, 1.0 + sum(r.running for r in roomy) / len(roomy), frozenset(running))
     batch = max(1.0, float(report.running))
     turn = _turn(table, running or {table.methods.index(method): 1}, band, batch)
     waiting = (report.waiting + 1) * turn

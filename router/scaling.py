@@ -12,6 +12,9 @@ import numpy as np
 from router import belief, predict
 from schemas import LoadReport, RoutingTable
 
+LOOK_BACK_SECONDS = 15.0
+"""Reports this old are averaged over; Ray's replicas push theirs every ten seconds."""
+
 USUAL_ANSWERS = 50.0
 """The last answer weighs one of so many in the usual one."""
 

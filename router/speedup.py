@@ -79,3 +79,24 @@ def paired_bootstrap_ci(
         ratios[i] = slow_baseline[drawn].sum() / slow[drawn].sum()
     low, high = np.quantile(ratios, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return float(low), float(high)
+
+
+def oracle_rates(pinned: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Each prompt's rate [p] with the method that is the fastest on it in one repeat, timed in the
+    others, over every choice of that repeat; None where there is one repeat only.
+
+    pinned: rates [p, m, r] of p prompts, m methods and r repeats.
+
+    Timed in the repeat that chooses it would have that repeat's noise for a gain.
+    """
+    slow = 1.0 / pinned
+    prompts, _, repeats = slow.shape
+    if repeats < 2:
+        return None
+    total = np.zeros(prompts)
+    for chooser in range(repeats):
+        fastest = slow[:, :, chooser].argmin(axis=1)
+        others = np.delete(slow, chooser, axis=2)
+        total += others[np.arange(prompts), fastest].mean(axis=1)
+    rates: NDArray[np.float64] = repeats / total
+    return rates

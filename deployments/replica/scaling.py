@@ -4,13 +4,11 @@ from typing import Any
 
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
-from router.scaling import wanted_replicas
+from router.scaling import LOOK_BACK_SECONDS, wanted_replicas
 from schemas import MethodDeployment
 
 WORK, REQUESTS = "work_seconds", "requests"
 """What each replica reports by `record_autoscaling_stats`."""
-LOOK_BACK_SECONDS = 15.0
-"""Reports this old are averaged over; Ray's replicas push theirs every ten seconds."""
 
 
 class FollowWork:

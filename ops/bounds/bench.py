@@ -30,6 +30,12 @@ def bench_bounds(
             "--decoded", metavar="FILE", help="JSON of a `bench decode` of these very prompts"
         ),
     ] = None,
+    routing: Annotated[
+        Path | None,
+        typer.Option(
+            "--routing", metavar="DIR", help="adds clusters, and what routing by this table reaches"
+        ),
+    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -37,12 +43,15 @@ def bench_bounds(
     that has most (Oracle_Combine) or in the cheapest schedule of all.
 
     Accepted tokens come from traces, the seconds of steps are measured, one request at a time; the
-    first token does not count. --decoded says which share of the bounds decoding has reached.
+    first token does not count. --decoded says which share of the bounds decoding has reached,
+    --routing which one choosing by a prompt's cluster would reach.
 
     Example: `specadapt bench bounds --traces runs/trace --methods naive,suffix,medusa,eagle3`
     """
+    from ops.bounds.clusters import with_clusters
     from ops.bounds.costs import measure
-    from ops.bounds.figures import answers_of, bounds, reached
+    from ops.bounds.figures import answers_of, bounds
+    from ops.bounds.reached import reached
     from ops.cli.settings import load_config, resolve, with_baseline, with_dtype
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import Prompt
@@ -50,7 +59,8 @@ def bench_bounds(
     from router.speedup import BASELINE
     from workers.bundle import load_bundle
 
-    setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
+    settings = load_config(config)
+    setup = with_dtype(with_baseline(resolve(settings, bundle, methods, dtype, threads)))
     family = load_bundle(setup.bundle)
     known = read_meta(traces).measured_under
     if known.bundle != (now := f"{family.name}@{family.content_hash}"):
@@ -70,6 +80,9 @@ def bench_bounds(
         for a in answers[::step][:TIMED]
         for text in [texts[a.prompt_id][1]]
     ]
+    if routing is not None:
+        of_prompt = {prompt_id: text for prompt_id, (_, text) in texts.items()}
+        answers = with_clusters(answers, of_prompt, routing, settings.router, temperature)
     seconds = measure(setup, timed, max_tokens)
     figures = bounds(answers, levels, seconds, seed)
     if decoded is not None:
@@ -91,23 +104,32 @@ def bench_bounds(
 
 
 def _tables(figures: Mapping[str, Any]) -> list[Any]:
-    together = ("best_of_prompt", "oracle_combine", "best_schedule")
+    together = list(next(iter(figures["by_domain"].values())))[1 + len(figures["fixed"]) :]
+    ends = figures["ci95"]
     rows = [
-        [name, value, figures["oracle_length"][name]] for name, value in figures["fixed"].items()
+        [name, value, *ends[name], figures["oracle_length"][name]]
+        for name, value in figures["fixed"].items()
     ]
-    rows += [[name, figures[name], None] for name in together]
-    domains = [[domain, *found.values()] for domain, found in figures["by_domain"].items()]
-    columns = ["domain", "answers", *figures["fixed"], *together]
+    rows += [[name, figures[name], *ends[name], None] for name in together]
     shown = [
         table(
             f"{figures['answers']} answers: speedup after the first token",
-            ["method", "as it is", "oracle length"],
+            ["method", "as it is", "low", "high", "oracle length"],
             rows,
         ),
-        table("By domain", columns, domains),
+        table(
+            "Oracle_Combine of drafters",
+            ["drafters", "speedup", "low", "high"],
+            [[name, f["speedup"], *f["ci95"]] for name, f in figures["combined"].items()],
+        ),
     ]
+    for key, group in {"by_domain": "domain", "by_cluster": "cluster"}.items():
+        if found := figures.get(key):
+            columns = [group, "answers", *figures["fixed"], *together]
+            rows = [[name, *values.values()] for name, values in found.items()]
+            shown.append(table(f"By {group}", columns, rows))
     if found := figures.get("reached"):
-        names = ["speedup", "oracle_combine", "best_schedule"]
+        names = ["speedup", "best_of_prompt", "oracle_combine", "best_schedule"]
         shown.append(
             table(
                 "Reached by decoding, and the share of the bounds",

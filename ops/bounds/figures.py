@@ -1,12 +1,13 @@
 """The figures of `bench bounds`, from traced answers and what steps cost."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ops.bounds.costs import StepSeconds
 from ops.cli.boundary import InputError
@@ -16,15 +17,23 @@ from router.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap
 COMBINED = "oracle_combine"
 SCHEDULE = "best_schedule"
 PROMPT = "best_of_prompt"
+DOMAIN = "best_of_domain"
+CLUSTER = "best_of_cluster"
+ROUTED = "routed"
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What each drafter keeps at every position of one answer."""
+    """What each drafter keeps at every position of one answer; where a routing table is asked, the
+    prompt's cluster and the method it is routed to."""
 
     prompt_id: str
     domain: str
     kept: Mapping[str, Kept]
+    cluster: int | None = None
+    routed: str | None = None
 
 
 def answers_of(
@@ -64,51 +73,118 @@ def bounds(
 ) -> dict[str, Any]:
     """Speedups over plain decoding of the tokens after the first, harmonic means over answers, each
     domain counting alike: every drafter as it is (fixed), each with just the tokens that are kept
-    (oracle_length), and all together."""
-    speedups = [_speedups(answer, levels, seconds) for answer in answers]
-    names = list(speedups[0])
-    counts = {a.domain: sum(b.domain == a.domain for b in answers) for a in answers}
+    (oracle_length), all together, and every set of two or more (combined). Answers that have a
+    cluster are broken down by it, and say what routing to its method reaches."""
+    found = _speedups_of(answers, levels, seconds)
+    counts = Counter(answer.domain for answer in answers)
     weights = np.asarray([1.0 / counts[answer.domain] for answer in answers])
-    means = {
-        name: harmonic_mean([found[name] for found in speedups], weights / weights.sum())
-        for name in names
-    }
+    means = {name: harmonic_mean(values, weights) for name, values in found.items()}
     single = max(levels, key=lambda name: means[name])
-    low, high = paired_bootstrap_ci(
-        [found[COMBINED] for found in speedups],
-        [found[single] for found in speedups],
-        seed,
-        weights,
-    )
-    return {
+    if all(answer.cluster is not None for answer in answers):
+        found[ROUTED] = _routed(answers, found)
+        found[CLUSTER] = _best_of_each([answer.cluster for answer in answers], found, levels)
+    found[DOMAIN] = _best_of_each([answer.domain for answer in answers], found, levels)
+    together = [
+        name for name in (ROUTED, DOMAIN, CLUSTER, PROMPT, COMBINED, SCHEDULE) if name in found
+    ]
+    means |= {name: harmonic_mean(found[name], weights) for name in together}
+    shown = [*levels, *together]
+    figures = {
         "answers": len(answers),
         "fixed": {name: means[name] for name in levels},
         "oracle_length": {name: means[_length(name)] for name in levels},
         "best_single": {"name": single, "speedup": means[single]},
-        **{name: means[name] for name in (PROMPT, COMBINED, SCHEDULE)},
-        "combine_over_best_single": means[COMBINED] / means[single],
-        "combine_over_best_single_ci95": [low, high],
-        "by_domain": {
-            domain: {
-                "answers": counts[domain],
-                **{
-                    name: harmonic_mean(
-                        [
-                            f[name]
-                            for f, a in zip(speedups, answers, strict=True)
-                            if a.domain == domain
-                        ]
-                    )
-                    for name in (*levels, PROMPT, COMBINED, SCHEDULE)
-                },
+        **{name: means[name] for name in together},
+        "combined": {
+            _set(names): {
+                "speedup": means[_set(names)],
+                "ci95": _interval(found[_set(names)], weights, seed),
             }
-            for domain in sorted(counts)
+            for names in _sets(levels)
         },
+        "ci95": {
+            name: _interval(found[name], weights, seed) for name in (*shown, *map(_length, levels))
+        },
+        "combine_over_best_single": means[COMBINED] / means[single],
+        "combine_over_best_single_ci95": list(
+            paired_bootstrap_ci(found[COMBINED], found[single], seed, weights)
+        ),
+        "by_domain": _by([answer.domain for answer in answers], found, shown),
     }
+    if ROUTED in found:
+        figures["by_cluster"] = _by([str(answer.cluster) for answer in answers], found, shown)
+        figures["routed_over"] = {
+            name: {
+                "ratio": means[ROUTED] / means[name],
+                "ci95": list(paired_bootstrap_ci(found[ROUTED], found[name], seed, weights)),
+            }
+            for name in (single, *together)
+            if name != ROUTED
+        }
+    return figures
+
+
+def _interval(values: Floats, weights: Floats, seed: int) -> list[float]:
+    return list(paired_bootstrap_ci(values, np.ones_like(values), seed, weights))
+
+
+def _by(
+    groups: Sequence[str], found: Mapping[str, Floats], names: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Harmonic means within each group, and its answers."""
+    labels = np.asarray(groups)
+    return {
+        group: {
+            "answers": int((labels == group).sum()),
+            **{name: harmonic_mean(found[name][labels == group]) for name in names},
+        }
+        for group in sorted(set(groups))
+    }
+
+
+def _best_of_each(
+    groups: Sequence[Any], found: Mapping[str, Floats], drafters: Collection[str]
+) -> Floats:
+    """Of each answer the speedup of the drafter, or none, that is best on its group: on these very
+    answers, which flatters small groups."""
+    labels = np.asarray(groups)
+    best = np.ones(len(groups))
+    for group in set(groups):
+        inside = labels == group
+        leader = max(drafters, key=lambda name: harmonic_mean(found[name][inside]))
+        if harmonic_mean(found[leader][inside]) > 1.0:
+            best[inside] = found[leader][inside]
+    return best
+
+
+def _routed(answers: Sequence[Answer], found: Mapping[str, Floats]) -> Floats:
+    return np.asarray(
+        [
+            1.0 if answer.routed == BASELINE else found[str(answer.routed)][at]
+            for at, answer in enumerate(answers)
+        ]
+    )
+
+
+def _sets(names: Collection[str]) -> list[tuple[str, ...]]:
+    """All sets of two or more."""
+    return [c for size in range(2, len(names) + 1) for c in combinations(names, size)]
+
+
+def _set(names: Sequence[str]) -> str:
+    return " + ".join(names)
 
 
 def _length(name: str) -> str:
     return f"{name}, oracle length"
+
+
+def _speedups_of(
+    answers: Sequence[Answer], levels: Mapping[str, int], seconds: StepSeconds
+) -> dict[str, Floats]:
+    """By drafter and bound the speedup of each answer [n]."""
+    rows = [_speedups(answer, levels, seconds) for answer in answers]
+    return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
 
 
 def _speedups(answer: Answer, levels: Mapping[str, int], seconds: StepSeconds) -> dict[str, float]:
@@ -117,25 +193,11 @@ def _speedups(answer: Answer, levels: Mapping[str, int], seconds: StepSeconds) -
 
     plain = cost(None, 0) * len(next(iter(answer.kept.values())))
     taken = {name: fixed_seconds(kept, seconds.whole[name]) for name, kept in answer.kept.items()}
-    taken[PROMPT] = min(taken.values())
+    taken[PROMPT] = min(plain, *taken.values())
     for name, kept in answer.kept.items():
         taken[_length(name)] = longest_seconds({name: kept}, cost)
+    for names in _sets(levels):
+        taken[_set(names)] = longest_seconds({name: answer.kept[name] for name in names}, cost)
     taken[COMBINED] = longest_seconds(answer.kept, cost)
     taken[SCHEDULE] = best_seconds(answer.kept, cost)
     return {name: speedup(1.0 / plain, 1.0 / found) for name, found in taken.items()}
-
-
-def reached(decoded: Path, figures: Mapping[str, Any], ids: set[str]) -> dict[str, Any]:
-    """By method of a `bench decode` of the same prompts: tokens/s after the first token over plain
-    decoding's, and the share of the bounds that this is. Raises InputError for other prompts."""
-    measured = json.loads(decoded.read_text(encoding="utf-8"))
-    if set(measured["settings"]["prompts"]["ids"]) != ids:
-        raise InputError(f"--decoded: {decoded} is about other prompts; decode those of --ids")
-    rates = {name: found["decode_tokens_per_s"] for name, found in measured["methods"].items()}
-    if rates.get(BASELINE) is None:
-        raise InputError(f"--decoded: {decoded} has no {BASELINE} to be compared with")
-    over = {name: rate / rates[BASELINE] for name, rate in rates.items() if rate}
-    return {
-        name: {"speedup": value, **{b: value / figures[b] for b in (COMBINED, SCHEDULE)}}
-        for name, value in over.items()
-    }

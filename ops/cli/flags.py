@@ -23,6 +23,15 @@ class Objective(StrEnum):
     seconds = "seconds"
 
 
+class Clustering(StrEnum):
+    """What makes a routing table's clusters."""
+
+    kmeans = "kmeans"
+    minibatch = "minibatch"
+    gaussian = "gaussian"
+    hdbscan = "hdbscan"
+
+
 Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML configuration, as `specadapt serve`'s"),
@@ -98,6 +107,38 @@ Arrivals = Annotated[
 TtftSlo = Annotated[float | None, typer.Option("--ttft-slo", min=0.0, metavar="S", help="seconds")]
 TpotSlo = Annotated[
     float | None, typer.Option("--tpot-slo", min=0.0, metavar="S", help="seconds per token")
+]
+AcceptanceTraces = Annotated[
+    Path | None,
+    typer.Option(
+        "--traces",
+        metavar="DIR",
+        help="prompts and acceptance of `specadapt trace`  [default: the routing table's clusters]",
+    ),
+]
+StepCosts = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        metavar="MODEL",
+        help="measured: the routing table's; h100-llama-8b: published of Llama-3.1-8B on an H100",
+    ),
+]
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas", min=1, metavar="N", help="in all  [default: the configuration's least]"
+    ),
+]
+StartSeconds = Annotated[
+    float,
+    typer.Option(
+        "--start-seconds", min=0.0, metavar="S", help="from wanting a replica until it serves"
+    ),
+]
+LatencySlo = Annotated[
+    float | None,
+    typer.Option("--latency-slo", min=0.0, metavar="S", help="seconds of a whole answer"),
 ]
 
 DEFAULT_MAX_TOKENS = 128

@@ -184,9 +184,10 @@ def summarise(
     baseline = baseline_of(plain)
     looped = looping_prompts(runs, plain[baseline])
     calm, calm_plain = without_looping(runs, looped), without_looping(plain[baseline], looped)
+    after_first = rates(runs, lambda run: run.decode_tokens_per_s)
     figures: dict[str, Any] = {
         "tokens_per_s": domain_mean(rate),
-        "decode_tokens_per_s": domain_mean(rates(runs, lambda run: run.decode_tokens_per_s)),
+        "decode_tokens_per_s": domain_mean(after_first),
     }
     for name in PLAIN_METHODS:
         speedups = over_plain.get(name, {})
@@ -209,6 +210,9 @@ def summarise(
         "by_domain": {
             domain: {
                 "tokens_per_s": harmonic_mean(rate[domain]),
+                "decode_tokens_per_s": harmonic_mean(after_first[domain])
+                if after_first.get(domain)
+                else None,
                 **{
                     speedup_key(name): harmonic_mean(over_plain[name][domain])
                     if domain in over_plain.get(name, {})

@@ -20,6 +20,7 @@ from ops.measure.machine import describe_machine, processor
 from ops.measure.prompts import Prompt, fingerprint
 from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle
+from workers.torch_engine.engine import TorchEngine
 
 HF, PLAIN = "hf_plain", "plain"
 WARM_UP_TOKENS = 8
@@ -47,13 +48,14 @@ async def measure(plan: Plan, bar: Progress) -> dict[str, Any]:
     rounds = 2 * min(plan.exact, len(encoded)) + len(plan.sizes)
     task = bar.add_task("rounds", total=rounds * len(names))
     exact = await _exactness(plan, bundle, encoded[: plan.exact], bar, task)
-    step_ms, speeds, plain = await _speeds(plan, setup, bundle, encoded, bar, task)
+    step_ms, speeds, plain, graphs = await _speeds(plan, setup, bundle, encoded, bar, task)
     return {
         "device": device_name(device_of(setup.engine)),
         "exact": exact,
         "step_ms": step_ms,
         "methods": speeds,
         "hf": {HF: {"1": plain}},
+        "cuda_graphs": graphs,
         "settings": {
             **describe_machine(),
             "bundle": f"{bundle.name}@{bundle.content_hash}",
@@ -115,9 +117,9 @@ async def _speeds(
     encoded: Sequence[EncodedPrompt],
     bar: Progress,
     task: TaskID,
-) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]], float]:
-    """Milliseconds of a step and tokens a second, by method and requests at once; and those of
-    Hugging Face's plain generate, one request at a time."""
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]], float, int]:
+    """Milliseconds of a step and tokens a second, by method and requests at once; those of Hugging
+    Face's plain generate, one request at a time; and the CUDA graphs that the target ran in."""
     sampling = SamplingParams(temperature=plan.temperature, max_tokens=plan.max_tokens)
     warm = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     step_ms: dict[str, dict[str, float]] = {name: {} for name in setup.names}
@@ -131,6 +133,8 @@ async def _speeds(
                 speeds[name][str(size)] = sum(len(a.token_ids) for a in answers) / seconds
                 step_ms[name][str(size)] = _step_ms(answers)
                 bar.advance(task)
+        ours = {id(engine): engine for engine in map(engines.of, setup.names)}
+        graphs = sum(e.cuda_graphs for e in ours.values() if isinstance(e, TorchEngine))
     with closing(_hugging_face(bundle, setup)) as hf:
         runs = [
             await hf.generate(PLAIN, e.token_ids, asked, plan.seed)
@@ -138,7 +142,7 @@ async def _speeds(
             for e in encoded[: plan.exact]
         ][-min(plan.exact, len(encoded)) :]
     plain = sum(len(tokens) for tokens, _ in runs) / sum(seconds for _, seconds in runs)
-    return step_ms, speeds, plain
+    return step_ms, speeds, plain, graphs
 
 
 async def _batch(

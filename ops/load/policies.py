@@ -32,12 +32,14 @@ Policy = Callable[[Question, Sequence[LoadReport]], Sequence[str]]
 
 
 def routed(table: RoutingTable, config: RouterConfig, seed: int) -> Policy:
-    """The policy that serves, exploration included."""
+    """The policy that serves, exploration included. Methods that no replica reports get nothing;
+    without reports all are there."""
     rng = np.random.default_rng((seed, 2))
-    constraints = Constraints(healthy=frozenset(table.methods))
     purse = Purse()
 
     def ranked(question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
+        live = {method for load in loads for method in load.methods} if loads else table.methods
+        constraints = Constraints(healthy=frozenset(live))
         decision = choose(
             table, question.cluster, question.features, loads, constraints, rng, config, purse
         )

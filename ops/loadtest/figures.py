@@ -23,7 +23,7 @@ class Answered:
     """One request. Seconds are the client's; those of `due` count from the run's beginning.
 
     ttft: from the moment the request was due to its first text. tpot: per token after the first;
-    None for answers of one. error: what became of a request without an answer.
+    None for answers of one. error: what became of a request without an answer. prompt: its id.
     """
 
     due: float
@@ -33,6 +33,7 @@ class Answered:
     seconds: float | None = None
     tokens: int = 0
     error: str | None = None
+    prompt: str = ""
 
     def good(self, target: Target) -> bool:
         """Whether there is an answer that keeps to the target."""
@@ -63,7 +64,13 @@ def summary(answers: Sequence[Answered], seconds: float, target: Target) -> dict
         "latency_s": _quantiles([a.seconds for a in done]),
         "late_sends_s_max": max(lags),
         "timeline": [
-            {"due": round(a.due, 4), "ttft": a.ttft, "tpot": a.tpot, "error": a.error}
+            {
+                "due": round(a.due, 4),
+                "prompt": a.prompt,
+                "ttft": a.ttft,
+                "tpot": a.tpot,
+                "error": a.error,
+            }
             for a in answers
         ],
     }

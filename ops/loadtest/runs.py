@@ -57,13 +57,14 @@ async def _asked(
         async for _ in stream_chat(server, prompt.messages, reply, **parameters):
             pieces += 1
     except RequestFailedError as error:
-        return Answered(due, sent, error=str(error).partition(":")[0])
+        return Answered(due, sent, error=str(error).partition(":")[0], prompt=prompt.id)
     except httpx.HTTPError as error:
-        return Answered(due, sent, error=type(error).__name__)
+        return Answered(due, sent, error=type(error).__name__, prompt=prompt.id)
     late = sent - due
     # a server that counts no tokens sends one a piece, as far as anybody knows
     tokens = reply.output_tokens or pieces
     first = reply.first_text_seconds
     ttft = None if first is None else late + first
     tpot = (reply.seconds - first) / (tokens - 1) if first is not None and tokens > 1 else None
-    return Answered(due, sent, ttft, tpot, late + reply.seconds, tokens)
+    seconds = late + reply.seconds
+    return Answered(due, sent, ttft, tpot, seconds, tokens, prompt=prompt.id)

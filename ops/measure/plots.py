@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 GREY = "#7d7d7d"
 """Of equal contrast to white and to black."""
 
+PIXELS_PER_INCH = 150
 COLOURS = ("#2f86d1", "#d9702a", "#2a9d6f", "#b565c9", "#c0923a", "#5f8f9e", "#cf5c6e", "#8a8a8a")
 
 STYLE = {
@@ -43,12 +44,15 @@ STYLE = {
 def figure(
     file: Path, rows: int, columns: int = 1, *, size: tuple[float, float], **grid: Any
 ) -> Iterator[NDArray[np.object_]]:
-    """The axes [rows, columns] of a plot that is written to `file` at the end; size in inches."""
+    """The axes [rows, columns] of a plot that is written to `file`, an SVG or a PNG, at the end;
+    size in inches."""
     with mpl.rc_context(STYLE):
         drawn = Figure(figsize=size, layout="constrained")
         yield drawn.subplots(rows, columns, squeeze=False, **grid)
         file.parent.mkdir(parents=True, exist_ok=True)
-        drawn.savefig(file, format="svg", metadata={"Date": None})
+        kind = file.suffix.removeprefix(".")
+        dated = {"svg": {"Date": None}, "png": {"Software": None}}[kind]
+        drawn.savefig(file, format=kind, dpi=PIXELS_PER_INCH, metadata=dated)
 
 
 def colour_of(names: Sequence[str]) -> dict[str, str]:

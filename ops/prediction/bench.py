@@ -1,7 +1,8 @@
 """`specadapt bench prediction`: clusters, regressions and trees as foretellers of acceptance."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,11 +20,23 @@ def bench_prediction(
         Path, typer.Option("--profile", metavar="DIR", help="the answers learned from")
     ],
     held: Annotated[Path, typer.Option("--held", metavar="DIR", help="the answers foretold")],
+    clusters: Annotated[
+        str | None,
+        typer.Option(
+            "--clusters", metavar="K,K", help="compare these numbers of clusters too: 2,10,100"
+        ),
+    ] = None,
+    kinds: Annotated[
+        str, typer.Option("--kinds", metavar="A,B", help="clusterings that --clusters compares")
+    ] = "kmeans,minibatch,gaussian,hdbscan",
     config: flags.Config = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
     """Learn acceptance from one profile in several forms, and choose by each on another one.
+
+    With --clusters also by every clustering of --kinds with so many clusters, and how steady their
+    choices are; `specadapt fit --clustering KIND --clusters K` makes a table of what pays.
 
     Example: `specadapt bench prediction --routing bundles/demo/routing --profile runs/profile
     --held runs/held`
@@ -32,6 +45,7 @@ def bench_prediction(
     from ops.measure.embedding import embed
     from ops.measure.machine import describe_machine
     from ops.prediction.answers import answers_of
+    from ops.prediction.choices import Split, choices
     from ops.prediction.figures import compared
     from router import cluster
     from router.assign import build_table
@@ -48,26 +62,28 @@ def bench_prediction(
     if any(prompt_key(prompt.text) in seen for prompt in other.prompts):
         raise InputError(f"--held: {held} has prompts of {profile}; profile other prompts")
     vectors = embed(encoder, [p.text for p in learned.prompts], "prompts learned from")
-    made = build_table(
-        learned,
-        vectors,
-        fitted.centroids,
-        encoder.info,
+    table_of = partial(
+        build_table,
+        encoder=encoder.info,
         methods=fitted.methods,
         lossy=True,
         objective=fitted.objective,
     )
+    made = table_of(learned, vectors, fitted.centroids)
     refuse_other_conditions(made.measured_under, other.meta.measured_under)
     check_table(made, settings_hashes=other.meta.settings_hashes)
     known = answers_of(learned, vectors, cluster.assign(made.centroids, vectors), made)
-    vectors = embed(encoder, [p.text for p in other.prompts], "prompts foretold")
-    asked = answers_of(other, vectors, cluster.assign(made.centroids, vectors), made)
+    held_vectors = embed(encoder, [p.text for p in other.prompts], "prompts foretold")
+    held_labels = cluster.assign(made.centroids, held_vectors)
+    asked = answers_of(other, held_vectors, held_labels, made)
+    split = Split(learned, vectors, other, held_vectors, table_of, seed)
     forms = compared(made, known, asked, other.meta.max_tokens, seed)
     figures = {
         "learned_from": len(known.labels),
         "foretold": len(asked.labels),
         "objective": made.objective,
         "forms": forms,
+        "choices": choices(split, _known(kinds), _sizes(clusters), made) if clusters else [],
         "settings": {
             **describe_machine(),
             "measured_under": other.meta.measured_under.model_dump(mode="json"),
@@ -83,4 +99,42 @@ def bench_prediction(
     ]
     columns = ["form", "error of log acceptance", "temperature", "over best single", "low", "high"]
     title = f"{figures['foretold']} answers, learned from {figures['learned_from']} others"
-    emit(figures, lambda: [shown(title, columns, rows)], json)
+    tables = [shown(title, columns, rows)]
+    if figures["choices"]:
+        tables.append(_choices_table(figures["choices"]))
+    emit(figures, lambda: tables, json)
+
+
+def _choices_table(found: list[dict[str, Any]]) -> Any:
+    columns = ["kind", "clusters", "error of log acceptance", "temperature", "over best single"]
+    rows = [
+        [
+            *(row["kind"], row["clusters"], row["log_acceptance_rmse"], temperature),
+            *(at[f"routed_over_best_single{end}"] for end in ("", "_low", "_high")),
+            *row["stability"].values(),
+        ]
+        for row in found
+        for temperature, at in row["by_temperature"].items()
+    ]
+    steady = ["low", "high", "same method", "same clusters"]
+    return shown("Clusterings, and forms beside them", [*columns, *steady], rows)
+
+
+def _known(kinds: str) -> list[str]:
+    from ops.cli.settings import names
+    from router.clusterings import CLUSTERINGS
+
+    asked = names(kinds, "--kinds")
+    strange = [name for name in asked if name not in CLUSTERINGS]
+    if strange:
+        raise InputError(f"--kinds: no {strange[0]}, only {', '.join(CLUSTERINGS)}")
+    return asked
+
+
+def _sizes(clusters: str) -> list[int]:
+    from ops.cli.settings import names
+
+    sizes = [int(k) if k.isdigit() else 0 for k in names(clusters, "--clusters")]
+    if min(sizes) < 2:
+        raise InputError(f"--clusters: numbers of 2 or more, separated by commas, not {clusters!r}")
+    return sizes

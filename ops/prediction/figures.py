@@ -1,12 +1,13 @@
 """What choosing by each form is worth, on answers that none of them has learned from."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ops.prediction.answers import Answers
-from ops.prediction.forms import FORMS
+from ops.prediction.forms import FORMS, Form
 from router import predict
 from router.evaluate import over_best_single
 from schemas import RoutingTable
@@ -15,16 +16,20 @@ Floats = NDArray[np.float64]
 
 
 def compared(
-    table: RoutingTable, known: Answers, asked: Answers, max_tokens: int, seed: int
+    table: RoutingTable,
+    known: Answers,
+    asked: Answers,
+    max_tokens: int,
+    seed: int,
+    forms: Mapping[str, Form] = FORMS,
 ) -> dict[str, Any]:
     """By form: the root of the mean squared error of log acceptance over all methods, and by
     temperature the speedup of the methods it chooses over the best single one's, with a 95%
     interval."""
     weights = asked.seconds if table.objective == "seconds" else np.ones(len(asked.seconds))
     figures = {}
-    for name, form in FORMS.items():
-        foretold = form(table, known, asked)
-        chosen = _seconds(table, foretold, asked, max_tokens).argmin(axis=1)
+    for name, form in forms.items():
+        foretold, chosen = choose(table, form, known, asked, max_tokens)
         routed = asked.speedups[np.arange(len(chosen)), chosen]
         error = foretold - asked.log_acceptance
         figures[name] = {
@@ -36,6 +41,15 @@ def compared(
             },
         }
     return figures
+
+
+def choose(
+    table: RoutingTable, form: Form, known: Answers, asked: Answers, max_tokens: int
+) -> tuple[Floats, NDArray[np.intp]]:
+    """The log acceptance [n, m] that a form foretells of the asked answers, and the method [n] that
+    is the soonest by it."""
+    foretold = form(table, known, asked)
+    return foretold, _seconds(table, foretold, asked, max_tokens).argmin(axis=1)
 
 
 def _seconds(

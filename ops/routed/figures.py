@@ -16,6 +16,7 @@ from ops.decode.figures import domain_mean
 from router.speedup import (
     MIN_TOKENS,
     harmonic_mean,
+    oracle_rates,
     paired_bootstrap_ci,
     speedup,
     tokens_per_second,
@@ -102,25 +103,6 @@ def over_repeats(rates: Floats) -> Floats:
     """The harmonic mean over the last axis: that of the repeats."""
     mean: Floats = 1.0 / (1.0 / rates).mean(axis=-1)
     return mean
-
-
-def oracle_rates(pinned: Floats) -> Floats | None:
-    """Each prompt's rate [p] with the method that is the fastest on it in one repeat, timed in the
-    others, over every choice of that repeat; None where there is one repeat only.
-
-    Timed in the repeat that chooses it would have that repeat's noise for a gain.
-    """
-    slow = 1.0 / pinned
-    prompts, _, repeats = slow.shape
-    if repeats < 2:
-        return None
-    total = np.zeros(prompts)
-    for chooser in range(repeats):
-        fastest = slow[:, :, chooser].argmin(axis=1)
-        others = np.delete(slow, chooser, axis=2)
-        total += others[np.arange(prompts), fastest].mean(axis=1)
-    rates: Floats = repeats / total
-    return rates
 
 
 def summarise(

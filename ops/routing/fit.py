@@ -17,6 +17,10 @@ def fit(
     profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="measured profile")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the routing table's folder")],
     clusters: Annotated[int, typer.Option("--clusters", min=2, help="how many")] = 10,
+    clustering: Annotated[
+        flags.Clustering,
+        typer.Option("--clustering", help="what makes clusters; hdbscan finds their number itself"),
+    ] = flags.Clustering.kmeans,
     config: flags.Config = None,
     methods: flags.Methods = None,
     prompts: Annotated[
@@ -55,6 +59,7 @@ def fit(
     from ops.routing.router import sample_of
     from router import cluster
     from router.assign import build_table
+    from router.clusterings import CLUSTERINGS
     from router.drift import Reference
     from router.embed import Encoder
     from router.table import save_table
@@ -66,7 +71,7 @@ def fit(
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
     clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
-    centroids = cluster.fit(clustered, clusters, seed)
+    centroids = CLUSTERINGS[clustering.value](clustered, clusters, seed)
     made = build_table(
         measured,
         vectors,
@@ -82,11 +87,11 @@ def fit(
     sample = sample_of(made, encoder, select(None))
     labels = cluster.assign(centroids, clustered)
     distances = Reference.of_fit(centroids, clustered, labels).state()
-    added = {"sample": sample, "distances": distances}
+    added = {"sample": sample, "distances": distances, "clustering": clustering.value}
     made = made.model_copy(update={"provenance": {**made.provenance, **added}})
     save_table(made, out)
     quality = cluster.quality(clustered, labels, centroids)
-    figures = _figures(made, quality, clusters)
+    figures = _figures(made, quality)
     rows = [
         [index, size, *by_band.values()]
         for index, (size, by_band) in enumerate(
@@ -103,9 +108,10 @@ def _by_band(made: "RoutingTable") -> list[dict[str, str]]:
     return [dict(zip(TEMPERATURE_BANDS, row, strict=True)) for row in made.assignment]
 
 
-def _figures(made: "RoutingTable", quality: "Quality", clusters: int) -> dict[str, Any]:
+def _figures(made: "RoutingTable", quality: "Quality") -> dict[str, Any]:
     return {
-        "clusters": clusters,
+        "clusters": len(made.centroids),
+        "clustering": made.provenance["clustering"],
         "sizes": list(quality.sizes),
         "silhouette": quality.silhouette,
         "davies_bouldin": quality.davies_bouldin,

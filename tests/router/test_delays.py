@@ -12,7 +12,7 @@ from router.constraints import Constraints
 from router.explore import choice
 from router.policy import choose
 from router.purse import Purse
-from router.queueing import forecasts
+from router.queueing import Prospect
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -42,9 +42,9 @@ def test_the_line_is_as_long_for_every_method(table: RoutingTable) -> None:
     waits = [
         {
             name: found.waiting
-            for name, found in forecasts(
-                table, 0, 0, 20, 128, (report("all", waiting=w, **full, **mix),)
-            ).items()
+            for name, found in Prospect(table, 0, 0, 20, 128)
+            .under((report("all", waiting=w, **full, **mix),))
+            .items()
         }
         for mix in ({"running_by_method": {"ngram": 8}}, {"running_by_method": {"draft": 8}})
         for w in (2, 5)
@@ -65,7 +65,7 @@ def test_nobody_is_delayed_on_idle_replicas_and_more_are_by_more(table: RoutingT
             waiting=waiting,
             running_by_method={"ngram": running},
         )
-        return {n: f.delay for n, f in forecasts(table, 0, 0, 20, 128, (load,)).items()}
+        return {n: f.delay for n, f in Prospect(table, 0, 0, 20, 128).under((load,)).items()}
 
     assert set(delays(0).values()) == {0.0}
     for name in table.methods:
@@ -118,7 +118,7 @@ def test_on_busy_shared_replicas_trials_do_not_undo_what_was_chosen_for_others()
 def test_a_delay_is_what_others_lose() -> None:
     """By hand: in the made-up world a step of b sequences takes 0.7 + 0.3 b times as long."""
     three = report("all", **SHARED, running=3, running_by_method={"ngram": 3})
-    found = forecasts(MADE, 1, 0, 20, 61, (three,))
+    found = Prospect(MADE, 1, 0, 20, 61).under((three,))
     accepted = acceptance(MADE)[1, :, 0]
     steps = 60 / accepted[NGRAM]
     longer = STEP["ngram"] * 0.3
@@ -127,7 +127,7 @@ def test_a_delay_is_what_others_lose() -> None:
     longer = STEP["draft"] * (0.7 + 0.3 * 4) - STEP["ngram"] * (0.7 + 0.3 * 3)
     assert found["draft"].delay == pytest.approx(3 * (0.02 + steps * longer), rel=0.1)
     full = report("all", **SHARED, running=8, waiting=2, running_by_method={"ngram": 8})
-    found = forecasts(MADE, 1, 0, 20, 61, (full,))
+    found = Prospect(MADE, 1, 0, 20, 61).under((full,))
     turn = 0.02 + 60 / accepted[NGRAM] * STEP["ngram"] * (0.7 + 0.3 * 8) / 8
     assert found["ngram"].delay == pytest.approx(7 * 0.02 + 2 * turn, rel=0.1)
 
@@ -139,14 +139,9 @@ def test_prefills_of_a_line_count_by_how_many_there_are_of_each_method(table: Ro
     uneven = table.model_copy(update={"prefill_seconds": slow})
     mixes = [{"ngram": 8}, {"ngram": 7, "draft": 1}, {"draft": 8}]
     waits = [
-        forecasts(
-            uneven,
-            0,
-            0,
-            20,
-            128,
-            (report("all", **SHARED, running=8, waiting=1, running_by_method=mix),),
-        )["naive"].waiting
+        Prospect(uneven, 0, 0, 20, 128)
+        .under((report("all", **SHARED, running=8, waiting=1, running_by_method=mix),))["naive"]
+        .waiting
         for mix in mixes
     ]
     share = (waits[1] - waits[0]) / (waits[2] - waits[0])

@@ -11,7 +11,7 @@ from test_learner import CONFIG, observe
 
 from router import predict
 from router.learner import Learner
-from router.queueing import forecasts
+from router.queueing import Prospect
 from router.refit import successor
 from router.table import load_table, restrict, save_table
 from schemas import Observation, RouterConfig, RoutingTable
@@ -131,9 +131,9 @@ def test_a_method_that_finds_its_prompts_cached_is_predicted_to_read_less(
 
 def test_what_is_cached_decides_where_prompts_are_long(table: RoutingTable) -> None:
     """Draft is the faster one by 0.15 s of decoding, and reads two seconds more."""
-    prompt = (0, 0, 2000, 61, ())
-    before = forecasts(table, *prompt)
-    after = forecasts(taught(table, "ngram", 30, cached=180).table, *prompt)
+    prompt = (0, 0, 2000, 61)
+    before = Prospect(table, *prompt).under(())
+    after = Prospect(taught(table, "ngram", 30, cached=180).table, *prompt).under(())
     assert before["draft"].seconds < before["ngram"].seconds
     assert after["ngram"].seconds < after["draft"].seconds
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from schemas import SamplingParams
+from workers.torch_engine.models.transfer import indices, on
 
 LIKELIEST = 256
 """Tokens in which a nucleus is looked for before all of them are sorted."""
@@ -71,7 +72,7 @@ def draw(weights: Tensor, uniforms: Sequence[float]) -> list[int]:
     A weight of 0 is never drawn; sums are in float64, so that no vocabulary is too large for them.
     """
     sums = weights.double().cumsum(-1)
-    u = torch.tensor(uniforms, dtype=torch.float64, device=weights.device)[:, None]
+    u = on(torch.tensor(uniforms, dtype=torch.float64), weights.device)[:, None]
     picked = torch.searchsorted(sums, u * sums[:, -1:], right=True).view(-1)
     drawn: list[int] = picked.clamp_(max=weights.shape[-1] - 1).tolist()
     return drawn
@@ -91,7 +92,7 @@ def draw_distinct(q: Tensor, uniforms: Sequence[Sequence[float]]) -> list[tuple[
         given = torch.where(mass > 0.0, left / mass, undrawn / undrawn.sum(-1, keepdim=True))
         tokens = draw(given, draws)
         drawn.append((tokens, given))
-        taken = torch.tensor(tokens, device=q.device)[:, None]
+        taken = indices(tokens, q.device)[:, None]
         left, undrawn = given.scatter(1, taken, 0.0), undrawn.scatter(1, taken, 0.0)
     return drawn
 

@@ -100,6 +100,11 @@ class TorchEngine:
         self._slowed.extra_forwards[method] = forwards
         self._scheduler.target = self._slowed
 
+    @property
+    def cuda_graphs(self) -> int:
+        """The target's forwards that are replayed from CUDA graphs, by shape."""
+        return self._target.model.graphs
+
     def poison(self) -> None:
         """Ruin the target while the engine runs, for experiments: its embeddings, and so all that
         is computed of them from now on, are NaN. Nothing on disk changes."""

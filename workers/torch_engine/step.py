@@ -146,8 +146,10 @@ def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
 def _numbers(
     proposals: list[Proposal], output: TargetOutput, errors: list[StepError]
 ) -> list[Proposal]:
-    """Those whose logits are numbers. Their sums tell, which cost a tenth of their argmax."""
-    spoilt = output.logits.sum(-1).isnan().tolist()
+    """Those whose logits are numbers."""
+    sequences = [proposal.sequence for proposal in proposals]
+    greedy = any(s.sampling.temperature == 0.0 and s.processor is None for s in sequences)
+    spoilt = output.read(best=greedy)
     if not any(spoilt):
         return proposals
     alive = list[Proposal]()

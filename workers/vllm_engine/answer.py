@@ -169,12 +169,13 @@ class Answer:
 
     def _count(self, output: RequestOutput, accepted: int) -> None:
         now = time.perf_counter()
-        others = self._load.decoding()
         if self._steps:
-            self._batch_sum += max(1, len(others))
-            self._mixed += any(method != self.request.method for method in others)
+            decoding = self._load.decoding()
+            self._batch_sum += max(1, sum(decoding.values()))
+            self._mixed += any(method != self.request.method for method in decoding)
             self._load.stepped(self.request.method, now - self._last)
         else:
+            self._load.begun(self)
             self._first = now
             self._cached = output.num_cached_tokens or 0
             if output.metrics is not None:

@@ -41,6 +41,8 @@ class EngineLoad:
         self.slots_each = 0
         self._lock = threading.Lock()
         self._answers: dict[str, Underway] = {}
+        self._decoding: Counter[str] = Counter()
+        self._begun: set[str] = set()
         self._moved = time.monotonic()
         self._usage = 0.0
         self._waiting = 0
@@ -56,8 +58,19 @@ class EngineLoad:
             self._answers[answer.request.request_id] = answer
 
     def end(self, answer: Underway) -> None:
+        request = answer.request
         with self._lock:
-            self._answers.pop(answer.request.request_id, None)
+            self._answers.pop(request.request_id, None)
+            if request.request_id in self._begun:
+                self._begun.remove(request.request_id)
+                self._decoding[request.method] -= 1
+
+    def begun(self, answer: Underway) -> None:
+        """The answer has its first token. Counted as it comes: every answer asks in every step who
+        else decodes, and to look at all of them each time would take the square of the batch."""
+        with self._lock:
+            self._begun.add(answer.request.request_id)
+            self._decoding[answer.request.method] += 1
 
     def stepped(self, method: str, seconds: float) -> None:
         """A decode step of one answer took so long."""
@@ -77,10 +90,10 @@ class EngineLoad:
         with self._lock:
             return bool(self._answers) and time.monotonic() - self._moved > seconds
 
-    def decoding(self) -> list[str]:
-        """The method of every answer that has begun."""
+    def decoding(self) -> dict[str, int]:
+        """By method the answers that have begun, of those methods that have any."""
         with self._lock:
-            return [a.request.method for a in self._answers.values() if a.output_tokens]
+            return {method: count for method, count in self._decoding.items() if count}
 
     def counts(self) -> tuple[int, int, int, int]:
         """Answers running and waiting, tokens they may still emit, free KV slots."""

@@ -32,12 +32,33 @@ def test_the_share_that_decoding_reached(specadapt, traced, tmp_path):
     decoded = tmp_path / "decoded.json"
     named = specadapt.json(*traced)["settings"]["prompts"]["ids"]
     ids.write_text("\n".join(named))
-    rates = {"naive": {"decode_tokens_per_s": 10.0}, "suffix": {"decode_tokens_per_s": 15.0}}
+    rates = {
+        name: {"decode_tokens_per_s": r, "by_domain": {"math": {"decode_tokens_per_s": 2 * r}}}
+        for name, r in {"naive": 10.0, "suffix": 15.0}.items()
+    }
     decoded.write_text(json.dumps({"methods": rates, "settings": {"prompts": {"ids": named}}}))
-    reached = specadapt.json(*traced, "--ids", ids, "--decoded", decoded)["reached"]
-    assert reached["suffix"]["speedup"] == pytest.approx(1.5)
+    figures = specadapt.json(*traced, "--ids", ids, "--decoded", decoded)
+    reached = figures["reached"]["suffix"]
+    assert reached["speedup"] == pytest.approx(1.5)
+    assert reached["best_of_prompt"] == pytest.approx(1.5 / figures["best_of_prompt"])
+    bound = figures["by_domain"]["math"]["oracle_combine"]
+    assert reached["by_domain"]["math"]["oracle_combine"] == pytest.approx(1.5 / bound)
     decoded.write_text(json.dumps({"methods": rates, "settings": {"prompts": {"ids": ["x"]}}}))
     assert "other prompts" in specadapt.refusal(*traced, "--decoded", decoded)
+
+
+@pytest.mark.usefixtures("fitted")
+def test_what_a_routing_table_would_reach(specadapt, traced, world, tmp_path):
+    folder, _, _ = world
+    table = ["--routing", folder / "routing"]
+    assert "--routing: its fit has seen 2 of 6 prompts" in specadapt.refusal(*traced, *table)
+    ids = tmp_path / "ids.txt"
+    ids.write_text("\n".join(f"edit-{i}" for i in range(6)))
+    figures = specadapt.json(*traced, *table, "--ids", ids)
+    assert set(figures["by_cluster"]) <= {"0", "1"}
+    assert sum(found["answers"] for found in figures["by_cluster"].values()) == figures["answers"]
+    assert figures["best_of_cluster"] <= figures["best_of_prompt"] + 1e-9
+    assert figures["routed_over"]["best_of_cluster"]["ratio"] <= 1.0 + 1e-9
 
 
 def test_another_bundle_is_refused(specadapt, traced):

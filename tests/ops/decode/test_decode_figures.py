@@ -126,6 +126,7 @@ def test_a_summary_holds_what_scripts_read():
     assert figures["prompts"] == 4
     assert figures["by_domain"]["a"] == {
         "tokens_per_s": pytest.approx(10.0),
+        "decode_tokens_per_s": None,
         "speedup_vs_naive": pytest.approx(2.0),
         "speedup_vs_vllm_naive": None,
         "mat": 2.0,

@@ -7,6 +7,7 @@ from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 
 BARE = ("torch", "transformers", "safetensors", "pydantic")
@@ -63,6 +64,7 @@ def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle):
         assert list(by_batch) == ["1", "3"]
         assert all(value > 0.0 for value in by_batch.values())
     assert figures["hf"]["hf_plain"]["1"] > 0.0
+    assert (figures["cuda_graphs"] > 0) == torch.cuda.is_available()
 
 
 @pytest.mark.parametrize("batches", [",", "0", "1,x", "-4"])

@@ -11,14 +11,13 @@ from ops.routed.figures import (
     Run,
     decode_speed,
     mean_accepted_tokens,
-    oracle_rates,
     over_repeats,
     rates_of,
     same_text,
     served_over_in_process,
     summarise,
 )
-from router.speedup import MIN_TOKENS, harmonic_mean
+from router.speedup import MIN_TOKENS, harmonic_mean, oracle_rates
 
 METHODS = ("a", "b")
 

@@ -107,6 +107,29 @@ def test_bench_prediction_compares_forms_on_other_prompts_only(world):
     assert "profile other prompts" in refusal
 
 
+def test_bench_prediction_compares_clusterings(world):
+    folder, specadapt, _ = world
+    arguments = ["bench", "prediction", "--routing", folder / "routing", "--profile"]
+    arguments += [folder / "fit", "--held", folder / "held"]
+    figures = specadapt.json(*arguments, "--clusters", "2,3,50", "--kinds", "kmeans,gaussian")
+    rows = [(row["kind"], row["asked_clusters"]) for row in figures["choices"]]
+    assert rows[:4] == [("kmeans", 2), ("kmeans", 3), ("gaussian", 2), ("gaussian", 3)]
+    assert rows[4:] == [("regression", 2), ("boosting", 2)], "50 clusters need 100 prompts"
+    for row in figures["choices"]:
+        assert 0.0 <= row["stability"]["methods"] <= 1.0
+    assert "--kinds: no means" in specadapt.refusal(*arguments, "--clusters", 2, "--kinds", "means")
+    assert "--clusters: numbers of 2" in specadapt.refusal(*arguments, "--clusters", "1,x")
+
+
+def test_a_table_takes_the_clusters_that_were_picked(world, tmp_path):
+    folder, specadapt, _ = world
+    fit = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]
+    made = specadapt.json(*fit, "--clustering", "gaussian")
+    assert (made["clusters"], made["clustering"]) == (2, "gaussian")
+    judged = specadapt.json("evaluate", "--routing", tmp_path, "--profile", folder / "held")
+    assert judged["fit_id"] == made["fit_id"]
+
+
 def test_retimed_answers_take_what_the_table_predicts(world, tmp_path):
     folder, specadapt, _ = world
     arguments = ["retime", "--profile", folder / "held", "--routing", folder / "routing"]

@@ -144,3 +144,25 @@ def test_it_knows_who_waits_for_its_drafts(
     while any(sequence.finished is None for sequence in asked):
         rig.round()
     assert max(beside) == 2
+
+
+def test_drafters_that_could_not_win_rest_until_the_batch_is_another(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: list[tuple[int, bool]] = []
+
+    def hopeless(survival: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
+        offered.append((len(survival), bool(offers)))
+        return Choice([0] * len(survival), None, [], 1.0, [0.0] * len(survival), hope=0.5)
+
+    monkeypatch.setattr(adaptive, "choose", hopeless)
+    rig = make_rig(byte_bundle, ["adaptive"])
+    asked = [rig.submit("adaptive", prompt(), max_tokens=20)]
+    for _ in range(12):
+        rig.round()
+    alone = [of for count, of in offered if count == 1]
+    assert alone[:9] == [True, *[False] * (adaptive.REST - 1), True]
+    asked.append(rig.submit("adaptive", prompt(), max_tokens=4))
+    while any(sequence.finished is None for sequence in asked):
+        rig.round()
+    assert next(of for count, of in offered if count == 2)

@@ -1,8 +1,10 @@
 """What medusa, eagle and eagle3 draft is what their papers' formulas say, node by node."""
 
+import gc
 import json
 import random
 import shutil
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
+from workers.torch_engine.models.heads import feature_head
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
 
@@ -155,6 +158,43 @@ def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> Non
     (drafter,) = rig.scheduler._drafters
     assert drafter.head.embedding is rig.engine._target.model.embedding
     assert drafter.head._own_read_out is None
+
+
+class Checkpoint(dict[str, Tensor]):
+    """A dictionary of tensors that a weak reference can be had of."""
+
+
+@pytest.mark.parametrize("part", ["eagle", "eagle3"])
+def test_a_heads_checkpoint_is_gone_once_it_is_loaded(
+    make_rig, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    read, seen = feature_head.load_weights, list[weakref.ref[Checkpoint]]()
+
+    def watched(folder: Path) -> Checkpoint:
+        weights = Checkpoint(read(folder))
+        seen.append(weakref.ref(weights))
+        return weights
+
+    monkeypatch.setattr(feature_head, "load_weights", watched)
+    rig = make_rig(bundle, [spec(part, part, "chain")])
+    gc.collect()
+    assert [weights() for weights in seen] == [None]
+    assert rig.scheduler._drafters[0].head
+
+
+@pytest.mark.parametrize("part", ["medusa", "eagle", "eagle3"])
+def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: str) -> None:
+    """Not those of a long prompt that are read, nor of the whole batch."""
+    rig = make_rig(bundle, [spec(part, part, "chain")], prefill_chunk=CHUNK)
+    prompts = [[1] * 40, [2] * 3, [3] * 20]
+    asked = [rig.submit(f"{part}_chain", prompt, max_tokens=9) for prompt in prompts]
+    (drafter,) = rig.scheduler._drafters
+    for _ in range(4):
+        rig.round()
+        held = [drafter._states[s.id] for s in asked if s.id in drafter._states]
+        states = held if part == "medusa" else [t for state in held for t in state.unread]
+        assert states
+        assert all(t.untyped_storage().nbytes() == t.nbytes for t in states)
 
 
 @pytest.mark.parametrize(

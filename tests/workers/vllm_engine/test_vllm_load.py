@@ -48,6 +48,24 @@ def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
     assert load.counts()[:2] == (0, 1)
 
 
+def test_who_decodes_is_counted_as_answers_begin_and_end():
+    from workers.vllm_engine.load import EngineLoad
+
+    load = EngineLoad()
+    answers = [answer("a", 1), answer("b", 1), answer("c"), answer("d")]
+    for one in answers:
+        load.begin(one)
+    assert load.decoding() == {}
+    for one in answers[:3]:
+        load.begun(one)
+    assert load.decoding() == {"naive": 2, "eagle": 1}
+    load.end(answers[3])
+    load.end(answers[2])
+    load.end(answers[2])
+    load.end(answers[0])
+    assert load.decoding() == {"naive": 1}
+
+
 def test_answers_without_a_step_are_a_stall():
     from workers.vllm_engine.load import EngineLoad
 

@@ -13,6 +13,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.transfer import indices
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
@@ -67,10 +68,11 @@ class FeatureDrafter:
                 self._rows.acquire(sequence.lease)
             self._states[sequence.id] = _State(self._rows[sequence.lease])
         start, pending = output.starts[sequence.id], output.pending[sequence.id]
-        rows: slice | list[int] = slice(start, start + pending + len(path.nodes))
+        rows: slice | Tensor = slice(start, start + pending + len(path.nodes))
         if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
             tree = start + pending
-            rows = [*range(start, tree), *(tree + node for node in path.nodes)]
+            picked = [*range(start, tree), *(tree + node for node in path.nodes)]
+            rows = indices(picked, self.pool.data.device)
         states = [output.hidden[capture][rows] for capture in self.head.captures]
         # a copy also of a single capture's: a view would keep the whole batch's states
         self._states[sequence.id].unread.append(torch.cat(states, -1))
@@ -109,7 +111,7 @@ class FeatureDrafter:
         # the last step may have accepted more than the answer was allowed to hold
         self.head.forward(self.head.combine(states[: len(missing)]), layout, self.pool)
         state.lease.length += len(missing)
-        state.unread = [states[len(missing) :]]
+        state.unread = [states[len(missing) :].clone()]
 
 
 class _Levels:
@@ -152,4 +154,6 @@ class _Levels:
     def _of_parents(self, active: list[Proposal], predicted: Tensor) -> Tensor:
         """Each frontier node's feature: its parent's prediction."""
         rows = [self._rows[p.sequence.id, p.parents[node]] for p in active for node in p.frontier]
-        return predicted if rows == [*range(len(predicted))] else predicted[rows]
+        if rows == [*range(len(predicted))]:
+            return predicted
+        return predicted[indices(rows, predicted.device)]

@@ -60,7 +60,8 @@ class Medusa:
         known = proposal.sequence.id
         last = path.nodes[-1] + 1 if path.nodes else 0
         row = output.starts[known] + output.pending[known] - 1 + last
-        self._states[known] = output.hidden[FINAL][row : row + 1]
+        # a view would keep the states of all tokens of the forward, a prompt's too
+        self._states[known] = output.hidden[FINAL][row : row + 1].clone()
 
     def release(self, sequence: DecodeSequence) -> None:
         """Forget the sequence's state."""

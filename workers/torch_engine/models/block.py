@@ -11,6 +11,8 @@ from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, LayerCache
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.static_layout import StaticLayout, static_layout, unfold
+from workers.torch_engine.models.static_steps import steps_on
 from workers.torch_engine.models.visibility import capped_attention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -24,7 +26,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Block:
     """The computation that the blocks of one model share; the weights come with each call.
 
-    The residual stream is in `dtype`; attention and the KV pool in `kv_dtype`.
+    The residual stream is in `dtype`; attention and the KV pool in `kv_dtype`. steps: where the
+    model computes in static shapes; None where it does not.
     """
 
     def __init__(self, shape: LlamaShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -33,6 +36,7 @@ class Block:
         self.kv_dtype = torch.float32 if device.type == "cpu" else dtype
         self.groups = shape.heads // shape.kv_heads
         self._activate = ACTIVATIONS[shape.activation]
+        self.steps = steps_on(device)
 
     def make_pool(self, layers: int, rows: int, capacity: int) -> KvPool:
         """A KV pool for so many of these blocks: `rows` sequences of `capacity` tokens and their
@@ -47,9 +51,14 @@ class Block:
             device=self._device,
         )
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Index tensors for a forward of these spans (ascending rows) over such a pool."""
-        return build_layout(spans, pool, self.groups, self.kv_dtype)
+        static = None if self.steps is None else static_layout(spans, pool)
+        return static or build_layout(spans, pool, self.groups, self.kv_dtype)
+
+    def unfold(self, given: Tensor, layout: StaticLayout, pool: KvPool) -> Layout:
+        """The layout that a static layout's vector, on the device, stands for."""
+        return unfold(given, layout.bucket, pool, self.groups, self.kv_dtype)
 
     def attend(
         self, normed: Tensor, layer: Layer, cache: LayerCache, layout: Layout, rotary: Tensor

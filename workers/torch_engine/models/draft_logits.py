@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workers.torch_engine.models.transfer import indices
+
 
 @dataclass(frozen=True, slots=True)
 class DraftLogits:
@@ -47,7 +49,8 @@ class DraftLogits:
 
     def rows(self, rows: Sequence[int]) -> DraftLogits:
         """Some of the rows."""
-        return DraftLogits(self.values[list(rows)], self.ids, self.vocab)
+        picked = self.values[indices(rows, self.values.device)]
+        return DraftLogits(picked, self.ids, self.vocab)
 
     def unbind(self) -> list[DraftLogits]:
         """Each row by itself."""

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from workers.torch_engine.models.transfer import indices
+
 TREE_ROOM = 64
 """Slots of every row beyond the context, so that a tree fits in even at a request's last tokens."""
 
@@ -23,7 +25,7 @@ class LayerCache(NamedTuple):
     """One layer's part of the pool, as views.
 
     keys, values: [sequences, kv_heads, context, head_dim] of the rows a forward attends over.
-    slots: [rows * 2 * kv_heads * capacity, head_dim], everything, to write into.
+    slots: [rows * 2 * kv_heads * stride, head_dim], everything, to write into.
     """
 
     keys: Tensor
@@ -32,12 +34,13 @@ class LayerCache(NamedTuple):
 
 
 class KvPool:
-    """Keys and values [layers, rows, 2 * kv_heads, capacity, head_dim]; keys before values.
+    """Keys and values [layers, rows, 2 * kv_heads, stride, head_dim]; keys before values.
 
     Rows in use are always 0 .. n-1, so that a batch attends over one strided view and nothing is
     gathered: a released row is filled with the last one. Rows kept for what they hold lie at the
     other end, the last row first, so that free rows are those between. Slot i of a row holds
-    position i.
+    position i. Behind the `capacity` slots of each is one more that no view reaches, so that a
+    row's begin `stride` slots apart; `scratch` is the first one of them, where padding is written.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class KvPool:
         device: torch.device,
     ) -> None:
         # zeros, not empty: masked slots still meet a weight of 0, and 0 * NaN is NaN
+        self.stride, self.scratch = capacity + 1, capacity
         self.data = torch.zeros(
-            layers, rows, 2 * kv_heads, capacity, head_dim, dtype=dtype, device=device
+            layers, rows, 2 * kv_heads, self.stride, head_dim, dtype=dtype, device=device
         )
         self.rows = rows
         self.capacity = capacity
@@ -130,7 +134,7 @@ class KvPool:
         that slots equal positions again.
         """
         if kept and kept[-1] != len(kept) - 1:
-            source = torch.tensor(kept, device=self.data.device) + lease.length
+            source = indices(kept, self.data.device) + lease.length
             row = self.data[:, lease.row]
             row[:, :, lease.length : lease.length + len(kept)] = row[:, :, source]
         lease.length += len(kept)

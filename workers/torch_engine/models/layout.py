@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.transfer import on
 
 Indices = Sequence[int] | NDArray[np.int64]
 CALL_PLACES = 1000
@@ -115,7 +116,7 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         width=width,
         context=max(ends),
         causal=causal,
-        mask=None if plain else _mask(spans, first, sequences, width, groups, dtype).to(device),
+        mask=None if plain else on(_mask(spans, first, sequences, width, groups, dtype), device),
         logit_starts=_logit_starts(spans, counts),
         **_put(indices, device),
     )
@@ -125,7 +126,7 @@ def _put(indices: dict[str, Indices | None], device: torch.device) -> dict[str, 
     """Index lists as tensors on the device, in one transfer."""
     given = {name: values for name, values in indices.items() if values is not None}
     together = np.concatenate(list(given.values()), dtype=np.int64, casting="unsafe")
-    flat = torch.from_numpy(together).to(device)
+    flat = on(torch.from_numpy(together), device)
     parts = torch.split_with_sizes(flat, [len(values) for values in given.values()])
     return dict.fromkeys(indices) | dict(zip(given, parts, strict=True))
 
@@ -143,9 +144,9 @@ def _flat_slots(
     slots: NDArray[np.int64], rows: list[int], counts: list[int], pool: KvPool
 ) -> NDArray[np.int64]:
     """Where each token's keys and values of every KV head go in a layer's flat slots."""
-    heads = np.arange(2 * pool.kv_heads) * pool.capacity
+    heads = np.arange(2 * pool.kv_heads) * pool.stride
     row_of = rows[0] if len(rows) == 1 else np.repeat(rows, counts)
-    bases = slots + row_of * (2 * pool.kv_heads * pool.capacity)
+    bases = slots + row_of * (2 * pool.kv_heads * pool.stride)
     flat: NDArray[np.int64] = (bases[:, None] + heads).ravel()
     return flat
 

@@ -14,8 +14,9 @@ from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.operators import Projection, projection, rms_norm
 from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
-from workers.torch_engine.models.weights import load_weights, taker
+from workers.torch_engine.models.weights import load_tensor, load_weights, taker
 
 FINAL = -1
 """Capture index of the last hidden state after the final norm (what the LM head reads)."""
@@ -30,12 +31,15 @@ class Llama:
 
     def __init__(
         self,
+        folder: Path,
         shape: LlamaShape,
         weights: dict[str, Tensor],
         dtype: torch.dtype,
         device: torch.device,
         project: Projection = projection,
     ) -> None:
+        """folder: where the weights are from. An LM head is laid out for the kernel, where its rows
+        cannot be read any more, and one copy is enough: who wants some has them from there."""
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         self.layer_count = shape.layers
@@ -50,9 +54,8 @@ class Llama:
         self.embedding = take("model.embed_tokens.weight")
         # the scale is rounded as transformers rounds it
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
-        tied = "lm_head.weight" not in weights
-        self.lm_head = self.embedding if tied else take("lm_head.weight")
-        self._read_out = project(self.lm_head, None)
+        self._folder, self._tied = folder, "lm_head.weight" not in weights
+        self._read_out = project(self.embedding if self._tied else take("lm_head.weight"), None)
         self._norm = rms_norm(take_norm("model.norm.weight"), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
@@ -71,7 +74,7 @@ class Llama:
             )
             for index, attention in enumerate(attentions)
         ]
-        self._tables: list[Tensor] = []
+        self._tables: dict[int, list[Tensor]] = {}
 
     @staticmethod
     def load(
@@ -85,24 +88,44 @@ class Llama:
         Raises NotCoveredError for a config this forward does not compute, BundleError for a part
         without config.json or weights.
         """
-        return Llama(read_shape(folder), load_weights(folder), dtype, device, project)
+        return Llama(folder, read_shape(folder), load_weights(folder), dtype, device, project)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
         return self._block.make_pool(self.shape.layers, rows, capacity)
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Index tensors for a forward of these spans (ascending rows) over a pool of this model."""
         return self._block.lay_out(spans, pool)
 
     def forward(
-        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Layout | StaticLayout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits [wanted rows, vocab] float32, and captured hidden states [N, hidden] in `dtype`.
 
         captures: i in 0 .. layers-1 is the residual stream that enters layer i, FINAL the state
         after the final norm. Keys and values are written to the pool; nothing is committed.
         """
+        if isinstance(layout, Layout):
+            return self._compute(layout, pool, captures)
+        return self._compute_statically(layout, pool, captures)
+
+    def _compute_statically(
+        self, layout: StaticLayout, pool: KvPool, captures: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        assert self._block.steps is not None
+        logits, hidden = self._block.steps.run(
+            (layout.bucket, frozenset(captures), pool),
+            [(layout.given, len(layout.given))],
+            lambda given: self._compute(self._block.unfold(given, layout, pool), pool, captures),
+        )
+        # copies, since they outlive the next forward
+        states = {index: state[: layout.token_count].clone() for index, state in hidden.items()}
+        return logits[: layout.logit_count].clone(), states
+
+    def _compute(
+        self, layout: Layout, pool: KvPool, captures: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         block, hidden = self._block, dict[int, Tensor]()
         x = F.embedding(layout.tokens, self.embedding)
         if self._scale != 1.0:
@@ -126,10 +149,22 @@ class Llama:
             x = self._norm(x)
         return self.read_out(x), hidden
 
+    @property
+    def graphs(self) -> int:
+        """See Model."""
+        return self._block.steps.captured if self._block.steps else 0
+
     def read_out(self, states: Tensor) -> Tensor:
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         logits, cap = self._read_out(states).float(), self.shape.logit_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def lm_head_rows(self, ids: Tensor) -> Tensor:
+        """See Model."""
+        if self._tied:
+            return self.embedding[ids]
+        rows = load_tensor(self._folder, "lm_head.weight")[ids.cpu()]
+        return rows.to(device=self.device, dtype=self.dtype)
 
     def _views(self, layout: Layout) -> list[Layout]:
         """The layout as each kind of layer sees it."""
@@ -142,8 +177,10 @@ class Llama:
         ]
 
     def _rotations(self, positions: int) -> list[Tensor]:
-        """The rotary tables [positions, 1, head_dim / 2] of this model's layers."""
-        if not self._tables or len(self._tables[0]) < positions:
+        """The rotary tables [positions, 1, head_dim / 2] of this model's layers; kept for every
+        length, since graphs read them where they were."""
+        if positions not in self._tables:
             dim, device = self.shape.head_dim, self.device
-            self._tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]
-        return self._tables
+            tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]
+            self._tables[positions] = tables
+        return self._tables[positions]

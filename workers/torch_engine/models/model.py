@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.operators import int8_projection
+from workers.torch_engine.models.static_layout import StaticLayout
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,8 @@ class Model(Protocol):
 
     vocab: length of a row of logits. max_positions: positions it can compute, None where nothing
     but memory bounds them. layer_count: of its layers; hidden states before each may be captured.
-    embedding, lm_head: [vocab, hidden], as its checkpoint has them.
+    embedding: [vocab, hidden], as its checkpoint has it.
+    graphs: CUDA graphs of its forwards so far.
     """
 
     device: torch.device
@@ -31,24 +33,31 @@ class Model(Protocol):
     max_positions: int | None
     layer_count: int
     embedding: Tensor
-    lm_head: Tensor
+
+    @property
+    def graphs(self) -> int: ...
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A pool for `rows` sequences of `capacity` tokens and their trees."""
         ...
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Index tensors for a forward of these spans (ascending rows) over such a pool."""
         ...
 
     def forward(
-        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Any, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+        """Logits [wanted rows, vocab] float32 and captured hidden states, of what the model itself
+        has laid out; see Llama.forward."""
         ...
 
     def read_out(self, states: Tensor) -> Tensor:
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        ...
+
+    def lm_head_rows(self, ids: Tensor) -> Tensor:
+        """Rows [n, hidden] of the LM head as its checkpoint has it, of tokens `ids` [n]."""
         ...
 
 

@@ -23,7 +23,8 @@ class TransformersModel(ABC):
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
         self.layer_count: int = config.num_hidden_layers
         self.embedding: Tensor = causal.get_input_embeddings().weight
-        self.lm_head: Tensor = causal.get_output_embeddings().weight
+
+    graphs = 0
 
     @abstractmethod
     def make_pool(self, rows: int, capacity: int) -> KvPool:
@@ -43,6 +44,11 @@ class TransformersModel(ABC):
         """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         logits: Tensor = self.causal.get_output_embeddings()(states)
         return logits.float()
+
+    def lm_head_rows(self, ids: Tensor) -> Tensor:
+        """See Model."""
+        rows: Tensor = self.causal.get_output_embeddings().weight[ids]
+        return rows
 
 
 def padded(values: Tensor, layout: Layout) -> Tensor:

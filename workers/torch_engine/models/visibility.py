@@ -20,13 +20,13 @@ def windowed(layout: Layout, window: int, groups: int, dtype: torch.dtype) -> La
     if layout.causal:
         ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
         return replace(
-            layout, causal=False, mask=_folded(ones.tril().triu(1 - window), groups, dtype)
+            layout, causal=False, mask=folded(ones.tril().triu(1 - window), groups, dtype)
         )
     assert layout.mask is not None
     shape = (layout.sequences, layout.width, groups, layout.context)
     visible = layout.mask.view(shape)[:, :, 0] == 0
     after = visible.flip(-1).cumsum(-1, dtype=torch.int32).flip(-1)
-    return replace(layout, mask=_folded(visible & (after <= window), groups, dtype))
+    return replace(layout, mask=folded(visible & (after <= window), groups, dtype))
 
 
 def spelled_out(layout: Layout, groups: int, dtype: torch.dtype) -> Layout:
@@ -34,7 +34,7 @@ def spelled_out(layout: Layout, groups: int, dtype: torch.dtype) -> Layout:
     if not layout.causal:
         return layout
     ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
-    return replace(layout, causal=False, mask=_folded(ones.tril(), groups, dtype))
+    return replace(layout, causal=False, mask=folded(ones.tril(), groups, dtype))
 
 
 def narrowed(cache: LayerCache, window: int | None) -> LayerCache:
@@ -57,7 +57,7 @@ def capped_attention(
     return F.softmax(scores, dim=-1) @ values
 
 
-def _folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
+def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
     """Additive mask [S, 1, width * groups, context] from booleans [(S,) width, context]."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     mask = mask.masked_fill_(~visible, float("-inf"))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -23,6 +24,16 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     for file in files:
         weights.update(load_file(file))
     return weights
+
+
+def load_tensor(folder: Path, name: str) -> Tensor:
+    """One tensor of a folder's *.safetensors; raises BundleError where it is not there."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            if name in opened.keys():  # noqa: SIM118
+                tensor: Tensor = opened.get_tensor(name)
+                return tensor
+    raise BundleError(f"the weights in {folder} have no tensor {name!r}")
 
 
 def taker(weights: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> Take:

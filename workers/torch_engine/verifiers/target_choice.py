@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.models.transfer import indices
 from workers.torch_engine.noise import draw_at
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
@@ -66,8 +67,10 @@ def warped_rows(proposals: Sequence[Proposal], output: TargetOutput) -> tuple[Te
         starts.append(len(rows))
         rows.extend(range(proposal.row, proposal.row + count))
         samplings.extend([proposal.sequence.sampling] * count)
-    everything = len(rows) == len(output.logits)
-    return warp_each(output.logits if everything else output.logits[rows], samplings), starts
+    logits = output.logits
+    if len(rows) < len(logits):
+        logits = logits[indices(rows, logits.device)]
+    return warp_each(logits, samplings), starts
 
 
 def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> list[int]:

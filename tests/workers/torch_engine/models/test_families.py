@@ -72,6 +72,13 @@ def test_prompt_and_hidden_states(ours: Llama, theirs: PreTrainedModel) -> None:
         same(states, expected.hidden_states[index][0])
 
 
+def test_rows_of_the_lm_head(ours: Llama, theirs: PreTrainedModel) -> None:
+    """As the checkpoint has them, whether the head is tied to the embedding or laid out anew."""
+    ids = torch.tensor([3, 0, VOCAB - 1])
+    expected = theirs.get_output_embeddings().weight[ids].detach()
+    assert torch.equal(ours.lm_head_rows(ids), expected)
+
+
 def test_steps_chains_and_trees(ours: Llama, theirs: PreTrainedModel) -> None:
     """Two sequences of different lengths, one within and one beyond the window."""
     short, long = text(3, 2), text(2 * WINDOW + 3, 3)

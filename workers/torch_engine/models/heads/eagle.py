@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, listed_tokens
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
@@ -15,6 +14,7 @@ from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import projection
+from workers.torch_engine.models.weights import Take
 
 
 class EagleHead(FeatureHead):
@@ -28,31 +28,26 @@ class EagleHead(FeatureHead):
 
     captures = (FINAL,)
 
-    def __init__(self, folder: Path, target: Model) -> None:
-        super().__init__(folder, target)
-        bias = self.take("fc.bias") if "fc.bias" in self.weights else None
-        self._fc = projection(self.take("fc.weight"), bias)
-        self._layer = build_layer(
-            self.take, self.take, self.shape, 0, prefix="layers.0.", input_norm=False
-        )
-        own = "lm_head.weight" in self.weights
-        words = self.take("lm_head.weight") if own else target.lm_head
+    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+        self._fc = projection(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)
+        self._layer = build_layer(take, take, self.shape, 0, prefix="layers.0.", input_norm=False)
+        words = take("lm_head.weight") if "lm_head.weight" in weights else None
         ids = listed_tokens(folder)
         ids = None if ids is None else ids.to(target.device)
+        known = target.vocab if words is None else len(words)
         self._vocabulary = DraftVocabulary(
-            folder, len(words if ids is None else ids), ids, target.vocab
+            folder, known if ids is None else len(ids), ids, target.vocab
         )
+        if ids is not None:
+            words = target.lm_head_rows(ids) if words is None else words[ids]
         # the target's LM head is laid out for its kernel already, and once is enough
-        shared = not own and ids is None
-        self._own_read_out = None if shared else projection(words if ids is None else words[ids])
+        self._own_read_out = None if words is None else projection(words)
         self._target = target
 
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
-        """See FeatureHead."""
+    def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
         embedded = F.embedding(layout.tokens, self.embedding)
         x = self._fc(torch.cat((embedded, features), -1))
         x = wanted(x + self.attend(x, self._layer, layout, pool), layout)
         x = self.block.feed_forward(x, self._layer)
-        if self._own_read_out is not None:
-            return x, self._vocabulary.logits(self._own_read_out(x))
-        return x, self._vocabulary.logits(self._target.read_out(x))
+        read_out = self._own_read_out or self._target.read_out
+        return x, read_out(x)

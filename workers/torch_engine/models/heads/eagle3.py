@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.bundle import BundleError
-from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
@@ -16,6 +15,7 @@ from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import projection, rms_norm
+from workers.torch_engine.models.weights import Take
 
 NOT_COMPUTED = ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting")
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
@@ -29,8 +29,7 @@ class Eagle3Head(FeatureHead):
     config says `norm_before_residual`.
     """
 
-    def __init__(self, folder: Path, target: Model) -> None:
-        super().__init__(folder, target)
+    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
         eagle: dict[str, Any] = self.config.get("eagle_config") or {}
         for name in NOT_COMPUTED:
             if eagle.get(name, self.config.get(name)):
@@ -38,7 +37,7 @@ class Eagle3Head(FeatureHead):
         if not eagle.get("use_aux_hidden_state", True):
             raise BundleError(f"{folder}/config.json: use_aux_hidden_state must be true here")
         self.captures = _captures(self.config, eagle, target.layer_count)
-        fc = self.take("fc.weight")
+        fc = take("fc.weight")
         width = len(self.captures) * self.shape.hidden
         if fc.shape[1] != width or self.captures[-1] >= target.layer_count:
             raise BundleError(
@@ -46,13 +45,13 @@ class Eagle3Head(FeatureHead):
                 f"{self.captures} of a target with {target.layer_count} layers have {width}"
             )
         self._fc = projection(fc)
-        self._layer = build_layer(self.take, self.take, self.shape, 0, prefix="midlayer.")
-        self._hidden_norm = rms_norm(self.take("midlayer.hidden_norm.weight"), self.shape.eps)
+        self._layer = build_layer(take, take, self.shape, 0, prefix="midlayer.")
+        self._hidden_norm = rms_norm(take("midlayer.hidden_norm.weight"), self.shape.eps)
         self._norm_first = bool(self.config.get("norm_before_residual"))
-        self._norm = rms_norm(self.take("norm.weight"), self.shape.eps)
-        head = self.take("lm_head.weight")
+        self._norm = rms_norm(take("norm.weight"), self.shape.eps)
+        head = take("lm_head.weight")
         self._read_out = projection(head)
-        ids = torch.arange(len(head)) + self.weights["d2t"] if "d2t" in self.weights else None
+        ids = torch.arange(len(head)) + weights["d2t"] if "d2t" in weights else None
         ids = None if ids is None else ids.to(target.device)
         self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
 
@@ -60,14 +59,13 @@ class Eagle3Head(FeatureHead):
         """See FeatureHead."""
         return self._fc(states)
 
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
-        """See FeatureHead."""
+    def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
         embedded = self._layer.input_norm(F.embedding(layout.tokens, self.embedding))
         normed = self._hidden_norm(features)
         heard = self.attend(torch.cat((embedded, normed), -1), self._layer, layout, pool)
         x = wanted((normed if self._norm_first else features) + heard, layout)
         x = self.block.feed_forward(x, self._layer)
-        return x, self._vocabulary.logits(self._read_out(self._norm(x)))
+        return x, self._read_out(self._norm(x))
 
 
 def _captures(config: dict[str, Any], eagle: dict[str, Any], layers: int) -> tuple[int, ...]:

@@ -12,12 +12,13 @@ from workers.bundle import BundleError
 from workers.torch_engine.models.block import Block
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.families import read_shape
-from workers.torch_engine.models.heads.checkpoint import read_config
+from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.weights import load_weights, taker
+from workers.torch_engine.models.static_layout import StaticLayout
+from workers.torch_engine.models.weights import Take, load_weights, taker
 
 
 class FeatureHead(ABC):
@@ -28,8 +29,10 @@ class FeatureHead(ABC):
     """
 
     captures: tuple[int, ...]
+    _vocabulary: DraftVocabulary
 
     def __init__(self, folder: Path, target: Model) -> None:
+        """Raises BundleError for a head that is not of this target, or not computed here."""
         self.config: dict[str, Any] = read_config(folder, target)
         self.shape = read_shape(folder)
         kind, layers = self.config.get("model_type"), self.shape.layers
@@ -38,13 +41,19 @@ class FeatureHead(ABC):
                 f"{folder}/config.json: model_type {kind!r} with {layers} layers is not computed "
                 "here: a head is one block of model_type 'llama'"
             )
-        self.weights = load_weights(folder)
-        self.take = taker(self.weights, target.dtype, target.device)
         self.block = Block(self.shape, target.dtype, target.device)
-        own = "embed_tokens.weight" in self.weights
-        self.embedding = self.take("embed_tokens.weight") if own else target.embedding
         self._device = target.device
         self._rotary = torch.empty(0)
+        # not an attribute: once the operators are made of it, the checkpoint is to be gone
+        weights = load_weights(folder)
+        take = taker(weights, target.dtype, target.device)
+        own = "embed_tokens.weight" in weights
+        self.embedding = take("embed_tokens.weight") if own else target.embedding
+        self._build(folder, target, weights, take)
+
+    @abstractmethod
+    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+        """Make the operators of a checkpoint's tensors."""
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A pool for `rows` sequences of `capacity` tokens and their trees."""
@@ -53,7 +62,7 @@ class FeatureHead(ABC):
         self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
         return pool
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Index tensors for a forward of these spans (ascending rows) over such a pool."""
         return self.block.lay_out(spans, pool)
 
@@ -61,13 +70,35 @@ class FeatureHead(ABC):
         """Features [N, hidden] of captured states [N, captures * hidden]."""
         return states
 
-    @abstractmethod
-    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
+    def forward(
+        self, features: Tensor, layout: Layout | StaticLayout, pool: KvPool
+    ) -> tuple[Tensor, DraftLogits]:
         """Read the pairs of the layout's tokens and `features` [N, hidden].
 
         Returns, for the rows whose logits are wanted, the predicted features [rows, hidden] (to be
         read with the tokens that follow) and the logits [rows] of the tokens that it knows.
         """
+        if isinstance(layout, Layout):
+            predicted, logits = self._compute(features, layout, pool)
+        else:
+            predicted, logits = self._compute_statically(features, layout, pool)
+        return predicted, self._vocabulary.logits(logits)
+
+    def _compute_statically(
+        self, features: Tensor, layout: StaticLayout, pool: KvPool
+    ) -> tuple[Tensor, Tensor]:
+        assert self.block.steps is not None
+        predicted, logits = self.block.steps.run(
+            (layout.bucket, pool),
+            [(layout.given, len(layout.given)), (features, layout.bucket.rows)],
+            lambda given, x: self._compute(x, self.block.unfold(given, layout, pool), pool),
+        )
+        # copies, since they outlive the next forward
+        return predicted[: layout.logit_count].clone(), logits[: layout.logit_count].clone()
+
+    @abstractmethod
+    def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+        """As `forward`, the logits [rows, size] in any dtype."""
 
     def attend(self, normed: Tensor, layer: Layer, layout: Layout, pool: KvPool) -> Tensor:
         """What the block's attention adds to the residual stream: [N, hidden]."""

@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.torch_engine.models.bucket import padded
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator, projection
+from workers.torch_engine.models.static_steps import steps_on
 from workers.torch_engine.models.weights import Take, load_weights, taker
 
 
@@ -32,6 +34,7 @@ class MedusaHeads:
         if not self.count or not depth:
             raise BundleError(f"{folder}: the weights have no tensor 'blocks.0.layers.0.weight'")
         self._hidden = int(config["hidden_size"])
+        self._steps = steps_on(target.device)
 
         def layer(heads: Sequence[int], index: int) -> Operator:
             names = [f"blocks.{head}.layers.{index}." for head in heads]
@@ -53,15 +56,25 @@ class MedusaHeads:
 
     def forward(self, states: Tensor) -> list[DraftLogits]:
         """Each head's logits [N] of the target's final states [N, hidden]."""
+        if self._steps is None:
+            logits = self._compute(states)
+        else:
+            rows = padded(len(states))
+            logits = self._steps.run(rows, [(states, rows)], self._compute)
+            # a copy, since it outlives the next forward
+            logits = logits[:, : len(states)].clone()
+        return [self._vocabulary.logits(said) for said in logits.unbind()]
+
+    def _compute(self, states: Tensor) -> Tensor:
+        """Logits [heads, N, size] in the dtype of `states`."""
         first = self._first(states).view(-1, self.count, self._hidden)
         x = (states[:, None] + F.silu(first)).transpose(0, 1)
         for layer in self._deeper:
             x = torch.stack([h + F.silu(w(h)) for h, w in zip(x.unbind(), layer, strict=True)])
         if len(self._read_outs) == 1:
             logits = self._read_outs[0](x.reshape(-1, self._hidden))
-        else:
-            logits = torch.cat([read(x[head]) for head, read in enumerate(self._read_outs)])
-        return [self._vocabulary.logits(said) for said in logits.chunk(self.count)]
+            return logits.view(self.count, len(states), -1)
+        return torch.stack([read(x[head]) for head, read in enumerate(self._read_outs)])
 
     def _lm_heads(self, take: Take, weights: dict[str, Tensor], *, shared: bool) -> list[Tensor]:
         """A single one where all heads share it."""

@@ -1,0 +1,143 @@
+"""Acceptance by position and by request, as traces have it (Liu et al., section 6)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.report.blocks import PERCENTILES, Chart, Section, Series, Table
+from router.speedup import MIN_TOKENS, PLAIN_METHODS
+
+Floats = NDArray[np.float64]
+
+TENTHS = 10
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Of one drafting method over n answers.
+
+    lengths [n]: each answer's mean generation length over its positions: the draft tokens that are
+    kept at a position, and the target's own one. tenths [n, 10]: the same by tenth of the answer,
+    nan where an answer is too short to have it. levels: the share of first, second, ... draft
+    tokens that are kept where those before them were.
+    """
+
+    lengths: Floats
+    tenths: Floats
+    levels: Floats
+
+
+def acceptance_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Acceptance]:
+    """By method that drafts, of traced answers long enough to count for speed. Every position is
+    graded, whatever steps decoding would take, as the study does."""
+    by_method: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["method"] not in PLAIN_METHODS and len(row["answer"]) >= MIN_TOKENS:
+            by_method.setdefault(row["method"], []).append(row)
+    return {name: _acceptance(own) for name, own in by_method.items()}
+
+
+def _acceptance(rows: Sequence[Mapping[str, Any]]) -> Acceptance:
+    depth = max(len(kept) for row in rows for kept in row["kept"])
+    reached, kept = np.zeros(depth), np.zeros(depth)
+    lengths, tenths = [], []
+    for row in rows:
+        generated = np.asarray([1.0 + sum(levels) for levels in row["kept"]])
+        lengths.append(generated.mean())
+        parts = np.arange(len(generated)) * TENTHS // len(generated)
+        inside = [generated[parts == part] for part in range(TENTHS)]
+        tenths.append([part.mean() if len(part) else np.nan for part in inside])
+        for levels in row["kept"]:
+            shares = np.asarray([1.0, *levels])
+            reached[: len(levels)] += shares[:-1]
+            kept[: len(levels)] += shares[1:]
+    return Acceptance(
+        np.asarray(lengths),
+        np.asarray(tenths),
+        np.divide(kept, reached, out=np.zeros(depth), where=reached > 0),
+    )
+
+
+def acceptance_section(found: Mapping[str, Acceptance], seed: int) -> Section:
+    """The study's Figures 5 and 6, its Table 4, and acceptance by draft level."""
+    slots = {name: slot for slot, name in enumerate(found)}
+    return Section(
+        "acceptance",
+        "Acceptance by position and by request",
+        [
+            "Generation length is what a step at a position brings: the draft tokens that are "
+            "kept, and the target's own. Every position of every answer is graded, also those at "
+            "which decoding would begin no step."
+        ],
+        [
+            _by_request(found),
+            Chart(
+                "acceptance-requests",
+                "Generation length by request",
+                "The box from the 25th to the 75th percentile of answers' means, the whiskers to "
+                "the 5th and 95th.",
+                "boxes",
+                "method",
+                "generation length",
+                [
+                    Series(n, (), np.percentile(f.lengths, PERCENTILES).tolist(), slot=slots[n])
+                    for n, f in found.items()
+                ],
+            ),
+            Chart(
+                "acceptance-positions",
+                "Generation length along the answer",
+                "Means over answers by tenth of the answer, with 95% bootstrap intervals.",
+                "lines",
+                "tenth of the answer",
+                "generation length",
+                [_along(name, f, slots[name], seed) for name, f in found.items()],
+            ),
+            Chart(
+                "acceptance-levels",
+                "Draft tokens kept, by their place in the draft",
+                "Of the drafts whose earlier tokens were all kept.",
+                "lines",
+                "place in the draft",
+                "share kept",
+                [
+                    Series(n, list(range(1, len(f.levels) + 1)), f.levels.tolist(), slot=slots[n])
+                    for n, f in found.items()
+                ],
+            ),
+        ],
+    )
+
+
+def _by_request(found: Mapping[str, Acceptance]) -> Table:
+    rows = [
+        [name, len(f.lengths), float(f.lengths.mean()), float(np.median(f.lengths)), _spread(f)]
+        for name, f in found.items()
+    ]
+    return Table(
+        "acceptance-table",
+        "Generation length over requests",
+        "Mean, median and standard deviation of answers' mean generation lengths (the study's "
+        "Table 4).",
+        ["method", "answers", "mean", "median", "standard deviation"],
+        rows,
+        decimals=2,
+    )
+
+
+def _spread(found: Acceptance) -> float:
+    return float(found.lengths.std())
+
+
+def _along(name: str, found: Acceptance, slot: int, seed: int) -> Series:
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, len(found.tenths), (RESAMPLES, len(found.tenths)))
+    means = np.nanmean(found.tenths[drawn], axis=1)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    middle = np.nanmean(found.tenths, axis=0)
+    places = list(range(1, TENTHS + 1))
+    return Series(name, places, middle.tolist(), low.tolist(), high.tolist(), slot=slot)

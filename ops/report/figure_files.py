@@ -1,0 +1,33 @@
+"""JSON files that benchmarks have written, told apart by what they hold."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ops.cli.boundary import InputError
+
+KINDS = {
+    "bench bounds": "oracle_length",
+    "bench router": "embed_ms_p50",
+    "bench prediction": "forms",
+}
+"""By command a field that only its figures have."""
+
+
+def read_figures(files: Sequence[Path]) -> dict[str, Any]:
+    """By command its figures. Raises InputError for what is not JSON, is of no command that a
+    report has a place for, or of one that was named before."""
+    found: dict[str, Any] = {}
+    for file in files:
+        try:
+            figures = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"--figures: {file}: not JSON: {error}") from error
+        kind = next((k for k, field in KINDS.items() if field in figures), None)
+        if kind is None:
+            raise InputError(f"--figures: {file}: not of {', '.join(KINDS)}")
+        if kind in found:
+            raise InputError(f"--figures: {file}: a second file of {kind}; name one")
+        found[kind] = figures
+    return found

@@ -1,0 +1,118 @@
+"""What weights and KV caches take by the formulas of Liu et al., appendix A.2."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ops.report.blocks import Section, Table
+from ops.report.parameters import parameters, stored_bytes
+from schemas.base import Schema
+from workers.bundle import Bundle
+from workers.portfolio import method_of, part_of
+
+STUDY = Path(__file__).parents[1] / "data" / "study.json"
+GIB, MIB, KIB = 2**30, 2**20, 2**10
+HALF = 2
+"""Bytes of a number in float16 and bfloat16."""
+
+
+class ModelSpec(Schema):
+    """What memory depends on; layers: those with a KV cache."""
+
+    parameters: float
+    layers: int
+    kv_heads: int
+    head_size: int
+
+
+def static_gib(models: Iterable[ModelSpec], size: int = HALF) -> float:
+    """GiB of the models' weights, `size` bytes each."""
+    return sum(model.parameters for model in models) * size / GIB
+
+
+def per_token_kib(models: Iterable[ModelSpec], size: int = HALF) -> float:
+    """KiB of keys and values that a token of context takes in all models."""
+    return sum(m.layers * 2 * m.kv_heads * m.head_size * size for m in models) / KIB
+
+
+def spec_of(folder: Path) -> ModelSpec:
+    """Of a model in Hugging Face layout; Medusa's heads, without layers, have no KV cache."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    heads = config.get("num_attention_heads", 0)
+    size = config.get("head_dim") or (config["hidden_size"] // heads if heads else 0)
+    return ModelSpec(
+        parameters=parameters(folder),
+        layers=config.get("num_hidden_layers", 0) if heads else 0,
+        kv_heads=config.get("num_key_value_heads", heads),
+        head_size=size,
+    )
+
+
+def memory_section(bundle: Bundle | None, methods: Iterable[str]) -> Section:
+    """The study's Table 2, recomputed, and the same of a bundle's methods."""
+    blocks = [_published()]
+    if bundle is not None:
+        blocks.insert(0, _of(bundle, methods))
+    return Section(
+        "memory",
+        "Memory",
+        [
+            "By formula, in 16 bits a number: weights of the target and of what drafts, and keys "
+            "and values of a token of context. Activations are left out, as in the study."
+        ],
+        blocks,
+    )
+
+
+def _of(bundle: Bundle, methods: Iterable[str]) -> Table:
+    target = spec_of(bundle.part("target"))
+    rows: list[list[Any]] = []
+    for name in methods:
+        part = part_of(method_of(name, bundle))
+        folders = [bundle.part(each) for each in ("target", part) if each]
+        models = [spec_of(folder) for folder in folders]
+        static, token = static_gib(models), per_token_kib(models)
+        stored = sum(map(stored_bytes, folders)) / MIB
+        more = [static / static_gib([target]) - 1.0, token / per_token_kib([target]) - 1.0]
+        rows.append([name, static * GIB / MIB, stored, token, *(100.0 * share for share in more)])
+    return Table(
+        "memory-here",
+        "Memory of this bundle's methods",
+        "What a method takes more than plain decoding is in per cent.",
+        [
+            "method",
+            "static (MiB)",
+            "weights as stored (MiB)",
+            "per token (KiB)",
+            "static, % more",
+            "per token, % more",
+        ],
+        rows,
+    )
+
+
+def _published() -> Table:
+    study = json.loads(STUDY.read_text(encoding="utf-8"))
+    specs = {name: ModelSpec.model_validate(spec) for name, spec in study["specs"].items()}
+    rows: list[list[Any]] = []
+    for known in study["memory"]:
+        models = [specs[name] for name in (known["target"], known["drafter"]) if name]
+        rows.append(
+            [
+                known["target"],
+                known["drafter"],
+                known["static_gib"],
+                static_gib(models),
+                known["per_token_kib"],
+                per_token_kib(models),
+            ]
+        )
+    return Table(
+        "memory-published",
+        "The study's Table 2, and the same by our formulas from its Table 3",
+        study["source"],
+        ["target", "drafter", "static (GiB)", "ours", "per token (KiB)", "ours"],
+        rows,
+        decimals=2,
+    )

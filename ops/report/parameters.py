@@ -1,0 +1,60 @@
+"""How many parameters a method's models have."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ops.cli.boundary import InputError
+from workers.bundle import Bundle
+from workers.portfolio import method_of, part_of
+
+FLOATS = ("F", "BF")
+LENGTH_BYTES = 8
+"""At the start of a safetensors file: the length of the JSON header that follows."""
+
+
+def parameters_by_method(bundle: Bundle, methods: Iterable[str]) -> dict[str, int]:
+    """Of the target and the part that the method drafts with."""
+    target = parameters(bundle.part("target"))
+    found = {}
+    for name in methods:
+        part = part_of(method_of(name, bundle))
+        found[name] = target + (parameters(bundle.part(part)) if part else 0)
+    return found
+
+
+def parameters(folder: Path) -> int:
+    """Numbers in the floating-point tensors of a model's safetensors files, shared ones once.
+
+    Raises InputError where there are none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InputError(f"{folder}: no safetensors files to count parameters in")
+    return sum(math.prod(tensor["shape"]) for file in files for tensor in _floats(file))
+
+
+def stored_bytes(folder: Path) -> int:
+    """That these tensors take in the model's files."""
+    return sum(
+        tensor["data_offsets"][1] - tensor["data_offsets"][0]
+        for file in folder.glob("*.safetensors")
+        for tensor in _floats(file)
+    )
+
+
+def _floats(file: Path) -> list[dict[str, Any]]:
+    return [
+        tensor
+        for name, tensor in _header(file).items()
+        if name != "__metadata__" and tensor["dtype"].startswith(FLOATS)
+    ]
+
+
+def _header(file: Path) -> dict[str, dict[str, Any]]:
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(LENGTH_BYTES), "little")
+        header: dict[str, dict[str, Any]] = json.loads(opened.read(length))
+    return header

@@ -1,0 +1,178 @@
+"""A report's sections, put together and written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ops.cli.boundary import InputError
+from ops.cli.settings import load_config
+from ops.measure.embedding import embed
+from ops.report.acceptance import acceptance_of, acceptance_section
+from ops.report.blocks import Chart, Section
+from ops.report.bounds import bounds_section
+from ops.report.figure_files import read_figures
+from ops.report.measured import measured
+from ops.report.memory import memory_section
+from ops.report.overlap import overlap_of, overlap_section
+from ops.report.page import page
+from ops.report.paper_figures import paper_figures
+from ops.report.paper_tables import claims_table, paper_tables
+from ops.report.parameters import parameters_by_method
+from ops.report.pictures import draw
+from ops.report.predictors import predictors_section
+from ops.report.results import Results, published
+from ops.report.speed import speed_section
+from ops.report.summary import summary_section
+from ops.trace.store import read_meta, read_rows
+from router.embed import Encoder
+from router.profile import Profile
+from schemas import MeasuredUnder
+from workers.bundle import Bundle, load_bundle
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is reported on; without a profile the paper's numbers alone. figures: JSON files of
+    benchmarks. price: of the measured machine, an hour."""
+
+    profile: Path | None
+    traces: Path | None
+    figures: Sequence[Path]
+    bundle: Path | None
+    config: Path | None
+    clusters: int
+    temperature: float
+    price: float | None
+    seed: int
+
+
+def make_report(sources: Sources, out: Path) -> dict[str, Any]:
+    """Writes report.html and the charts; returns their names and what they were drawn from."""
+    paper = published()
+    if sources.profile is None:
+        results, sections = paper, _of_paper(paper, sources.seed)
+    else:
+        results, sections = _of_profile(paper, Profile.load(sources.profile), sources)
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "report.html"
+    file.write_text(page(_title(sources), _about(sources), sections), encoding="utf-8")
+    charts = [b for s in sections for b in s.blocks if isinstance(b, Chart)]
+    return {
+        "files": [str(made) for made in (file, *(draw(chart, out) for chart in charts))],
+        "summary": list(sections[0].text),
+        "results": results.model_dump(mode="json"),
+    }
+
+
+def _of_paper(paper: Results, seed: int) -> list[Section]:
+    text = (
+        "These are its published numbers, drawn by the code that draws measured ones. Columns that "
+        "are recomputed show that the same definitions give the same figures. It publishes no "
+        "numbers of Figures 1 and 2."
+    )
+    return [
+        summary_section(paper, None, None, None, seed),
+        _paper_section(paper, None, text, {}),
+        memory_section(None, ()),
+    ]
+
+
+def _of_profile(
+    paper: Results, profile: Profile, sources: Sources
+) -> tuple[Results, list[Section]]:
+    meta, seed = profile.meta, sources.seed
+    figures = read_figures(sources.figures)
+    family = _family(sources.bundle, meta.measured_under)
+    settings = load_config(sources.config).router
+    encoder = Encoder(settings.encoder, settings.encoder_threads)
+    vectors = embed(encoder, [p.text for p in profile.prompts], "prompts")
+    parameters = parameters_by_method(family, meta.methods) if family else {}
+    own = measured(profile, vectors, sources.clusters, sources.temperature, parameters, seed)
+    rows = _traced(sources, meta.measured_under)
+    overlap = overlap_of(rows, profile, sources.temperature)
+    bounds, predicted = figures.get("bench bounds"), figures.get("bench prediction")
+    claims = figures.get("bench router", {})
+    sections = [
+        summary_section(paper, own, bounds, overlap, seed),
+        _paper_section(paper, own, "What was measured here stands beside its numbers.", claims),
+        *([bounds_section(bounds)] if bounds else []),
+        *([predictors_section(predicted)] if predicted else []),
+        *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
+        *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
+        speed_section(own, profile.steps, sources.price),
+        memory_section(family, meta.methods),
+        _conditions(profile),
+    ]
+    return own, sections
+
+
+def _family(folder: Path | None, under: MeasuredUnder) -> Bundle | None:
+    """The profile's bundle, where it is named; raises InputError for another one."""
+    if folder is None:
+        return None
+    family = load_bundle(folder)
+    here = f"{family.name}@{family.content_hash}"
+    if here != under.bundle:
+        raise InputError(f"--bundle: {here}, and the profile is of {under.bundle}")
+    return family
+
+
+def _traced(sources: Sources, under: MeasuredUnder) -> list[dict[str, Any]]:
+    """The traces' rows at the report's temperature, none where no traces are named; raises
+    InputError for traces of another bundle, and where there are none."""
+    if sources.traces is None:
+        return []
+    known = read_meta(sources.traces).measured_under.bundle
+    if known != under.bundle:
+        raise InputError(f"--traces: of {known}, and the profile is of {under.bundle}")
+    rows = list(read_rows(sources.traces, [("temperature", "=", sources.temperature)]))
+    if not rows:
+        raise InputError(f"--traces: nothing was traced at {sources.temperature:g}")
+    return rows
+
+
+def _paper_section(
+    paper: Results, own: Results | None, text: str, router: Mapping[str, Any]
+) -> Section:
+    return Section(
+        "paper",
+        "The paper's tables and figures",
+        [
+            "Tables I to IV and Figures 1, 2, 6 and 7 of the paper that this system is built "
+            f"from, {paper.source}. {text}"
+        ],
+        [
+            *paper_tables(paper, own),
+            claims_table(paper, own, router),
+            *paper_figures(own or paper),
+        ],
+    )
+
+
+def _conditions(profile: Profile) -> Section:
+    meta = profile.meta
+    return Section(
+        "conditions",
+        "How it was measured",
+        [
+            f"{len(profile.prompts)} prompts, at most {meta.max_tokens} tokens an answer, "
+            f"{meta.concurrency} in flight, seed {meta.seed}.",
+            ", ".join(f"{k}: {v}" for k, v in meta.measured_under.model_dump().items()) + ".",
+            ", ".join(f"{k}: {v}" for k, v in meta.provenance.items()) + ".",
+        ],
+        [],
+    )
+
+
+def _title(sources: Sources) -> str:
+    return "SpecAdapt: the paper's numbers" if sources.profile is None else "SpecAdapt: a report"
+
+
+def _about(sources: Sources) -> str:
+    if sources.profile is None:
+        return "Nothing here was measured: all figures are the papers', or computed from them."
+    return (
+        f"Drawn from {sources.profile} at temperature {sources.temperature:g}, with "
+        f"{sources.clusters} clusters."
+    )

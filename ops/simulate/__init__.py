@@ -1,0 +1,1 @@
+"""`specadapt simulate` and `plan`: the served system as discrete events."""

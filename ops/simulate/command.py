@@ -1,0 +1,173 @@
+"""`specadapt simulate`: the served system as discrete events."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from ops.cli import flags
+from ops.cli.output import emit, progress, table
+
+USUAL_SHARE = 0.6
+"""Of what the replicas can do, where no rate is given."""
+
+
+def simulate(
+    config: flags.Config = None,
+    bundle: flags.Bundle = None,
+    routing: flags.Routing = None,
+    methods: flags.Methods = None,
+    traces: flags.AcceptanceTraces = None,
+    costs: flags.StepCosts = "measured",
+    replicas: flags.Replicas = None,
+    requests: Annotated[int, typer.Option("--requests", min=2, metavar="N")] = 10_000,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            min=1e-3,
+            metavar="R",
+            help="requests a second, mean  [default: 0.6 of what the replicas can do]",
+        ),
+    ] = None,
+    trace: flags.Arrivals = None,
+    served: Annotated[
+        Path | None,
+        typer.Option(
+            "--served", metavar="FILE", help="compare with this `specadapt loadtest`, asked alike"
+        ),
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="A,B",
+            help="routed, static_table, least_loaded, random, only_METHOD  "
+            "[default: routed, and each method alone]",
+        ),
+    ] = None,
+    kill: Annotated[
+        list[float] | None,
+        typer.Option("--kill", min=0.0, metavar="S", help="then the busiest replica dies"),
+    ] = None,
+    start_seconds: flags.StartSeconds = 30.0,
+    ttft_slo: flags.TtftSlo = None,
+    tpot_slo: flags.TpotSlo = None,
+    latency_slo: flags.LatencySlo = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Simulate the service: its own routing, on replicas that take the seconds of a cost model.
+
+    No model runs. Prompts and what each method gets accepted on them are those of `specadapt trace`
+    (--traces), or else what the routing table knows of its clusters; steps take what the table
+    measured, or with --costs what was published of a GPU.
+
+    Example: `specadapt simulate --traces runs/trace --replicas 8 --rate 20 --json -`
+    """
+    from ops.cli.settings import load_config, names
+    from ops.load.arrivals import poisson
+    from ops.load.arrivals import trace as recorded
+    from ops.load.policies import ONLY, ROUTED
+    from ops.measure.machine import describe_machine
+    from ops.simulate.experiment import load_experiment
+    from ops.simulate.outcomes import Objectives
+    from ops.simulate.policies import Fleet, check
+    from ops.simulate.runs import Load, jobs_of, run
+    from ops.simulate.served import compared, read_served
+
+    experiment = load_experiment(
+        *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
+        *(start_seconds, tuple(kill or ()), seed),
+    )
+    methods_served = experiment.methods
+    asked = None if served is None else read_served(served, experiment)
+    fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
+    if asked is not None:
+        wanted = [asked.policy]
+    elif policies is None:
+        wanted = [ROUTED, *(f"{ONLY}{m}" for m in methods_served)]
+    else:
+        wanted = names(policies)
+    check(wanted, methods_served)
+    limit = experiment.limit(fleet)
+    mean = USUAL_SHARE * limit["requests_per_s"] if rate is None else rate
+    if asked is None:
+        unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
+        load = Load(unit / mean, experiment.world.workload.drawn(requests, seed))
+    else:
+        load = asked.load
+    count = len(load.arrivals)
+    jobs = [job for name in wanted for job in jobs_of(name, fleet, methods_served, load, seed)]
+    with progress() as bar:
+        task = bar.add_task("requests", total=count * len(wanted))
+        outcomes = run(experiment.world, jobs, lambda done: bar.advance(task, done))
+    objectives = Objectives(ttft_slo, tpot_slo, latency_slo)
+    by_policy = {
+        name: found.figures(methods_served, objectives) for name, found in outcomes.items()
+    }
+    figures = {
+        **by_policy[wanted[0]],
+        "policy": wanted[0],
+        "limit": limit,
+        "by_policy": by_policy,
+        "settings": {
+            **describe_machine(),
+            **experiment.settings,
+            "replicas": fleet.replicas,
+            "rate": count / float(load.arrivals[-1]) if asked else mean,
+            "arrivals": str(served or trace or "poisson"),
+            "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
+        },
+    }
+    if asked is not None:
+        figures["served"] = compared(asked, by_policy[asked.policy])
+    emit(figures, lambda: _tables(figures), json)
+
+
+def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
+    settings, limit = figures["settings"], figures["limit"]
+    columns = {
+        "mean s": "latency_mean_s",
+        "p95 s": "latency_p95_s",
+        "TTFT p95": "ttft_p95_s",
+        "TPOT p95": "tpot_p95_s",
+        "tokens/s": "tokens_per_s",
+        "good": "good_share",
+        "batch": "mean_batch",
+        "busy": "busy_share",
+        "refused": "refused",
+    }
+    yield table(
+        f"Simulated: {figures['requests']} requests at {settings['rate']:.3g} a second on "
+        f"{settings['replicas']} replicas ({settings['layout']})",
+        ["policy", *columns],
+        [
+            [name, *(found.get(key) for key in columns.values())]
+            for name, found in figures["by_policy"].items()
+        ],
+    )
+    yield table(
+        "Who answered",
+        ["policy", *settings["methods"]],
+        [
+            [name, *(f"{found['shares'].get(m, 0.0):.0%}" for m in settings["methods"])]
+            for name, found in figures["by_policy"].items()
+            if found["answered"]
+        ],
+    )
+    if "served" in figures:
+        yield table(
+            "Beside the service",
+            ["", "served", "simulated", "simulated over served"],
+            [[name, *found.values()] for name, found in figures["served"].items()],
+        )
+    yield (
+        f"No policy exceeds {limit['requests_per_s']:.3g} requests a second here, or goes below "
+        f"{limit['latency_mean_s']:.3g} s on the mean."
+    )
+    yield f"Step costs: {settings['costs']['model']} ({settings['costs']['source']})."

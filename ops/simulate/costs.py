@@ -1,0 +1,165 @@
+"""What a simulated replica's steps cost: as a routing table has them, or as published of a GPU."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ops.cli.boundary import InputError
+from router import predict
+from router.assign import with_favourites
+from schemas import MethodSpec, RoutingTable
+
+MEASURED = "measured"
+CONTEXTS = (1, 512, 1024, 2048, 4096, 8192)
+"""Tokens at which published costs enter a routing table; between them both are linear."""
+
+
+class StepCosts(Protocol):
+    """Seconds on one replica; methods are indices of the table's."""
+
+    def prefill(self, method: int, prompt_tokens: int, /) -> float:
+        """Of reading a prompt whole, the first token's forward included."""
+        ...
+
+    def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
+        """Of a decode step of counts[m] sequences of each method. context: tokens of all of them
+        in the KV cache; rows: what the step verifies of all of them together."""
+        ...
+
+
+class MeasuredCosts:
+    """A routing table's: bilinear on its grid, a mixed batch as slow as its slowest method."""
+
+    def __init__(self, table: RoutingTable) -> None:
+        self._table = table
+        self._contexts = [float(context) for context in table.context_grid]
+        self._known: dict[tuple[int, int], list[float]] = {}
+
+    def prefill(self, method: int, prompt_tokens: int, /) -> float:
+        """Of the share of the prompt that the method usually does not find in the prefix cache."""
+        return predict.prefill_seconds(self._table, method, prompt_tokens)
+
+    def step(self, counts: Sequence[int], context: float, _rows: float, /) -> float:
+        """As `router.predict` says; rows are part of what was measured."""
+        batch = sum(counts)
+        mean = context / batch
+        return max(self._of(m, batch, mean) for m, count in enumerate(counts) if count)
+
+    def _of(self, method: int, batch: int, context: float) -> float:
+        seconds = self._known.get((method, batch))
+        if seconds is None:
+            seconds = [
+                predict.step_seconds(self._table, method, batch, at) for at in self._contexts
+            ]
+            self._known[method, batch] = seconds
+        right = bisect_right(self._contexts, context)
+        if right == 0 or right == len(seconds):
+            return seconds[max(0, right - 1)]
+        left = right - 1
+        share = (context - self._contexts[left]) / (self._contexts[right] - self._contexts[left])
+        return seconds[left] + share * (seconds[right] - seconds[left])
+
+
+@dataclass(frozen=True)
+class Published:
+    """Linear step costs that somebody has fitted to a model on a GPU, in seconds.
+
+    fixed, overhead: of each forward of the target, and around it. row: of each token verified or
+    read. kv_token: of each token in the KV cache. drafting: by drafter, what a step's drafting
+    takes by itself (first), and as a share of the target's forward (second); chains alone.
+    """
+
+    source: str
+    fixed: float
+    overhead: float
+    row: float
+    kv_token: float
+    drafting: dict[str, tuple[float, float]]
+
+
+PUBLISHED = {
+    "h100-llama-8b": Published(
+        source="Liu et al., Speculative Decoding: Performance or Illusion?, arXiv 2601.11580: "
+        "Llama-3.1-8B on one H100 under vLLM 0.10, as fitted in the simulator published with it "
+        "(SpecDecode-Bench/simulator); EAGLE-3 drafts in the time of EAGLE (section 5.1)",
+        fixed=5.88590713e-3,
+        overhead=1.20683946e-3,
+        row=2.10103129e-5,
+        kv_token=3.92645679e-8,
+        drafting={
+            "none": (0.0, 0.0),
+            "ngram": (0.0, 0.005875),
+            "eagle": (2.13526175e-3, 0.0),
+            "eagle3": (2.13526175e-3, 0.0),
+        },
+    ),
+}
+
+
+class PublishedCosts:
+    """Published figures, for the methods of a table."""
+
+    def __init__(self, figures: Published, methods: Sequence[MethodSpec]) -> None:
+        """Raises InputError for methods that nothing was published of."""
+        known = figures.drafting
+        unknown = [m.name for m in methods if m.tree != "chain" or m.drafter not in known]
+        if unknown:
+            raise InputError(
+                f"--costs: nothing is published of {', '.join(unknown)}; leave them out with "
+                f"--methods (chains of {', '.join(known)} are known)"
+            )
+        self.figures = figures
+        self._drafting = [known[m.drafter] for m in methods]
+
+    def prefill(self, _method: int, prompt_tokens: int, /) -> float:
+        """One forward of the target over the prompt; the drafter's own is not in the figures."""
+        figures = self.figures
+        return figures.fixed + figures.overhead + prompt_tokens * figures.row
+
+    def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
+        """The target's forward, and the longest drafting of those in the batch."""
+        figures = self.figures
+        forward = figures.fixed + context * figures.kv_token + rows * figures.row
+        drafting = max(
+            first + share * forward
+            for (first, share), count in zip(self._drafting, counts, strict=True)
+            if count
+        )
+        return figures.overhead + forward + drafting
+
+
+def retimed_by(
+    costs: StepCosts, table: RoutingTable, widths: Sequence[float], max_batch: int
+) -> RoutingTable:
+    """The table with these costs in the place of its own, so that routing knows the hardware.
+
+    widths: by method the rows that a sequence's step verifies, mean. Favourites are chosen anew.
+    """
+    count = len(table.methods)
+    batches = tuple(2**i for i in range(max_batch.bit_length())) or (1,)
+    seconds = np.empty((count, len(batches), len(CONTEXTS)))
+    prefills = np.empty((count, 2))
+    for m in range(count):
+        for b, batch in enumerate(batches):
+            counts = [batch * (other == m) for other in range(count)]
+            for c, context in enumerate(CONTEXTS):
+                seconds[m, b, c] = costs.step(counts, batch * context, batch * widths[m])
+        first = costs.prefill(m, 0)
+        prefills[m] = first, costs.prefill(m, 1) - first
+    timed = table.model_copy(
+        update={
+            "batch_grid": batches,
+            "context_grid": CONTEXTS,
+            "step_seconds": seconds,
+            "step_count": np.ones_like(seconds),
+            "live_step_ratio": np.ones(count),
+            "live_step_weight": np.zeros(count),
+            "prefill_seconds": prefills,
+            "live_prefill_ratio": np.ones(count),
+            "live_cached_share": np.zeros(count),
+        }
+    )
+    return with_favourites(timed, table.default_method)

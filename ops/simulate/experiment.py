@@ -1,0 +1,175 @@
+"""What `specadapt simulate` and `plan` run on: a configuration's router, prompts and step costs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ops.cli.boundary import InputError
+from ops.cli.settings import resolve
+from ops.load.arrivals import Floats
+from ops.load.bounds import most_requests_per_s
+from ops.load.policies import ONLY, ROUTED
+from ops.measure.embedding import embed
+from ops.simulate.costs import MEASURED, PUBLISHED, MeasuredCosts, PublishedCosts, retimed_by
+from ops.simulate.policies import Fleet
+from ops.simulate.service import World
+from ops.simulate.workload import Workload, table_workload, traced_workload
+from ops.trace.store import read_meta, read_rows
+from router import cluster
+from router.embed import Encoder
+from router.table import load_table, restrict
+from schemas import AppConfig, RoutingTable
+from workers.replay_engine.engine import rows_of
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A world, and what its figures depend on."""
+
+    config: AppConfig
+    world: World
+    settings: dict[str, Any]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return self.world.table.methods
+
+    @property
+    def fleet(self) -> Fleet:
+        """The configured replicas."""
+        return Fleet.configured(self.config, self.methods)
+
+    def seconds(self, batch: int) -> dict[str, Floats]:
+        """By method each prompt's mean seconds of a replica [n], `batch` sequences in each step."""
+        world, workload = self.world, self.world.workload
+        found = {}
+        for m, name in enumerate(self.methods):
+            counts = [batch * (other == m) for other in range(len(self.methods))]
+            each = np.empty(len(workload.questions))
+            for i, (question, ways) in enumerate(
+                zip(workload.questions, workload.paths, strict=True)
+            ):
+                prompt = question.features.prompt_tokens
+                decode = [
+                    path.steps
+                    * world.costs.step(
+                        counts, batch * (prompt + path.tokens / 2.0), batch * path.width
+                    )
+                    for path in ways[m]
+                ]
+                each[i] = world.costs.prefill(m, prompt) + sum(decode) / len(decode) / batch
+            found[name] = each
+        return found
+
+    def limit(self, fleet: Fleet) -> dict[str, float]:
+        """What no policy exceeds: requests a second of full batches, every prompt where it costs
+        the whole least, and the mean latency of requests that each have an idle replica and the
+        method that is the soonest on this very prompt."""
+        weights = self.world.workload.weights
+        full = self.seconds(rows_of(self.world.engine))
+        alone = np.min(list(self.seconds(1).values()), axis=0)
+        layout = fleet.layout(self.methods, ROUTED)
+        return {
+            "requests_per_s": most_requests_per_s(layout, full, weights),
+            "latency_mean_s": float(alone @ weights),
+        }
+
+    def capacity(self, fleet: Fleet, policy: str) -> float:
+        """Requests a second of full batches: of routing by prompt, or of a single method."""
+        if not policy.startswith(ONLY):
+            return self.limit(fleet)["requests_per_s"]
+        full = self.seconds(rows_of(self.world.engine))[policy.removeprefix(ONLY)]
+        return fleet.replicas / float(full @ self.world.workload.weights)
+
+
+def load_experiment(
+    config: AppConfig,
+    bundle: Path | None,
+    routing: Path | None,
+    methods: str | None,
+    traces: Path | None,
+    costs: str,
+    temperature: float,
+    max_tokens: int,
+    start_seconds: float,
+    kills: tuple[float, ...],
+    seed: int,
+) -> Experiment:
+    """Prompts are those traced, or else the table's clusters. Raises InputError, and ValueError
+    where table and traces do not fit together."""
+    if costs != MEASURED and costs not in PUBLISHED:
+        raise InputError(f"--costs: no {costs}, only {', '.join([MEASURED, *PUBLISHED])}")
+    setup = resolve(config, bundle, methods)
+    folder = routing or config.router.routing or setup.bundle / "routing"
+    table = _admitted(load_table(folder), setup.names, methods is not None, config.router.lossy)
+    specs = [spec for name in table.methods for spec in setup.methods if spec.name == name]
+    if traces is None:
+        workload = table_workload(table, specs, temperature, max_tokens, seed)
+    else:
+        workload = _traced(config, table, traces, temperature, seed)
+    engine = setup.engine
+    if costs == MEASURED:
+        model: MeasuredCosts | PublishedCosts = MeasuredCosts(table)
+        source = f"{table.measured_under.machine}, {table.measured_under.dtype}"
+    else:
+        model = PublishedCosts(PUBLISHED[costs], specs)
+        table = retimed_by(model, table, workload.mean_widths(), rows_of(engine))
+        source = model.figures.source
+    report_seconds = config.feedback.load_report_seconds
+    world = World(
+        table, config.router, engine, model, workload, report_seconds, start_seconds, kills
+    )
+    settings = {
+        "layout": config.layout,
+        "methods": list(table.methods),
+        "costs": {"model": costs, "source": source},
+        "prompts": {
+            "of": "the routing table's clusters" if traces is None else traces.name,
+            "count": len(workload.questions),
+        },
+        "fit_id": table.fit_id,
+        "bundle": table.measured_under.bundle,
+        "engine": engine.model_dump(mode="json"),
+        "exploration": config.router.exploration,
+        "temperature": temperature,
+        "max_tokens": workload.questions[0].features.max_tokens,
+        "start_seconds": start_seconds,
+        "kills": list(kills),
+        "seed": seed,
+    }
+    return Experiment(config, world, settings)
+
+
+def _admitted(table: RoutingTable, configured: list[str], named: bool, lossy: bool) -> RoutingTable:
+    """The table of the methods asked for, or else of those configured that it knows and that the
+    configuration admits."""
+    known = configured if named else [m for m in configured if m in table.methods]
+    admitted = [m for m in known if named or lossy or table.lossless.get(m, False)]
+    if not admitted:
+        raise InputError(
+            f"--methods: none of {', '.join(configured)} is in the routing table, which has "
+            f"{', '.join(table.methods)}"
+        )
+    return restrict(table, admitted)
+
+
+def _traced(
+    config: AppConfig, table: RoutingTable, traces: Path, temperature: float, seed: int
+) -> Workload:
+    meta = read_meta(traces)
+    if meta.measured_under.bundle != table.measured_under.bundle:
+        raise InputError(
+            f"--traces: made with {meta.measured_under.bundle}, the routing table with "
+            f"{table.measured_under.bundle}"
+        )
+    rows = list(read_rows(traces, [("temperature", "=", temperature)]))
+    if not rows:
+        raise InputError(f"--temperature: {traces} has no answer at {temperature:g}")
+    texts = {row["prompt_id"]: row["text"] for row in rows}
+    encoder = Encoder(config.router.encoder, config.router.encoder_threads)
+    vectors = embed(encoder, list(texts.values()), "prompts")
+    labels = cluster.assign(table.centroids, vectors)
+    clusters = dict(zip(texts, map(int, labels), strict=True))
+    return traced_workload(rows, table.methods, clusters, meta.max_tokens, seed)

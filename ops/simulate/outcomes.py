@@ -1,0 +1,119 @@
+"""What became of a simulated run's requests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.load.arrivals import Floats
+from ops.simulate.request import Request
+
+REFUSED = -1
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """What a good answer keeps to, in seconds; None: nothing."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    latency: float | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one replica did: seconds that it was there (starting included), busy, and decoding, and
+    these times the sequences in its steps."""
+
+    there: float
+    busy: float
+    decoding: float
+    batch: float
+
+
+@dataclass
+class Outcomes:
+    """By request [n]: when it arrived, was admitted, had its first token and its last; which method
+    answered (index; REFUSED: none, every line was full or two replicas died of it), its tokens, and
+    the replicas that died under it. NaN where nothing came of it."""
+
+    arrived: Floats
+    admitted: Floats
+    first: Floats
+    last: Floats
+    method: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    failures: NDArray[np.int64]
+    usage: list[Usage]
+
+    @classmethod
+    def of(cls, arrivals: Floats) -> Self:
+        """Before anything has become of them."""
+        n = len(arrivals)
+        nothing = (np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
+        method, tokens, failures = np.full(n, REFUSED), np.zeros(n, int), np.zeros(n, int)
+        return cls(arrivals, *nothing, method, tokens, failures, [])
+
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """Of services side by side."""
+        arrays = [f.name for f in fields(cls) if f.name != "usage"]
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays
+        }
+        return cls(**joined, usage=[usage for part in parts for usage in part.usage])
+
+    def ended(self, request: Request, now: float) -> None:
+        """It has its last token."""
+        i = request.number
+        self.admitted[i], self.first[i], self.last[i] = request.admitted, request.first, now
+        self.method[i] = request.method
+        self.tokens[i] = request.said + request.path.tokens
+        self.failures[i] = request.failures
+
+    def figures(self, methods: Sequence[str], objectives: Objectives) -> dict[str, Any]:
+        """The figures of docs/measuring.md; seconds are from arrival, those of the run from the
+        first arrival to the last token."""
+        there = self.method != REFUSED
+        requests, answered = len(there), int(there.sum())
+        found: dict[str, Any] = {"requests": requests, "answered": answered}
+        if not answered:
+            return found
+        latency = (self.last - self.arrived)[there]
+        ttft = (self.first - self.arrived)[there]
+        tokens = self.tokens[there]
+        several = tokens > 1
+        tpot = (self.last - self.first)[there][several] / (tokens[several] - 1)
+        good = np.ones(answered, bool)
+        if objectives.ttft is not None:
+            good &= ttft <= objectives.ttft
+        if objectives.tpot is not None:
+            good[several] &= tpot <= objectives.tpot
+        if objectives.latency is not None:
+            good &= latency <= objectives.latency
+        seconds = float(self.last[there].max() - self.arrived.min())
+        shares = np.bincount(self.method[there], minlength=len(methods)) / answered
+        there_seconds = sum(usage.there for usage in self.usage)
+        decoding = sum(usage.decoding for usage in self.usage)
+        return {
+            **found,
+            "refused": requests - answered,
+            "retried": int((self.failures > 0).sum()),
+            "seconds": seconds,
+            "tokens_per_s": float(tokens.sum()) / seconds,
+            "latency_mean_s": float(latency.mean()),
+            "latency_p95_s": float(np.percentile(latency, 95)),
+            "ttft_mean_s": float(ttft.mean()),
+            "ttft_p95_s": float(np.percentile(ttft, 95)),
+            "tpot_mean_s": float(tpot.mean()) if len(tpot) else None,
+            "tpot_p95_s": float(np.percentile(tpot, 95)) if len(tpot) else None,
+            "queue_mean_s": float((self.admitted - self.arrived)[there].mean()),
+            "goodput_per_s": float(good.sum()) / seconds,
+            "good_share": float(good.sum()) / requests,
+            "replica_seconds": there_seconds,
+            "busy_share": sum(usage.busy for usage in self.usage) / there_seconds,
+            "mean_batch": sum(usage.batch for usage in self.usage) / decoding if decoding else None,
+            "shares": {m: float(s) for m, s in zip(methods, shares, strict=True) if s},
+        }

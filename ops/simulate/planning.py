@@ -1,0 +1,64 @@
+"""How many replicas of what keep to objectives: the smallest fleet, found by simulation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ops.load.arrivals import Floats
+from ops.simulate.outcomes import Objectives, Outcomes
+from ops.simulate.policies import Fleet
+from ops.simulate.runs import Load, jobs_of, outcomes_of
+from ops.simulate.service import World
+
+
+@dataclass(frozen=True)
+class Search:
+    """One way to serve: a policy on replicas that host all methods (`shared`) or one each.
+
+    step: replicas come in multiples of it. least: as many as the rate needs at full batches, below
+    which nothing is tried; most: beyond which nothing is. share: of the requests that have to be
+    good. unit: arrivals at a mean rate of one a second [n].
+    """
+
+    policy: str
+    shared: bool
+    step: int
+    least: int
+    most: int
+    unit: Floats
+    rate: float
+    objectives: Objectives
+    share: float
+    seed: int
+
+
+def smallest(world: World, search: Search) -> dict[str, Any] | None:
+    """The figures of the smallest fleet that keeps to the objectives, `replicas` among them; None
+    where `most` are too few. More replicas are taken never to do worse."""
+    bad, good = search.least // search.step - 1, max(1, -(-search.least // search.step))
+    found = _figures(world, search, good)
+    while found["good_share"] < search.share:
+        if good * search.step >= search.most:
+            return None
+        bad, good = good, min(2 * good, search.most // search.step)
+        found = _figures(world, search, good)
+    while good - bad > 1:
+        middle = (good + bad) // 2
+        if middle * search.step < search.least:
+            bad = middle
+            continue
+        tried = _figures(world, search, middle)
+        if tried["good_share"] < search.share:
+            bad = middle
+        else:
+            good, found = middle, tried
+    return found
+
+
+def _figures(world: World, search: Search, steps: int) -> dict[str, Any]:
+    methods = world.table.methods
+    fleet = Fleet(steps * search.step, search.shared)
+    prompts = world.workload.drawn(len(search.unit), search.seed)
+    load = Load(search.unit / search.rate, prompts)
+    jobs = jobs_of(search.policy, fleet, methods, load, search.seed)
+    outcomes = Outcomes.together([outcomes_of(world, job) for job in jobs])
+    return {"replicas": fleet.replicas, **outcomes.figures(methods, search.objectives)}

@@ -1,0 +1,110 @@
+"""The policies that `specadapt simulate` compares, by name, and the replicas that each has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ops.cli.boundary import InputError
+from ops.load.policies import (
+    ONLY,
+    RANDOM,
+    ROUTED,
+    STATIC,
+    Policy,
+    Question,
+    at_random,
+    only,
+    routed,
+    static_table,
+)
+from ops.simulate.replicas import Methods
+from router.queueing import burden
+from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
+
+LEAST_LOADED = "least_loaded"
+"""The method whose replica has the fewest outstanding tokens, whatever the prompt."""
+ROUTING = (ROUTED, STATIC, LEAST_LOADED, RANDOM)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How many replicas there are at first, and whether each hosts every method (`shared`) or one.
+    resources: of the methods, or of the one that hosts all, where replicas come and go."""
+
+    replicas: int
+    shared: bool
+    resources: tuple[MethodDeployment, ...] = ()
+
+    @classmethod
+    def configured(cls, config: AppConfig, methods: Sequence[str]) -> "Fleet":
+        """The least replicas that a configuration has, which come and go where it says so."""
+        shared = config.layout == "shared"
+        scaled = [config.shared] if shared else [m for m in config.methods if m.name in methods]
+        least = sum(max(1, one.min_replicas) for one in scaled)
+        comes_and_goes = any(one.max_replicas > max(1, one.min_replicas) for one in scaled)
+        return cls(least, shared, tuple(scaled) if comes_and_goes else ())
+
+    def scales(self, methods: Sequence[str], policy: str) -> dict[Methods, MethodDeployment]:
+        """The resources of each deployment whose replicas come and go, by its methods; a single
+        method has those of all."""
+        if not self.resources:
+            return {}
+        if policy.startswith(ONLY):
+            most = sum(one.max_replicas for one in self.resources)
+            bounds = {"min_replicas": self.replicas, "max_replicas": most}
+            return {
+                (policy.removeprefix(ONLY),): self.resources[0].model_copy(update=bounds),
+            }
+        if self.shared:
+            return {tuple(methods): self.resources[0]}
+        return {(one.name,): one for one in self.resources}
+
+    def layout(self, methods: Sequence[str], policy: str) -> list[Methods]:
+        """The methods of each replica; a single method is on all of them. Raises InputError where
+        there are too few for one per method."""
+        if policy.startswith(ONLY):
+            return [(policy.removeprefix(ONLY),)] * self.replicas
+        if self.shared:
+            return [tuple(methods)] * self.replicas
+        if self.resources:
+            least = {one.name: max(1, one.min_replicas) for one in self.resources}
+            return [(name,) for name in methods for _ in range(least[name])]
+        if self.replicas < len(methods):
+            raise InputError(
+                f"--replicas: {self.replicas} are too few for one of each of {len(methods)} "
+                "methods; ask for more, fewer --methods, or layout: shared"
+            )
+        return [(methods[i % len(methods)],) for i in range(self.replicas)]
+
+
+def policy_of(name: str, table: RoutingTable, config: RouterConfig, seed: int) -> Policy:
+    """The policy of a name that `check` lets pass."""
+    if name == ROUTED:
+        return routed(table, config, seed)
+    if name == STATIC:
+        return static_table(table, config)
+    if name == RANDOM:
+        return at_random(table.methods, seed)
+    if name == LEAST_LOADED:
+        return least_loaded(table.methods)
+    return only(name.removeprefix(ONLY))
+
+
+def check(policies: Sequence[str], methods: Sequence[str]) -> None:
+    """Raises InputError for a name that no policy has."""
+    known = [*ROUTING, *(f"{ONLY}{m}" for m in methods)]
+    if unknown := [name for name in policies if name not in known]:
+        raise InputError(f"--policies: no {', '.join(unknown)}; there are {', '.join(known)}")
+
+
+def least_loaded(methods: Sequence[str]) -> Policy:
+    """The methods in the order of their least burdened replicas."""
+
+    def ordered(_: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
+        least = {
+            m: min((burden(load, m) for load in loads if m in load.methods), default=None)
+            for m in methods
+        }
+        there = [(tokens, m) for m, tokens in least.items() if tokens is not None]
+        return [m for _, m in sorted(there, key=lambda one: one[0])]
+
+    return ordered

@@ -1,0 +1,262 @@
+"""One simulated replica: the rounds of the engines' schedulers, without an event for each step."""
+
+from collections import deque
+from heapq import heappop, heappush
+from math import ceil, floor, sqrt
+
+from ops.simulate.costs import StepCosts
+from ops.simulate.request import NEVER, Request
+from schemas import EngineConfig, LoadReport
+from workers.replay_engine.engine import rows_of
+
+ALMOST = 1e-9
+"""Share of a step by which a moment counts as the step's end."""
+
+
+class Replica:
+    """A waiting line, a batch and a clock.
+
+    While nobody joins or leaves the batch, steps differ by their contexts alone, which grow evenly:
+    each takes as much longer than the one before. So a stretch of steps is one event. All changes
+    are at the end of a step, as in the engines: there whoever is done leaves, at most
+    `prefill_chunk` prompt tokens are read while the others wait, and who has been read joins.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        methods: tuple[str, ...],
+        known: tuple[str, ...],
+        engine: EngineConfig,
+        costs: StepCosts,
+    ) -> None:
+        """methods: those it hosts. known: all there are, in the order of their indices."""
+        self.name, self.methods, self._names = name, methods, known
+        self._costs = costs
+        self._rows, self._chunk = rows_of(engine), engine.prefill_chunk
+        self._places = self._rows + engine.max_waiting
+        self._slots_each = min(engine.max_context, engine.kv_slots)
+        self.waiting: deque[Request] = deque()
+        self._reading: Request | None = None
+        self._piece = 0
+        self._budget = self._chunk
+        self._running: list[tuple[int, int, Request]] = []
+        self._counts = [0] * len(known)
+        self._steps = self._stretch = 0
+        self._since = self._first = self._longer = 0.0
+        self._context = self._rate = self._width = self._outstanding = 0.0
+        self.next = NEVER
+        """When `advance` is due."""
+        self.version = 0
+        """Grows with every change of `next`."""
+        self.changed = True
+        """Whether anybody came or went since the last report."""
+        self.busy_seconds = 0.0
+        """That it has read or decoded."""
+        self.batch_seconds = 0.0
+        """The same of decode steps, times the sequences in each."""
+        self.decode_seconds = 0.0
+        self._report: LoadReport | None = None
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that it has, the running ones first."""
+        running = [request for _, _, request in self._running]
+        reading = [] if self._reading is None else [self._reading]
+        return [*running, *reading, *self.waiting]
+
+    @property
+    def idle(self) -> bool:
+        return not self._running and self._reading is None and not self.waiting
+
+    def take(self, request: Request, now: float) -> bool:
+        """Put it in line; False where the line is full."""
+        running = len(self._running) + (self._reading is not None)
+        if running + len(self.waiting) >= self._places:
+            return False
+        self.waiting.append(request)
+        request.unread = request.prompt
+        self.changed = True
+        if self.next == NEVER:
+            self._budget = self._chunk
+            self._go_on(now)
+        elif self._stretch > 1 and running < self._rows:
+            done = max(1, ceil(self._steps_in(now - self._since) - ALMOST))
+            if done < self._stretch:
+                self._stretch = done
+                self._due(self._since + self._seconds_of(done))
+        return True
+
+    def advance(self, now: float) -> list[Request]:
+        """What was due now is done; whoever has ended with it."""
+        ended: list[Request] = []
+        self.busy_seconds += now - self._since
+        if self._stretch:
+            self.decode_seconds += now - self._since
+            self.batch_seconds += len(self._running) * (now - self._since)
+            self._decoded(ended)
+            self._budget = self._chunk
+        else:
+            self._read(now, ended)
+        self._go_on(now)
+        return ended
+
+    def report(self, now: float, stale: float) -> LoadReport:
+        """What it says of itself: from this moment where anybody came or went, else not older than
+        `stale` seconds."""
+        known = self._report
+        if known is None or self.changed or now - known.time > stale:
+            known = self._report = self._reported(now)
+            self.changed = False
+        return known
+
+    def remaining(self, now: float) -> dict[str, int]:
+        """By request the tokens that it may still emit, as reports list them."""
+        done = self._steps + self._done(now)
+        left = {}
+        for request in self.requests:
+            emitted = 0.0
+            if request.end:
+                steps = request.path.steps - (request.end - done)
+                emitted = 1.0 + steps * request.path.rate
+            limit = request.question.features.max_tokens - request.said
+            left[str(request.number)] = max(0, round(limit - emitted))
+        return left
+
+    def emitted(self, request: Request, now: float) -> int:
+        """Tokens of a running request by now; 0 before its first."""
+        if not request.end:
+            return 0
+        steps = request.path.steps - (request.end - self._steps - self._done(now))
+        return min(request.path.tokens - 1, 1 + floor(steps * request.path.rate))
+
+    def _go_on(self, now: float) -> None:
+        """Begin the next piece of work: some of a prompt, else steps until somebody ends."""
+        if self._begin_reading(now):
+            return
+        if not self._running:
+            self._stretch = 0
+            if self.waiting or self._reading is not None:
+                self._budget = self._chunk
+                self._begin_reading(now)
+            else:
+                self._due(NEVER)
+            return
+        room = len(self._running) + (self._reading is not None) < self._rows
+        more = self._reading is not None or (room and self.waiting)
+        self._stretch = 1 if more else self._running[0][0] - self._steps
+        self._since, self._longer = now, 0.0
+        self._first = self._costs.step(self._counts, self._context, self._width)
+        if self._stretch > 1:
+            context = self._context + self._rate * (self._stretch - 1)
+            last = self._costs.step(self._counts, context, self._width)
+            self._longer = (last - self._first) / (self._stretch - 1)
+        self._due(now + self._seconds_of(self._stretch))
+
+    def _begin_reading(self, now: float) -> bool:
+        """The prompt that is being read, or the next one where a row is free, if the round has any
+        tokens left."""
+        if self._budget <= 0:
+            return False
+        if self._reading is None:
+            if not self.waiting or len(self._running) >= self._rows:
+                return False
+            self._reading = self.waiting.popleft()
+            self.changed = True
+            if self._reading.admitted == NEVER:
+                self._reading.admitted = now
+        request = self._reading
+        self._piece = min(request.unread, self._budget)
+        self._budget -= self._piece
+        self._stretch, self._since = 0, now
+        seconds = self._costs.prefill(request.method, request.prompt)
+        self._due(now + seconds * self._piece / request.prompt)
+        return True
+
+    def _read(self, now: float, ended: list[Request]) -> None:
+        request = self._reading
+        assert request is not None
+        request.unread -= self._piece
+        if request.unread:
+            return
+        self._reading = None
+        self.changed = True
+        if request.first == NEVER:
+            request.first = now
+        path = request.path
+        if not path.steps:
+            ended.append(request)
+            return
+        request.end = self._steps + path.steps
+        heappush(self._running, (request.end, request.number, request))
+        self._counts[request.method] += 1
+        self._context += request.prompt + 1
+        self._rate += path.rate
+        self._width += path.width
+        self._outstanding += request.question.features.max_tokens - request.said - 1
+
+    def _decoded(self, ended: list[Request]) -> None:
+        """The stretch is over."""
+        self._steps += self._stretch
+        grown = self._rate * self._stretch
+        self._context += grown
+        self._outstanding -= grown
+        self._stretch = 0
+        while self._running and self._running[0][0] <= self._steps:
+            _, _, request = heappop(self._running)
+            path = request.path
+            self._counts[request.method] -= 1
+            self._context -= request.prompt + path.tokens
+            self._rate -= path.rate
+            self._width -= path.width
+            self._outstanding -= request.question.features.max_tokens - request.said - path.tokens
+            ended.append(request)
+            self.changed = True
+        if not self._running:
+            self._context = self._rate = self._width = self._outstanding = 0.0
+
+    def _done(self, now: float) -> int:
+        """Steps of the present stretch by now."""
+        if not self._stretch:
+            return 0
+        return min(self._stretch, floor(self._steps_in(now - self._since) + ALMOST))
+
+    def _seconds_of(self, steps: int) -> float:
+        """Of so many steps of the present stretch."""
+        return steps * self._first + self._longer * steps * (steps - 1) / 2.0
+
+    def _steps_in(self, seconds: float) -> float:
+        """How many of its steps so many seconds are; the inverse of `_seconds_of`."""
+        if self._longer * seconds < ALMOST * self._first**2:
+            return seconds / self._first
+        half = self._first - self._longer / 2.0
+        return (sqrt(half * half + 2.0 * self._longer * seconds) - half) / self._longer
+
+    def _due(self, moment: float) -> None:
+        self.next = moment
+        self.version += 1
+
+    def _reported(self, now: float) -> LoadReport:
+        running = len(self._running) + (self._reading is not None)
+        by_method = {self._names[m]: n for m, n in enumerate(self._counts) if n}
+        recent = dict.fromkeys(by_method, self._first)
+        unread = list(self.waiting)
+        if self._reading is not None:
+            unread.append(self._reading)
+            name = self._names[self._reading.method]
+            by_method[name] = by_method.get(name, 0) + 1
+        outstanding = self._outstanding - self._rate * self._done(now)
+        outstanding += sum(r.question.features.max_tokens - r.said for r in unread)
+        return LoadReport(
+            replica=self.name,
+            methods=self.methods,
+            running=running,
+            waiting=len(self.waiting),
+            running_by_method=by_method,
+            outstanding_tokens=max(0, round(outstanding)),
+            mean_batch=float(len(self._running)),
+            recent_step_seconds=recent,
+            free_slots=(self._rows - running) * self._slots_each,
+            slots_each=self._slots_each,
+            time=now,
+        )

@@ -1,0 +1,124 @@
+"""The replicas of a simulated service over time: those that start, take requests, and end."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from ops.simulate.costs import StepCosts
+from ops.simulate.outcomes import Usage
+from ops.simulate.replica import Replica
+from ops.simulate.request import Request
+from ops.simulate.scaling import Autoscaler
+from router.scaling import UsualAnswer, work_seconds
+from schemas import EngineConfig, LoadReport, MethodDeployment, RoutingTable
+
+Methods = tuple[str, ...]
+
+
+class Replicas:
+    """By name, each with the methods it hosts. A replica is paid for from when it is wanted until
+    it is gone."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        engine: EngineConfig,
+        costs: StepCosts,
+        scales: Mapping[Methods, MethodDeployment],
+    ) -> None:
+        """scales: of the deployments, by the methods of their replicas, that come and go."""
+        self._table, self._engine, self._costs = table, engine, costs
+        self._made = count()
+        self._starting: dict[str, Methods] = {}
+        self._ending: dict[str, Replica] = {}
+        self._since: dict[str, float] = {}
+        self._usual: dict[str, UsualAnswer] = {}
+        self.live: dict[str, Replica] = {}
+        """Those that take requests."""
+        self.scalers = {
+            methods: Autoscaler(resources, engine) for methods, resources in scales.items()
+        }
+        self.usage: list[Usage] = []
+
+    def want(self, now: float, methods: Methods) -> str:
+        """The name of a new one, which starts."""
+        name = f"{'+'.join(methods)}-{next(self._made)}"
+        self._starting[name], self._since[name] = methods, now
+        return name
+
+    def ready(self, name: str) -> bool:
+        """It takes requests from now on; False where it is not wanted any more."""
+        methods = self._starting.pop(name, None)
+        if methods is None:
+            return False
+        self.live[name] = Replica(name, methods, self._table.methods, self._engine, self._costs)
+        self._usual[name] = UsualAnswer(self._table)
+        return True
+
+    def loads(self, now: float, stale: float) -> list[LoadReport]:
+        """What those that take requests say of themselves."""
+        return [replica.report(now, stale) for replica in self.live.values()]
+
+    def has_room(self, load: LoadReport) -> bool:
+        """Whether a replica may be given a request; only its own line bounds one that stays."""
+        scaler = self.scalers.get(load.methods)
+        return scaler is None or load.running + load.waiting < scaler.ongoing
+
+    def ended(self, replica: Replica, request: Request, now: float) -> None:
+        """An answer has ended; a replica that was to end with its last one is gone."""
+        if usual := self._usual.get(replica.name):
+            usual.saw(request.said + request.path.tokens)
+        if replica.name in self._ending and replica.idle:
+            del self._ending[replica.name]
+            self._gone(replica, now)
+
+    def die(self, name: str, now: float) -> Replica:
+        """It is gone at once."""
+        replica = self.live.pop(name)
+        self._gone(replica, now)
+        return replica
+
+    def let_go(self, methods: Methods, now: float) -> None:
+        """One fewer of these: one that starts, or else the one with the fewest requests, which ends
+        its answers first."""
+        starting = [name for name, hosted in self._starting.items() if hosted == methods]
+        if starting:
+            name = starting[-1]
+            del self._starting[name]
+            self.usage.append(Usage(now - self._since.pop(name), 0.0, 0.0, 0.0))
+            return
+        hosts = [replica for replica in self.live.values() if replica.methods == methods]
+        replica = min(hosts, key=lambda one: len(one.requests))
+        del self.live[replica.name]
+        if replica.idle:
+            self._gone(replica, now)
+        else:
+            self._ending[replica.name] = replica
+
+    def change(self, now: float, methods: Methods, queued: int) -> int:
+        """How many more of these are wanted now than there are; fewer are let go."""
+        hosts = [replica for replica in self.live.values() if replica.methods == methods]
+        work = requests = 0.0
+        for replica in hosts:
+            load = replica.report(now, 0.0)
+            load = load.model_copy(update={"requests": replica.remaining(now)})
+            usual = self._usual[replica.name].tokens
+            work += work_seconds(self._table, load, self._engine.max_batch, usual)
+            requests += load.running + load.waiting
+        present = len(hosts) + sum(hosted == methods for hosted in self._starting.values())
+        wanted = self.scalers[methods].wanted(now, present, work, requests, queued)
+        for _ in range(present - wanted):
+            self.let_go(methods, now)
+        return max(0, wanted - present)
+
+    def close(self, now: float) -> Sequence[Usage]:
+        """What all of them did, at the run's end."""
+        for replica in [*self.live.values(), *self._ending.values()]:
+            self._gone(replica, now)
+        self.usage += [Usage(max(0.0, now - self._since[n]), 0.0, 0.0, 0.0) for n in self._starting]
+        return self.usage
+
+    def _gone(self, replica: Replica, now: float) -> None:
+        there = max(0.0, now - self._since.pop(replica.name))
+        self.usage.append(
+            Usage(there, replica.busy_seconds, replica.decode_seconds, replica.batch_seconds)
+        )

@@ -1,0 +1,154 @@
+"""What is asked of a simulated service: prompts, and the steps that each method takes to answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ops.cli.boundary import InputError
+from ops.load.arrivals import Floats
+from ops.load.policies import Question
+from router import belief, predict
+from router.policy import Features
+from schemas import MethodSpec, RoutingTable, temperature_band
+
+DRAWS = 16
+"""Ways through an answer that are drawn beforehand, where chance decides what is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way through an answer under one method: its output `tokens`, the decode `steps` that come
+    after its first token, and the rows that such a step verifies (`width`, the mean)."""
+
+    tokens: int
+    steps: int
+    width: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens a decode step."""
+        return (self.tokens - 1) / self.steps if self.steps else 0.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Prompts as the router sees them [n], how often each is asked (`weights` [n], of sum 1), and
+    by prompt and method the ways through its answer: paths[n][m] are equally likely. ids [n] are
+    those of traced prompts."""
+
+    ids: tuple[str, ...]
+    questions: tuple[Question, ...]
+    weights: Floats
+    paths: tuple[tuple[tuple[Path, ...], ...], ...]
+
+    def drawn(self, count: int, seed: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+        """Indices of prompts [count]."""
+        rng = np.random.default_rng((seed, 1))
+        return rng.choice(len(self.questions), count, p=self.weights)
+
+    def mean_widths(self) -> list[float]:
+        """By method, the rows that a decode step verifies, over all prompts."""
+        means = []
+        for m in range(len(self.paths[0])):
+            steps = rows = 0.0
+            for weight, prompt in zip(self.weights, self.paths, strict=True):
+                steps += weight * sum(path.steps for path in prompt[m]) / len(prompt[m])
+                rows += weight * sum(p.steps * p.width for p in prompt[m]) / len(prompt[m])
+            means.append(rows / steps if steps else 1.0)
+        return means
+
+
+def walk(kept: Sequence[Sequence[float]], tokens: int, rng: np.random.Generator) -> Path:
+    """One way through an answer of so many tokens, as a trace (`router.acceptance`) has it.
+
+    A step keeps j draft tokens or more with the traced probability: one number decides for all
+    levels of a step. At temperature 0 all are 0 or 1, and every walk is the way that decoding goes.
+    Raises ValueError where the trace has another number of positions.
+    """
+    if len(kept) != max(0, tokens - 1):
+        raise ValueError(f"{len(kept)} positions for an answer of {tokens} tokens")
+    position, steps, rows = 1, 0, 0
+    while position < tokens:
+        levels, chance = kept[position - 1], rng.random()
+        position += 1 + sum(level > chance for level in levels)
+        steps += 1
+        rows += 1 + len(levels)
+    return Path(tokens, steps, rows / steps if steps else 1.0)
+
+
+def traced_workload(
+    rows: Sequence[Mapping[str, Any]],
+    methods: Sequence[str],
+    clusters: Mapping[str, int],
+    max_tokens: int,
+    seed: int,
+) -> Workload:
+    """Of traced answers (the rows of one temperature, see `ops.trace.store`): every prompt that all
+    methods were traced on, each as often. clusters: by prompt id. Raises InputError for none."""
+    by_prompt: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["method"] in methods and row["answer"]:
+            by_prompt.setdefault(row["prompt_id"], {})[row["method"]] = row
+    rng = np.random.default_rng((seed, 7))
+    ids, questions, paths = [], [], []
+    for prompt_id, found in by_prompt.items():
+        if len(found) < len(methods):
+            continue
+        first = next(iter(found.values()))
+        ids.append(prompt_id)
+        draws = 1 if first["temperature"] == 0.0 else DRAWS
+        features = Features(len(first["prompt"]), max_tokens, first["temperature"])
+        questions.append(
+            Question(tuple(first["prompt"]), clusters[prompt_id], features, first["text"])
+        )
+        paths.append(
+            tuple(
+                tuple(walk(found[m]["kept"], len(found[m]["answer"]), rng) for _ in range(draws))
+                for m in methods
+            )
+        )
+    if not questions:
+        raise InputError(f"--traces: no prompt was traced under all of {', '.join(methods)}")
+    weights = np.full(len(questions), 1.0 / len(questions))
+    return Workload(tuple(ids), tuple(questions), weights, tuple(paths))
+
+
+def table_workload(
+    table: RoutingTable,
+    methods: Sequence[MethodSpec],
+    temperature: float,
+    max_tokens: int,
+    seed: int,
+) -> Workload:
+    """What a routing table knows of its clusters, each as often as the profile saw it: its mean
+    prompt and acceptance, and output lengths with an end as likely after every token, which is how
+    the table counts them (`router.learner`). methods: the table's, which say how many they draft.
+    """
+    accepted = belief.acceptance(table)[:, :, temperature_band(temperature)]
+    typical = table.provenance.get("prompt_tokens") or []
+    rng = np.random.default_rng((seed, 7))
+    questions, paths = [], []
+    for k in range(len(accepted)):
+        prompt = round(typical[k] if k < len(typical) else predict.TYPICAL_PROMPT_TOKENS)
+        mean = max(1.0, predict.expected_output(table, k))
+        lengths = np.minimum(max_tokens, rng.geometric(1.0 / mean, DRAWS))
+        questions.append(
+            Question((0,) * prompt, k, Features(prompt, max_tokens, temperature), f"cluster {k}")
+        )
+        paths.append(
+            tuple(
+                tuple(_path(int(tokens), float(accepted[k, m]), spec) for tokens in lengths)
+                for m, spec in enumerate(methods)
+            )
+        )
+    often = np.maximum(table.output_count, 1e-9)
+    ids = tuple(f"cluster-{k}" for k in range(len(accepted)))
+    return Workload(ids, tuple(questions), often / often.sum(), tuple(paths))
+
+
+def _path(tokens: int, accepted: float, method: MethodSpec) -> Path:
+    steps = max(1, round((tokens - 1) / accepted)) if tokens > 1 else 0
+    drafted = int(str(method.settings.get("stop", {}).get("gamma", 0)))
+    return Path(tokens, steps, 1.0 + drafted)

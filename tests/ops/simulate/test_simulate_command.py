@@ -1,0 +1,177 @@
+"""`specadapt simulate`: its figures, what they depend on, and bad input."""
+
+import json
+
+import pytest
+
+from ops.simulate.policies import Fleet, least_loaded
+from schemas import LoadReport
+
+pytestmark = pytest.mark.usefixtures("fitted")
+
+
+@pytest.fixture(scope="module")
+def command(world):
+    folder, _, _ = world
+    return [
+        *["simulate", "--config", folder / "config.yaml", "--routing", folder / "routing"],
+        *["--methods", "naive,ngram", "--requests", 200, "--max-tokens", 10],
+    ]
+
+
+@pytest.fixture(scope="module")
+def traces(world):
+    """Traces of the prompts that the table was not fitted on."""
+    from tests.ops.conftest import two_subjects
+
+    folder, specadapt, _ = world
+    specadapt.json(
+        *["trace", "--out", folder / "traces", "--config", folder / "config.yaml"],
+        *["--prompts", two_subjects(folder, "eleven", 6), "--max-tokens", 10],
+    )
+    return folder / "traces"
+
+
+def test_routing_beside_each_method_alone(specadapt, command):
+    found = specadapt.json(*command, "--replicas", 4)
+    assert list(found["by_policy"]) == ["routed", "only_naive", "only_ngram"]
+    for name, figures in found["by_policy"].items():
+        assert figures["answered"] == figures["requests"] == 200
+        assert figures["latency_mean_s"] >= found["limit"]["latency_mean_s"] * 0.999
+        assert figures["goodput_per_s"] == pytest.approx(200 / figures["seconds"])
+        assert sum(figures["shares"].values()) == pytest.approx(1.0)
+        if name != "routed":
+            assert list(figures["shares"]) == [name.removeprefix("only_")]
+    assert {k: found[k] for k in found["by_policy"]["routed"]} == found["by_policy"]["routed"]
+    assert found["settings"]["costs"]["model"] == "measured"
+
+
+def test_the_same_seed_gives_the_same_figures(specadapt, command):
+    many = [*command, "--replicas", 45, "--policies", "routed,random"]
+    one, other = (specadapt.json(*many)["by_policy"] for _ in range(2))
+    assert one == other
+    assert specadapt.json(*many, "--seed", 1)["by_policy"] != one
+
+
+def test_traced_prompts_are_answered_as_they_were(specadapt, command, traces):
+    from ops.trace.store import read_rows
+
+    found = specadapt.json(
+        *command, "--replicas", 2, "--traces", traces, "--policies", "only_naive"
+    )
+    lengths = [len(row["answer"]) for row in read_rows(traces) if row["method"] == "naive"]
+    mean = found["tokens_per_s"] * found["seconds"] / found["answered"]
+    assert min(lengths) <= mean <= max(lengths)
+    assert found["settings"]["prompts"] == {"of": "traces", "count": len(lengths)}
+
+
+def test_published_hardware_changes_seconds_and_says_so(specadapt, command):
+    common = [*command, "--replicas", 2, "--rate", 1.0]
+    here = specadapt.json(*common)
+    there = specadapt.json(*common, "--costs", "h100-llama-8b")
+    assert there["settings"]["costs"]["source"].startswith("Liu et al.")
+    assert there["latency_mean_s"] != here["latency_mean_s"]
+    seconds = there["by_policy"]["only_naive"]["tpot_mean_s"]
+    assert 7.1e-3 < seconds < 8e-3  # a forward of 5.9 ms and 1.2 ms around it
+
+
+def test_objectives_are_counted(specadapt, command):
+    common = [*command, "--replicas", 2, "--policies", "only_naive"]
+    all_good = specadapt.json(*common, "--ttft-slo", 1e6, "--tpot-slo", 1e6)
+    none_good = specadapt.json(*common, "--ttft-slo", 0.0)
+    assert (all_good["good_share"], none_good["good_share"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--policies", "routed,best"], "--policies: no best; there are routed, static_table"),
+        (["--costs", "tpu"], "--costs: no tpu, only measured, h100-llama-8b"),
+        (["--replicas", "1"], "--replicas: 1 are too few for one of each of 2 methods"),
+        (["--traces", "/nowhere"], "/nowhere: holds no trace"),
+        (["--methods", "naive,suffix"], "suffix not in the routing table"),
+    ],
+)
+def test_bad_input_is_named(specadapt, command, flags, says):
+    assert says in specadapt.refusal(*command, *flags)
+
+
+def test_layouts():
+    methods = ["a", "b"]
+    assert Fleet(3, shared=False).layout(methods, "routed") == [("a",), ("b",), ("a",)]
+    assert Fleet(2, shared=True).layout(methods, "routed") == [("a", "b")] * 2
+    assert Fleet(2, shared=False).layout(methods, "only_b") == [("b",)] * 2
+
+
+def test_the_least_loaded_replica_decides():
+    loads = [
+        LoadReport(
+            replica=m,
+            methods=(m,),
+            running=1,
+            waiting=0,
+            outstanding_tokens=n,
+            free_slots=9,
+            time=0,
+        )
+        for m, n in (("a", 50), ("b", 7), ("a", 3))
+    ]
+    assert least_loaded(["a", "b", "c"])(None, loads) == ["a", "b"]
+
+
+@pytest.fixture
+def loadtest(traces, tmp_path):
+    """What `specadapt loadtest` writes, of traced prompts; changes are merged into it."""
+    from ops.trace.store import read_rows
+
+    ids = sorted({row["prompt_id"] for row in read_rows(traces)})[:2]
+
+    def written(**changes):
+        found = {
+            "requests": 3,
+            "answered": 3,
+            "tokens_per_s": 10.0,
+            "latency_s": {"mean": 2.0, "p95": 4.0},
+            "timeline": [
+                {"due": due, "prompt": prompt}
+                for due, prompt in ((0.0, ids[0]), (9.0, ids[1]), (3.0, ids[0]))
+            ],
+            "settings": {"model": "tiny:naive", "temperature": 0.0, "max_tokens": 10},
+        }
+        for name, value in changes.items():
+            found[name] = found[name] | value if isinstance(value, dict) else value
+        file = tmp_path / "served.json"
+        file.write_text(json.dumps(found))
+        return file
+
+    return written
+
+
+def test_a_load_test_is_simulated_request_by_request(specadapt, command, traces, loadtest):
+    common = [*command, "--replicas", 2, "--traces", traces]
+    found = specadapt.json(*common, "--served", loadtest())
+    assert list(found["by_policy"]) == ["only_naive"]
+    assert found["requests"] == 3
+    assert 9.0 < found["seconds"] < 10.0
+    assert found["served"]["latency_mean_s"] == {
+        "served": 2.0,
+        "simulated": found["latency_mean_s"],
+        "ratio": found["latency_mean_s"] / 2.0,
+    }
+    routed = specadapt.json(*common, "--served", loadtest(settings={"model": "tiny"}))
+    assert list(routed["by_policy"]) == ["routed"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"settings": {"temperature": 0.8}}, "--served: temperature was 0.8 there and is 0.0 here"),
+        ({"settings": {"max_tokens": 64}}, "--served: max_tokens was 64 there and is 10 here"),
+        ({"answered": 2}, "--served: 1 requests of"),
+        ({"timeline": [{"due": 0.0, "prompt": "other"}]}, "such as other: trace the prompts"),
+        ({"timeline": [{"due": 0.0}]}, "is no JSON of `specadapt loadtest`"),
+    ],
+)
+def test_other_load_tests_are_refused(specadapt, command, traces, loadtest, changes, says):
+    common = [*command, "--replicas", 2, "--traces", traces]
+    assert says in specadapt.refusal(*common, "--served", loadtest(**changes))

@@ -1,0 +1,75 @@
+"""The sizes that forwards are padded to, so that a few shapes stand for all of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool
+from workers.torch_engine.models.layout import Span
+
+WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65)
+"""Tokens that one sequence may have: a root and the nodes of a tree, which are often a power of
+two."""
+LEAST_CONTEXT = 128
+"""Fewer slots take hardly less time to attend to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The static shape of a forward over the pool's first `sequences` rows.
+
+    width: places of each sequence. context: slots that they may look at. rows: tokens. wanted: of
+    them those whose logits are computed, None for all. even: every place is the token of its
+    number, so that attention gathers nothing.
+    """
+
+    sequences: int
+    width: int
+    context: int
+    rows: int
+    wanted: int | None
+    even: bool
+
+    @property
+    def places(self) -> int:
+        """Of all sequences."""
+        return self.sequences * self.width
+
+
+def bucket_of(spans: Sequence[Span], pool: KvPool) -> Bucket | None:
+    """The smallest one that these spans (ascending rows) fit into; None where they are too wide or
+    too branched for any. Raises ValueError when a span does not fit into its row."""
+    counts = [len(span.tokens) for span in spans]
+    end = max(span.start + count for span, count in zip(spans, counts, strict=True))
+    if end > pool.capacity:
+        raise ValueError(f"{end} tokens do not fit into a row of {pool.capacity} slots")
+    branched = any(len(s.parents) - trunk(s) > TREE_ROOM for s in spans if s.parents is not None)
+    if branched or max(counts) > WIDTHS[-1]:
+        return None
+    width = next(size for size in WIDTHS if size >= max(counts))
+    sequences = min(padded(spans[-1].lease.row + 1), pool.rows)
+    even = spans[-1].lease.row == len(spans) - 1 and min(counts) == width
+    rows = sequences * width if even else min(padded(sum(counts)), sequences * width)
+    wanted = None
+    if any(span.logits_from for span in spans):
+        asked = sum(counts) - sum(span.logits_from for span in spans)
+        wanted = min(padded(asked), rows)
+    context = min(padded(max(end, LEAST_CONTEXT)), pool.capacity)
+    return Bucket(sequences, width, context, rows, wanted, even)
+
+
+def padded(count: int) -> int:
+    """The least of 1, 2, 3, 4, 6, 8, 12, 16, ... that is not below `count`."""
+    size = 1 << (count - 1).bit_length()
+    between = 3 * size // 4
+    return between if between >= count and size > 2 else size
+
+
+def trunk(span: Span) -> int:
+    """How many of a tree's first tokens are one chain that all others hang on, those that earlier
+    forwards read among them."""
+    assert span.parents is not None
+    length = len(span.parents)
+    for index, parent in enumerate(span.parents):
+        if parent != index - 1:
+            length = min(length, parent + 1)
+    return length

@@ -1,0 +1,148 @@
+"""A layout whose shapes are its bucket's: what of it differs from step to step is one vector."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workers.torch_engine.models.bucket import Bucket, bucket_of, trunk
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool
+from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.visibility import folded
+
+
+@dataclass(frozen=True, slots=True)
+class StaticLayout:
+    """Where the tokens of one forward go, for a forward in the shape of `bucket`.
+
+    given: int64 [n] on the host; `unfold` makes the layout of it. token_count, logit_count: how
+    many of the bucket's rows, and of its rows of logits, are no padding; they are the first ones.
+    logit_starts: where each span's logits begin.
+    """
+
+    bucket: Bucket
+    given: Tensor
+    token_count: int
+    logit_count: int
+    logit_starts: list[int]
+
+
+def static_layout(spans: Sequence[Span], pool: KvPool) -> StaticLayout | None:
+    """Lay out spans (one per sequence, in ascending row order); None where no bucket takes them.
+    Raises ValueError when a span does not fit into its row.
+
+    A padded token goes to the pool's scratch slot, and a padded place looks at its row's first slot
+    alone: what comes of them is finite, and nobody reads it.
+    """
+    bucket = bucket_of(spans, pool)
+    if bucket is None:
+        return None
+    columns = {name: np.zeros(size, dtype=np.int64) for name, size in _sizes(bucket).items()}
+    columns["slots"][:] = pool.scratch
+    columns["base"][:] = 1
+    counts = [len(span.tokens) for span in spans]
+    starts = [0, *accumulate(counts)]
+    for span, start in zip(spans, starts, strict=False):
+        _place(span, start, bucket, pool, columns)
+    wanted = [
+        np.arange(start + span.logits_from, start + count)
+        for span, start, count in zip(spans, starts, counts, strict=False)
+    ]
+    logit_count = sum(map(len, wanted))
+    if bucket.wanted is not None:
+        columns["wanted"][:logit_count] = np.concatenate(wanted)
+    return StaticLayout(
+        bucket,
+        torch.from_numpy(np.concatenate(list(columns.values()))),
+        token_count=starts[-1],
+        logit_count=logit_count,
+        logit_starts=[0, *accumulate(map(len, wanted[:-1]))],
+    )
+
+
+def unfold(given: Tensor, bucket: Bucket, pool: KvPool, groups: int, dtype: torch.dtype) -> Layout:
+    """The layout that a vector on the device stands for, by the device's arithmetic alone.
+
+    groups: query heads per KV head, for which the mask [S, 1, width * groups, context] repeats.
+    dtype: its dtype.
+    """
+    sizes = _sizes(bucket)
+    column = dict(zip(sizes, given.split_with_sizes(list(sizes.values())), strict=True))
+    heads = torch.arange(2 * pool.kv_heads, device=given.device) * pool.stride
+    at = torch.arange(bucket.context, device=given.device)
+    beyond = at - column["base"][:, None]
+    related = (column["kin"][:, None] >> beyond.clamp(0, TREE_ROOM - 1)) & 1 == 1
+    visible = (at <= column["own"][:, None]) & ((beyond < 0) | related)
+    return Layout(
+        tokens=column["tokens"],
+        positions=column["positions"],
+        slots=(column["slots"][:, None] + heads).flatten(),
+        first=0,
+        sequences=bucket.sequences,
+        width=bucket.width,
+        context=bucket.context,
+        causal=False,
+        mask=folded(visible.view(bucket.sequences, bucket.width, -1), groups, dtype),
+        pad=column.get("pad"),
+        unpad=column.get("unpad"),
+        logit_rows=column.get("wanted"),
+        logit_starts=[],
+    )
+
+
+def _sizes(bucket: Bucket) -> dict[str, int]:
+    """The vector's columns.
+
+    By token its id, its position, its slot in a layer of the pool (of the first KV head) and, where
+    places are not even, its place (`unpad`). By place its slot in its row (`own`), the first slot
+    that is not visible to all tokens behind it (`base`), of the TREE_ROOM slots from there on
+    those that it sees as bits (`kin`), and its token (`pad`). Then the tokens whose logits are
+    wanted.
+    """
+    sizes = dict.fromkeys(("tokens", "positions", "slots"), bucket.rows)
+    sizes |= dict.fromkeys(("own", "base", "kin"), bucket.places)
+    if not bucket.even:
+        sizes |= {"unpad": bucket.rows, "pad": bucket.places}
+    if bucket.wanted is not None:
+        sizes["wanted"] = bucket.wanted
+    return sizes
+
+
+def _place(
+    span: Span, start: int, bucket: Bucket, pool: KvPool, columns: dict[str, NDArray[np.int64]]
+) -> None:
+    """Write one sequence's tokens, which are the forward's from `start` on."""
+    count, row = len(span.tokens), span.lease.row
+    tokens = slice(start, start + count)
+    places = slice(row * bucket.width, row * bucket.width + count)
+    slots = np.arange(span.start, span.start + count)
+    columns["tokens"][tokens] = span.tokens
+    columns["slots"][tokens] = slots + row * 2 * pool.kv_heads * pool.stride
+    columns["own"][places] = slots
+    if span.parents is None:
+        columns["positions"][tokens] = slots
+        columns["base"][places] = span.start + count
+    else:
+        length = trunk(span)
+        depths, kin = _branches(span.parents, length)
+        columns["positions"][tokens] = span.lease.length + np.asarray(depths[span.read :])
+        columns["base"][places] = span.lease.length + length
+        columns["kin"][places] = np.asarray(kin[span.read :], dtype=np.uint64).view(np.int64)
+    if not bucket.even:
+        columns["unpad"][tokens] = np.arange(places.start, places.stop)
+        columns["pad"][places] = np.arange(start, start + count)
+
+
+def _branches(parents: Sequence[int], length: int) -> tuple[list[int], list[int]]:
+    """Each token's depth, and as bits its ancestors and itself among the tokens behind the trunk of
+    that `length`."""
+    depths, kin = list[int](), list[int]()
+    for index, parent in enumerate(parents):
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        own = 1 << index - length if index >= length else 0
+        kin.append(own | kin[parent] if parent >= 0 else own)
+    return depths, kin
