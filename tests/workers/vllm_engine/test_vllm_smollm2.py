@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope
 
 METHODS = (
     *("vllm_naive", "vllm_ngram", "vllm_suffix", "vllm_draft"),
-    *("vllm_medusa", "vllm_eagle", "vllm_eagle3"),
+    *("vllm_medusa", "vllm_eagle", "vllm_eagle3", "vllm_adaptive"),
 )
 QUESTIONS = ("Name three fruits.", "What is 12 + 30?", "Write a short poem about the sea.")
 TOKENS = 32
