@@ -64,3 +64,17 @@ async def test_a_sampled_answer_ends_as_it_should(engine, prompts):
     )
     assert answer.finish in ("stop", "length")
     assert 1 <= len(answer.tokens) <= TOKENS
+
+
+@pytest.mark.parametrize("method", ["vllm_eagle3", "vllm_ngram"])
+async def test_a_sampled_answer_accepts_drafts_as_often_as_its_target_does(engine, prompts, method):
+    """At a temperature that is nearly 0 a draw is the best token nearly always."""
+    by_temperature = {}
+    for temperature in (0.0, 0.01):
+        jobs = [
+            decode(engine, method, ids, max_tokens=TOKENS, ignore_eos=True, temperature=temperature)
+            for ids in prompts
+        ]
+        answers = await asyncio.gather(*jobs)
+        by_temperature[temperature] = sum(one.stats.accepted_tokens for one in answers)
+    assert by_temperature[0.01] == pytest.approx(by_temperature[0.0], rel=0.1)
