@@ -38,6 +38,7 @@ from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
 from ops.soak.bench import bench_soak
+from ops.stages.bench import bench_stages
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
 from ops.train.app import train
@@ -97,6 +98,7 @@ bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
 bench.command("turns")(bench_turns)
 bench.command("step")(bench_step)
+bench.command("stages")(bench_stages)
 bench.command("geometry")(bench_geometry)
 bench.command("gpu")(bench_gpu)
 app.add_typer(bench, name="bench")
