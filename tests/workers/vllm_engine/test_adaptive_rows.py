@@ -123,6 +123,19 @@ def test_of_each_sequences_draft_as_much_is_verified_as_pays():
     assert choice.drafted[0] == 3
 
 
+def test_what_one_drafter_shows_of_a_text_others_hear():
+    world = World(EAGLE, MEDUSA, seconds=lambda rows: 1.0 + 0.01 * (rows - 1))
+    medusa, token = world.adaptive._arms["medusa"], iter(range(100, 10**6))
+    world.accepted = {"vllm_eagle3": 2.9}
+    expected = []
+    for _ in range(12):
+        choice = world.step({"/a": [next(token) for _ in range(world.drafted.get("/a", 0) + 1)]})
+        world.draft("eagle3", choice.tokens, 0.01, "/a")
+        expected.append(medusa.expected(world.adaptive._sequences["/a"])[0])
+    assert choice.drafter == "eagle3"
+    assert expected[-1] > expected[0]
+
+
 def test_a_step_is_all_that_is_no_learned_draft():
     """What choosing and other methods' look-ups take, each step has to be worth."""
     world = World(MEDUSA, seconds=lambda _rows: 0.75)

@@ -155,7 +155,8 @@ class Adaptive:
         if drafter is None or not drafted:
             return Choice(tokens)
         for i in best.taken:
-            asking[i].used = self._arms[drafter]
+            if best.lengths[i]:
+                asking[i].used = self._arms[drafter]
         return Choice(tokens, drafter, drafted)
 
     @contextmanager
@@ -246,12 +247,13 @@ class Adaptive:
         sequence.text += step.tokens(row, len(sequence.text))
         if came:
             self._foreteller.came(sequence.id, came)
+            used = sequence.used
+            seen = used.saw(sequence, len(came) - 1, drafted) if used and drafted else None
             for arm in self._arms.values():
-                if arm is sequence.used and drafted:
-                    held = len(came) - 1
-                    arm.saw(sequence, held, drafted)
-                elif arm is not sequence.used:
+                if arm is not used:
                     arm.sat_out(sequence)
+                    if seen:
+                        arm.heard(sequence, *seen)
             sequence.used = None
         return sequence
 

@@ -88,14 +88,13 @@ class AutoregressiveDrafter:
         if not rows:
             return
         for row, new in zip(rows, self._of_step(step, rows), strict=True):
-            request = step.request(row)
-            kept = self._unread.get(request, [])
+            kept = self._unread.setdefault(step.request(row), [])
             if kept and kept[-1].end != new.begin:
-                kept = []  # it was preempted, and the target has read it again
-            if self.unread(request) + self._places(new) > self.proposer.max_num_tokens:
+                kept.clear()  # it was preempted, and the target has read it again
+            elif kept and new.end - kept[0].begin > self._room:
                 self._forward(step, [row], [_joined(kept)], [int(new.ids[0])], 0)
-                kept = []
-            self._unread[request] = [*kept, new]
+                kept.clear()
+            kept.append(new)
 
     def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
         """Drafts by row, `tokens` of each; a row past the drafter's context has none."""
@@ -119,18 +118,24 @@ class AutoregressiveDrafter:
         """Tokens of the longest sequence that it can read."""
         return min(self.proposer.max_model_len, self.proposer.draft_model_config.max_model_len)
 
+    @property
+    def _room(self) -> int:
+        """Tokens of one sequence that it can read at once; a draft model reads one more."""
+        return self.proposer.max_num_tokens - self.proposer.net_num_new_slots_per_request
+
     def _read(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
         """Drafts by row, in as few forwards as the drafter has room for."""
         drafts: dict[int, list[int]] = {}
         group, unread, places = list[int](), list[_Tokens](), 0
+        more = self.proposer.net_num_new_slots_per_request
         for row in rows:
             one = _joined(self._unread.pop(step.request(row)))
-            if places + self._places(one) > self.proposer.max_num_tokens:
+            if group and places + len(one.ids) + more > self.proposer.max_num_tokens:
                 drafts |= self._drafts(step, group, unread, tokens)
                 group, unread, places = [], [], 0
             group.append(row)
             unread.append(one)
-            places += self._places(one)
+            places += len(one.ids) + more
         return drafts | self._drafts(step, group, unread, tokens)
 
     def _drafts(
@@ -141,10 +146,6 @@ class AutoregressiveDrafter:
         following = [step.next_token(row) for row in rows]
         drafts = self._forward(step, rows, unread, following, tokens)
         return dict(zip(rows, drafts.tolist(), strict=True))
-
-    def _places(self, tokens: _Tokens) -> int:
-        """In the drafter's buffers; a draft model reads one token more."""
-        return len(tokens.ids) + self.proposer.net_num_new_slots_per_request
 
     def _forward(
         self,

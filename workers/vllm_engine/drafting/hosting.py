@@ -30,6 +30,8 @@ KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
 """What the model runner calls on its one drafter, once it is loaded, where that has KV."""
 MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 ROUNDS = 3
+CONTEXT = 128
+"""Of each of several sequences whose forward is measured, in tokens."""
 
 
 class Drafter(Protocol):
@@ -159,23 +161,32 @@ class Drafters:
         return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
 
     def measure(self) -> None:
-        """What forwards of the target take here, for the adaptive method, before anybody is served:
+        """What the target's forwards take here, for the adaptive method, before anybody is served:
         the least of several rounds, which other work disturbs least."""
         if self._adaptive is None:
             return
+        costs = self._adaptive.costs.step
         sizes = [rows for rows in MEASURED_ROWS if rows <= self._runner.max_num_tokens]
         with nullcontext() if self._portfolio.host is None else _left_out(self._runner.drafter):
-            rounds = [[self._measured(rows) for rows in sizes] for _ in range(ROUNDS)]
-        for rows, taken in zip(sizes, zip(*rounds, strict=True), strict=True):
-            self._adaptive.costs.step.measured(rows, min(taken))
+            for rows in sizes:
+                costs.measured(rows, self._measured(rows))
+            for several in [rows for rows in sizes if 1 < rows <= self._runner.max_num_reqs]:
+                each = min(CONTEXT, self._runner.max_model_len)
+                seconds = self._measured(several, force_attention=True, profile_seq_lens=each)
+                for _ in range(ROUNDS):
+                    costs.saw([1] * several, several * each, seconds)
 
-    def _measured(self, rows: int) -> float:
-        """Seconds of a forward of so many tokens, with the logits of all of them."""
-        began = time.perf_counter()
-        hidden_states, _ = self._runner._dummy_run(rows)
-        self._runner.model.compute_logits(hidden_states[:rows])
-        self._runner._sync_device()
-        return time.perf_counter() - began
+    def _measured(self, rows: int, **attention: Any) -> float:
+        """Seconds of a forward of so many tokens, with the logits of all of them; with attention
+        each is a sequence's, as many as the engine has room for."""
+        taken = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            hidden_states, _ = self._runner._dummy_run(rows, **attention)
+            self._runner.model.compute_logits(hidden_states[:rows])
+            self._runner._sync_device()
+            taken.append(time.perf_counter() - began)
+        return min(taken)
 
     def _timed(
         self, step: Step, name: str, tokens: int, rows: Iterable[int]
