@@ -40,6 +40,7 @@ from ops.scaling.bench import bench_scaling
 from ops.simulate.command import simulate
 from ops.simulate.plan import plan
 from ops.soak.bench import bench_soak
+from ops.stages.bench import bench_stages
 from ops.step.bench import bench_step
 from ops.trace.trace import trace
 from ops.train.app import train
@@ -101,6 +102,7 @@ bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
 bench.command("turns")(bench_turns)
 bench.command("step")(bench_step)
+bench.command("stages")(bench_stages)
 bench.command("geometry")(bench_geometry)
 bench.command("gpu")(bench_gpu)
 app.add_typer(bench, name="bench")

@@ -78,8 +78,8 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "service": {"cli", "measure"},
         **dict.fromkeys(
             (
-                *("decode", "geometry", "http", "load", "precision", "prediction", "step"),
-                *("trace", "train", "turns"),
+                *("decode", "geometry", "http", "load", "precision", "prediction", "stages"),
+                *("step", "trace", "train", "turns"),
             ),
             BENCHMARK,
         ),

@@ -11,6 +11,7 @@ KINDS = {
     "bench bounds": "oracle_length",
     "bench router": "embed_ms_p50",
     "bench prediction": "forms",
+    "bench stages": "stages",
 }
 """By command a field that only its figures have."""
 

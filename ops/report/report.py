@@ -23,6 +23,7 @@ from ops.report.pictures import draw
 from ops.report.predictors import predictors_section
 from ops.report.results import Results, published
 from ops.report.speed import speed_section
+from ops.report.stages import stages_section
 from ops.report.summary import summary_section
 from ops.trace.store import read_meta, read_rows
 from router.embed import Encoder
@@ -92,7 +93,7 @@ def _of_profile(
     rows = _traced(sources, meta.measured_under)
     overlap = overlap_of(rows, profile, sources.temperature)
     bounds, predicted = figures.get("bench bounds"), figures.get("bench prediction")
-    claims = figures.get("bench router", {})
+    stages, claims = figures.get("bench stages"), figures.get("bench router", {})
     sections = [
         summary_section(paper, own, bounds, overlap, seed),
         _paper_section(paper, own, "What was measured here stands beside its numbers.", claims),
@@ -100,6 +101,7 @@ def _of_profile(
         *([predictors_section(predicted)] if predicted else []),
         *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
         *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
+        *([stages_section(stages)] if stages else []),
         speed_section(own, profile.steps, sources.price),
         memory_section(family, meta.methods),
         _conditions(profile),

@@ -24,6 +24,7 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import widens_float16
+from workers.torch_engine.models.static_layout import StaticLayout
 
 OPERATORS = 12
 """Operators listed for each method."""
@@ -42,7 +43,7 @@ class TimedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """See Model."""
         started = time.perf_counter()
         layout = self._model.lay_out(spans, pool)
@@ -50,7 +51,7 @@ class TimedModel:
         return layout
 
     def forward(
-        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Layout | StaticLayout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See Model."""
         started = time.perf_counter()

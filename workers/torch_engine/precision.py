@@ -84,7 +84,7 @@ def measure(folder: Path, threads: int) -> dict[str, object]:
     weights, cpu = load_weights(folder), torch.device("cpu")
     with _thread_count(threads), torch.inference_mode():
         models = {
-            name: Llama(folder, shape, weights, dtype, cpu)
+            name: Llama(shape, weights, dtype, cpu)
             for name, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32))
         }
         rounds = {name: [_milliseconds(model)] for name, model in models.items()}  # warms up

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from report_page import Page
 
 from ops.report.acceptance import acceptance_of, acceptance_section
+from ops.report.blocks import Chart, Section, Series
 from ops.report.bounds import bounds_section
 from ops.report.figure_files import read_figures
 from ops.report.memory import STUDY, ModelSpec, per_token_kib, spec_of, static_gib
 from ops.report.overlap import overlap, overlap_of, overlap_section
+from ops.report.page import page
 from ops.report.parameters import parameters, stored_bytes
 from ops.report.predictors import predictors_section
 from ops.report.results import Mean, published
@@ -224,6 +227,17 @@ def test_predictors_are_shown_by_kind_and_number():
     assert table.rows[0] == ["hdbscan", 4, 0.3, "0.8", 1.1, 1.0, 1.2, 0.9, 0.5]
     assert [(s.name, s.x, s.y) for s in chart.series] == [("hdbscan", (5,), (1.1,))]
     assert len(predictors_section(figures | {"choices": []}).blocks) == 1
+
+
+def test_no_text_ends_the_script_that_holds_it(tmp_path):
+    hostile = "</script><!-- <b>"
+    points = Series(hostile, [1.0], [2.0], texts=[hostile])
+    chart = Chart("c", hostile, hostile, "points", "x", "y", [points])
+    file = tmp_path / "report.html"
+    file.write_text(page(hostile, hostile, [Section("s", hostile, [hostile], [chart])]))
+    read = Page(file)
+    assert read.charts["c"]["data"][0]["text"] == [hostile]
+    assert read.headings == [(1, hostile), (2, hostile), (3, hostile)]
 
 
 def test_files_are_told_apart(tmp_path):

@@ -31,7 +31,7 @@ def small():
     return world_of(workload_of((3, 3)), rows=2, costs=Constant(1.0))
 
 
-@pytest.mark.parametrize("rate", [1.0, 2.5])
+@pytest.mark.parametrize("rate", [1.0, 2.5, 2.8, 3.1, 3.4, 3.7])
 def test_one_replica_fewer_would_not_do(small, rate):
     found = smallest(small, search_of(rate, latency=8.0))
     assert found["good_share"] >= 0.95

@@ -203,6 +203,18 @@ def test_what_a_dead_replica_had_goes_on_elsewhere():
     assert sorted(usage.there for usage in found.usage) == pytest.approx([3.55, 7.45, 11.0])
 
 
+def test_what_was_said_is_read_again():
+    class ByToken(Constant):
+        def prefill(self, _method, prompt_tokens, /):
+            return prompt_tokens / 10.0
+
+    world = world_of(workload_of((9, 9)), kills=(4.5,), costs=ByToken())
+    found = run(world, [NAIVE, NAIVE], only("naive"), [0.0], [0])
+    # Read until 1.0, three steps until 4.0: ten tokens of the prompt and four of the answer are
+    # read elsewhere, and five steps make the other six.
+    assert found.last == pytest.approx([4.5 + 1.4 + 5.0])
+
+
 def test_a_replica_is_started_in_the_place_of_the_dead_one():
     world = world_of(workload_of((2, 2)), rows=1, waiting=0, kills=(1.0,))
     late = run(world, [NAIVE], only("naive"), [2.0, 5.9, 6.1], [0, 0, 0])

@@ -31,15 +31,17 @@ class Llama:
 
     def __init__(
         self,
-        folder: Path,
         shape: LlamaShape,
         weights: dict[str, Tensor],
         dtype: torch.dtype,
         device: torch.device,
         project: Projection = projection,
+        *,
+        folder: Path | None = None,
     ) -> None:
-        """folder: where the weights are from. An LM head is laid out for the kernel, where its rows
-        cannot be read any more, and one copy is enough: who wants some has them from there."""
+        """folder: where the weights are from, if anywhere. An LM head is laid out for the kernel,
+        where its rows cannot be read any more, and one copy is enough: who wants some has them from
+        there."""
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         self.layer_count = shape.layers
@@ -88,7 +90,8 @@ class Llama:
         Raises NotCoveredError for a config this forward does not compute, BundleError for a part
         without config.json or weights.
         """
-        return Llama(folder, read_shape(folder), load_weights(folder), dtype, device, project)
+        shape, weights = read_shape(folder), load_weights(folder)
+        return Llama(shape, weights, dtype, device, project, folder=folder)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
@@ -163,6 +166,7 @@ class Llama:
         """See Model."""
         if self._tied:
             return self.embedding[ids]
+        assert self._folder is not None
         rows = load_tensor(self._folder, "lm_head.weight")[ids.cpu()]
         return rows.to(device=self.device, dtype=self.dtype)
 

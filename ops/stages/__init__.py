@@ -1,0 +1,1 @@
+"""`specadapt bench stages`: where a step's time goes as batches grow."""

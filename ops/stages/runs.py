@@ -1,0 +1,108 @@
+"""Steps of whole batches, and what drafting, verification, sampling and the host take of them."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from rich.progress import Progress
+
+from ops.cli.settings import Setup
+from ops.measure.decoding import Answer, EncodedPrompt, decode, encode
+from ops.measure.engines import Engines, engines_of
+from ops.measure.prompts import Prompt
+from schemas import SamplingParams
+from workers.bundle import load_bundle
+
+STAGES = ("draft", "verify", "sample", "host")
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class StagesPlan:
+    """batches: requests at once, each of which emits `max_tokens` whatever it says."""
+
+    setup: Setup
+    prompts: Sequence[Prompt]
+    batches: Sequence[int]
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, Any]], float]:
+    """By method and batch the milliseconds of a step and of its stages, tokens a step and
+    sequences a step; and by how many MiB this process grew when the models were loaded."""
+    bundle = load_bundle(plan.setup.bundle)
+    encoded, _ = encode(bundle, plan.prompts, plan.setup.engine.max_context - plan.max_tokens)
+    before = _own_mib()
+    found: dict[str, dict[str, Any]] = {}
+    with engines_of(plan.setup, bundle, "stages") as engines:
+        grown = _own_mib() - before
+        task = bar.add_task("batches", total=len(plan.setup.names) * len(plan.batches))
+        for name in plan.setup.names:
+            await _batch(plan, engines, encoded, name, 1, "warm-up")
+            for batch in plan.batches:
+                answers = await _batch(plan, engines, encoded, name, batch, str(batch))
+                found.setdefault(name, {})[str(batch)] = step_of(answers)
+                bar.advance(task)
+    return found, grown
+
+
+def step_of(answers: Sequence[Answer]) -> dict[str, float]:
+    """The mean decode step of answers that shared their steps, in milliseconds.
+
+    A sequence's seconds are those of the steps it was in, so that their sums over sequences, over
+    the sum of their steps, are a step's. host: what is left of decoding, less other requests'
+    prefills.
+    """
+    stats = [answer.stats for answer in answers]
+    steps = sum(s.target_steps - 1 for s in stats)
+    sums = {
+        "draft": sum(s.draft_seconds for s in stats),
+        "verify": sum(s.verify_seconds for s in stats),
+        "sample": sum(s.sample_seconds for s in stats),
+        "host": sum(max(0.0, s.other_seconds - s.stalled_seconds) for s in stats),
+    }
+    parts = {stage: 1e3 * seconds / steps for stage, seconds in sums.items()}
+    return {
+        "step_ms": sum(parts.values()),
+        **{f"{stage}_ms": value for stage, value in parts.items()},
+        "tokens_per_step": sum(s.output_tokens - 1 for s in stats) / steps,
+        "mean_batch": sum(s.mean_batch * (s.target_steps - 1) for s in stats) / steps,
+    }
+
+
+async def _batch(
+    plan: StagesPlan,
+    engines: Engines,
+    encoded: Sequence[EncodedPrompt],
+    method: str,
+    batch: int,
+    label: str,
+) -> list[Answer]:
+    order = random.Random(f"{plan.seed} {batch}")
+    chosen = [order.choice(encoded) for _ in range(batch)]
+    sampling = SamplingParams(
+        temperature=plan.temperature, max_tokens=plan.max_tokens, seed=plan.seed, ignore_eos=True
+    )
+    return await asyncio.gather(
+        *(
+            decode(
+                engines,
+                f"{method}-{label}-{at}",
+                method,
+                item.token_ids,
+                sampling,
+                scope=f"{method} {label}",
+            )
+            for at, item in enumerate(chosen)
+        )
+    )
+
+
+def _own_mib() -> float:
+    """What this process alone holds (USS)."""
+    return float(psutil.Process().memory_full_info().uss) / MIB
