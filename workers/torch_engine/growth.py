@@ -8,10 +8,6 @@ from workers.torch_engine.models.layout import Span
 from workers.torch_engine.parts import Proposal, Tree
 from workers.torch_engine.tree import ROOT
 
-CATCH_UP = 16
-"""Missing tokens from which on a sequence catches up in forwards of its own, so that one long
-prompt does not pad the whole batch."""
-
 
 def grow(proposals: Sequence[Proposal], read: Callable[[list[Proposal]], DraftLogits]) -> None:
     """Add levels until each proposal's limit, its stop or an empty frontier, then finish the trees.

@@ -12,6 +12,7 @@ from decoding import assert_greedy, decode
 
 from workers.bundle import Bundle, BundleError
 from workers.drafting.goodput import Choice, Offer
+from workers.drafting.rest import STEPS
 from workers.methods import get_method
 from workers.torch_engine.drafters import adaptive
 
@@ -161,7 +162,7 @@ def test_drafters_that_could_not_win_rest_until_the_batch_is_another(
     for _ in range(12):
         rig.round()
     alone = [of for count, of in offered if count == 1]
-    assert alone[:9] == [True, *[False] * (adaptive.REST - 1), True]
+    assert alone[:9] == [True, *[False] * (STEPS - 1), True]
     asked.append(rig.submit("adaptive", prompt(), max_tokens=4))
     while any(sequence.finished is None for sequence in asked):
         rig.round()

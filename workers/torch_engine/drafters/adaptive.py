@@ -7,10 +7,12 @@ from functools import partial
 
 from schemas.method import Setting
 from workers.bundle import BundleError
+from workers.drafting.backlog import Backlog
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
+from workers.drafting.rest import Rest
 from workers.drafting.step_costs import Draft
-from workers.torch_engine.drafters.learned import Backlog, Learned, Used, learned_by
+from workers.torch_engine.drafters.learned import Learned, Used, learned_by
 from workers.torch_engine.drafters.suffix import Suffix, seconds_of, worthwhile
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
@@ -22,13 +24,8 @@ from workers.torch_engine.tree import ROOT, Path
 
 NOBODY = "none"
 """In the statistics by drafter: nothing was drafted."""
-SOON = 8.0
-"""Drafts for which what a drafter reads up on is of use: it is paid in so many parts."""
 FIRST_OR_ALL = range(2)
 """What is offered of each learned drafter; how many levels it drafts, its stop says."""
-HOPELESS, REST = 0.97, 8
-"""Where nothing was drafted, and no learned drafter could have brought more than that share of the
-tokens a second, none is asked for so many steps, as long as the sequences are the same."""
 
 
 @register("drafter", "adaptive")
@@ -78,7 +75,7 @@ class Adaptive:
             *(one.plan.drafter.captures for one in self._learned)
         )
         self._used: dict[int, Used] = {}
-        self._rest, self._resting = 0, tuple[int, ...]()
+        self._rest = Rest()
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Look up, decide who drafts, let it draft, and keep what pays."""
@@ -140,11 +137,10 @@ class Adaptive:
         """Who drafts, for whom, how deep."""
         sequences = [p.sequence for p in proposals]
         names = tuple(sequence.id for sequence in sequences)
-        self._rest = self._rest - 1 if names == self._resting else 0
-        offers = [] if self._rest > 0 else self._offers(sequences)
+        offers = [] if self._rest.lasts(names) else self._offers(sequences)
         choice = choose(survival, offers, seconds_of(proposals, self._costs), proposals[0].beside)
-        if offers and choice.hope < HOPELESS and not any(choice.lengths):
-            self._rest, self._resting = REST, names
+        if offers:
+            self._rest.after(names, choice)
         return choice
 
     def _offers(self, sequences: Sequence[DecodeSequence]) -> list[Offer]:
@@ -159,10 +155,8 @@ class Adaptive:
         return offers
 
     def _seconds(self, one: Learned, levels: float, backlog: Backlog, drafted: int) -> float:
-        """Of drafting for so many of the sequences that the backlog is of; which, is not known."""
-        share = drafted / backlog.sequences / SOON
-        draft = Draft(levels, drafted, share * backlog.late, share * backlog.missing)
-        return self._costs.drafting(one.arm.name, draft)
+        """Of drafting for so many of the sequences that the backlog is of."""
+        return self._costs.drafting(one.arm.name, backlog.part(levels, drafted))
 
     def _level_seconds(self, one: Learned, drafted: int) -> float:
         """Of a level more for so many sequences."""
@@ -180,8 +174,7 @@ class Adaptive:
         one.plan.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
         deepest = max(draft.drafted_levels for draft in drafts)
-        draft = Draft(deepest, len(drafts), backlog.late, backlog.missing)
-        self._costs.saw_drafting(one.arm.name, draft, seconds)
+        self._costs.saw_drafting(one.arm.name, backlog.whole(deepest), seconds)
         for proposal, drafted, foretold in zip(proposals, drafts, known, strict=True):
             one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
             limit = min(proposal.limit, one.arm.levels)

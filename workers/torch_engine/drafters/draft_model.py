@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from workers.torch_engine.growth import CATCH_UP, frontier_span, grow, kept_slots
+from workers.drafting.backlog import CATCH_UP
+from workers.torch_engine.growth import frontier_span, grow, kept_slots
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
 from workers.torch_engine.models.draft_logits import DraftLogits

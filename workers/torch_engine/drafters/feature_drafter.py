@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from workers.torch_engine.growth import CATCH_UP, frontier_span, grow
+from workers.drafting.backlog import CATCH_UP
+from workers.torch_engine.growth import frontier_span, grow
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
 from workers.torch_engine.models.draft_logits import DraftLogits

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from schemas.method import Setting
 from workers.batch_schedule import schedule_of
 from workers.drafting.arm import Arm
+from workers.drafting.backlog import Backlog
 from workers.drafting.confidence import Confidence
 from workers.drafting.ease import Ease
 from workers.portfolio import method_of, part_of
 from workers.torch_engine import registry
 from workers.torch_engine.drafters.paying import Paying
-from workers.torch_engine.growth import CATCH_UP
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Drafter, Plan, Proposal, Tree
 from workers.torch_engine.sequence import DecodeSequence
@@ -26,16 +26,6 @@ MERGED, EXPECTED = 0.4, 10.0
 expected, what that weighs."""
 MEMORY = 200.0
 """Expected tokens after which earlier ones weigh less in that share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Of so many sequences `late` have tokens that a drafter has to read before it drafts, so many
-    all together."""
-
-    sequences: int
-    late: int
-    missing: int
 
 
 @dataclass(eq=False)
@@ -64,10 +54,8 @@ class Learned:
         return self._merged[0] / self._merged[1]
 
     def backlog(self, sequences: Sequence[DecodeSequence]) -> Backlog:
-        """What it missed of them while it sat out, as far as it is more than a step's tokens."""
-        missed = [len(one.tokens) - self.reached.get(one.id, 0) for one in sequences]
-        much = [tokens for tokens in missed if tokens >= CATCH_UP]
-        return Backlog(len(missed), len(much), sum(much))
+        """What it missed of them while it sat out."""
+        return Backlog.of([len(one.tokens) - self.reached.get(one.id, 0) for one in sequences])
 
     def forget(self, sequence: DecodeSequence) -> None:
         """The sequence has ended."""

@@ -10,23 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workers.drafting.arm import Arm
+from workers.drafting.backlog import Backlog
 from workers.drafting.goodput import Choice as Granted
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
-from workers.drafting.step_costs import Draft, StepCosts
+from workers.drafting.rest import Rest
+from workers.drafting.step_costs import StepCosts
 
 if TYPE_CHECKING:
     from workers.vllm_engine.drafting.step import Step
 
 UNTIMED = 3
 """Steps at first whose seconds are not believed: caches and threads are cold."""
-CATCH_UP = 16
-"""Unread tokens of a sequence from which on reading them counts."""
-SOON = 8.0
-"""Drafts for which what a drafter reads up on is of use: it is paid in so many parts."""
-HOPELESS, REST = 0.97, 8
-"""Where nothing was drafted, and no learned drafter could have brought more than that share of the
-tokens a second, none is asked for so many steps, as long as the sequences are the same."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ class Adaptive:
         self._sequences: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
         self._began, self._drafting, self._steps = 0.0, 0.0, 0
-        self._rest, self._resting = 0, tuple[str, ...]()
+        self._rest = Rest()
 
     def choose(self, step: Step, rows: Sequence[int], limits: Sequence[int]) -> Choice:
         """Learn what came of the last step, and decide for the rows of this method.
@@ -162,13 +157,12 @@ class Adaptive:
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
         """Around the drafts of so many tokens for some requests, whoever asked for them."""
-        late, missing = self._backlog(drafter, requests)
+        backlog = self._backlog(drafter, requests)
         began = self._clock()
         yield
         seconds = self._clock() - began
         if tokens and drafter in self._arms:
-            draft = Draft(tokens, len(requests), late, missing)
-            self.costs.saw_drafting(drafter, draft, seconds)
+            self.costs.saw_drafting(drafter, backlog.whole(tokens), seconds)
             self._drafting += seconds
 
     def _best(
@@ -181,8 +175,7 @@ class Adaptive:
     ) -> tuple[list[str], Granted]:
         """The drafter of each offer, and what brings the most tokens a second."""
         names = tuple(one.id for one in asking)
-        self._rest = self._rest - 1 if names == self._resting else 0
-        drafters, offers = ([], []) if self._rest > 0 else self._offers(asking)
+        drafters, offers = ([], []) if self._rest.lasts(names) else self._offers(asking)
         beside = [limit for row, limit in enumerate(limits) if row not in rows]
         verified_beside, everybody = len(beside) + sum(beside), len(limits)
         context = sum(step.length(row) for row in range(everybody))
@@ -192,8 +185,8 @@ class Adaptive:
             lambda verified: self.costs.step.of(verified + verified_beside, everybody, context),
             tokens_beside=len(beside),
         )
-        if offers and best.hope < HOPELESS and not any(best.lengths):
-            self._rest, self._resting = REST, names
+        if offers:
+            self._rest.after(names, best)
         return drafters, best
 
     def _offers(self, asking: Sequence[_Sequence]) -> tuple[list[str], list[Offer]]:
@@ -202,24 +195,18 @@ class Adaptive:
             backlog = self._backlog(name, [one.id for one in asking])
             for levels, chain in enumerate(arm.chains(asking), start=1):
                 drafters.append(name)
-                seconds = partial(self._seconds, name, levels, len(asking), backlog)
+                seconds = partial(self._seconds, name, levels, backlog)
                 offers.append(Offer(chain, seconds))
         return drafters, offers
 
-    def _seconds(
-        self, name: str, levels: int, count: int, backlog: tuple[int, int], drafted: int
-    ) -> float:
-        """Of drafting for so many of the sequences that the backlog is of; which, is not known."""
-        share = drafted / count / SOON
-        draft = Draft(levels, drafted, share * backlog[0], share * backlog[1])
-        return self.costs.drafting(name, draft)
+    def _seconds(self, name: str, levels: int, backlog: Backlog, drafted: int) -> float:
+        """Of drafting for so many of the sequences that the backlog is of."""
+        return self.costs.drafting(name, backlog.part(levels, drafted))
 
-    def _backlog(self, drafter: str, requests: Sequence[str]) -> tuple[int, int]:
-        """How many of them have tokens that count as unread, and how many tokens all together."""
+    def _backlog(self, drafter: str, requests: Sequence[str]) -> Backlog:
+        """What it has to read of them first; a drafter without KV of its own reads nothing."""
         follower = self._followers.get(drafter)
-        unread = [follower.unread(request) for request in requests] if follower else []
-        much = [tokens for tokens in unread if tokens >= CATCH_UP]
-        return len(much), sum(much)
+        return Backlog.of([follower.unread(one) if follower else 0 for one in requests])
 
     def _time(self, step: Step) -> None:
         """What the step took that has just been decoded, where nothing but decoding was in it and

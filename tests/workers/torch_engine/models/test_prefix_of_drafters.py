@@ -7,7 +7,7 @@ from decoding import Answer, assert_same, reference
 from rig import Rig
 
 from workers.bundle import Bundle
-from workers.torch_engine.growth import CATCH_UP
+from workers.drafting.backlog import CATCH_UP
 
 METHODS = ["medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]
 TOKENS = 24
