@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.tokenizers import Tokenizer
 from sacrebleu import sentence_bleu
 from scipy.stats import spearmanr
 
@@ -28,7 +26,7 @@ EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 RESAMPLES = 1000
 
 
-class _Spaces(Tokenizer):  # type: ignore[misc]
+class _Spaces:
     def tokenize(self, text: str) -> list[str]:
         return text.split()
 
@@ -93,6 +91,10 @@ def overlap_of(
 
 def overlap(prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, float]:
     """BLEU-4 (smoothed exponentially) and ROUGE-L's F1 of an answer, its prompt the reference."""
+    # it brings a log handler that closes the standard error it was imported under as soon as
+    # somebody else configures logging, as vLLM does: no import for those who only look here
+    from rouge_score.rouge_scorer import RougeScorer
+
     given, made = " ".join(map(str, prompt)), " ".join(map(str, answer))
     bleu = sentence_bleu(made, [given], tokenize="none").score / 100.0
     rouge = RougeScorer(["rougeL"], tokenizer=_Spaces()).score(given, made)["rougeL"]

@@ -32,9 +32,9 @@ from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
 from workers.torch_engine.verifiers import greedy, one_hot, rejection
+from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.rejection import Rejection
-from workers.torch_engine.verifiers.target_choice import warped_rows
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 2000
@@ -99,7 +99,7 @@ VERIFIER_MUTANTS = {
         "OneHot",
         world.top_two,
         PLAIN,
-        "left -= at_parent[child]",
+        "left -= chance",
         "left -= 0.0",
     ),
     "refused tokens come back": (
@@ -115,8 +115,8 @@ VERIFIER_MUTANTS = {
         "Greedy",
         world.sampled,
         PLAIN,
-        "uniforms(len(s) + 1, s.sequence.rng)",
-        "uniforms(1, s.sequence.rng) * (len(s) + 1)",
+        "uniforms(len(p) + 1, p.sequence.rng)",
+        "uniforms(1, p.sequence.rng) * (len(p) + 1)",
     ),
 }
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from workers.torch_engine.distribution import draw, uniforms
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.target_choice import split_chosen, walk, warped_rows
+from workers.torch_engine.verifiers.descent import Node
+from workers.torch_engine.verifiers.target_choice import follow_choices, split_chosen
 
 
 @register("verifier", "greedy")
@@ -28,10 +31,10 @@ class Greedy:
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal."""
         paths, sampled = split_chosen(proposals, output)
-        if sampled:
-            p, starts = warped_rows(sampled, output)
-            draws = [u for s in sampled for u in uniforms(len(s) + 1, s.sequence.rng)]
-            choices = draw(p, draws)
-            for proposal, start in zip(sampled, starts, strict=True):
-                paths[proposal.sequence.id] = walk(proposal, choices[start:])
+        draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in sampled}
+
+        def choose(p: Tensor, nodes: Sequence[Node]) -> list[int]:
+            return draw(p, [draws[proposal.sequence.id][node + 1] for proposal, node in nodes])
+
+        paths |= follow_choices(sampled, output, choose)
         return [paths[proposal.sequence.id] for proposal in proposals]

@@ -1,16 +1,19 @@
 """Rejection of tokens that were chosen, not drawn: look-ups, argmaxes, top-k children."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.transfer import indices
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
-from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen, warped_rows
+from workers.torch_engine.tree import Path
+from workers.torch_engine.verifiers.descent import Node, descend
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen
 
 
 @register("verifier", "one_hot")
@@ -38,54 +41,56 @@ class OneHot:
         return [paths[proposal.sequence.id] for proposal in proposals]
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
-        p, starts = warped_rows(proposals, output)
-        ends, refusals, kept = list[int](), list[tuple[int, int]](), list[tuple[int, ...]]()
-        for index, (proposal, start) in enumerate(zip(proposals, starts, strict=True)):
-            path, refused = _walk(proposal, _at_parents(proposal, p, start))
-            kept.append(path)
-            ends.append(start + 1 + (path[-1] if path else ROOT))
-            refusals.extend((index, token) for token in refused)
-        last = p[ends]
-        weights = last.clone()
-        if refusals:
-            weights[[row for row, _ in refusals], [token for _, token in refusals]] = 0.0
-        bonus = draw_bonus(weights, last, proposals)
-        return {
-            proposal.sequence.id: Path(path, token)
-            for proposal, path, token in zip(proposals, kept, bonus, strict=True)
-        }
+        walks = {p.sequence.id: _Walk(uniforms(len(p), p.sequence.rng)) for p in proposals}
+
+        def below(proposal: Proposal, node: int, chances: list[float]) -> int | None:
+            return walks[proposal.sequence.id].child(proposal, node, chances)
+
+        paths = dict[int, Path]()
+        for ended, p in descend(proposals, output, _of_children, below):
+            refusals = [
+                (row, token)
+                for row, one in enumerate(ended)
+                for token in walks[one.proposal.sequence.id].refused
+            ]
+            weights = p
+            if refusals:
+                weights = p.clone()
+                weights[[row for row, _ in refusals], [token for _, token in refusals]] = 0.0
+            bonus = draw_bonus(weights, p, [one.proposal for one in ended])
+            for one, token in zip(ended, bonus, strict=True):
+                paths[one.proposal.sequence.id] = Path(tuple(one.kept), token)
+        return paths
 
 
-def _at_parents(proposal: Proposal, p: Tensor, start: int) -> list[float]:
-    """p of each node's token at its parent."""
-    if not len(proposal):
-        return []
-    values: list[float] = p[
-        [start + 1 + parent for parent in proposal.parents], proposal.tokens
-    ].tolist()
-    return values
+def _of_children(p: Tensor, nodes: Sequence[Node]) -> list[list[float]]:
+    """p of the children's tokens at each node."""
+    children = [proposal.children(node) for proposal, node in nodes]
+    rows = [row for row, found in enumerate(children) for _ in found]
+    if not rows:
+        return [[] for _ in nodes]
+    tokens = [
+        proposal.tokens[child]
+        for (proposal, _), found in zip(nodes, children, strict=True)
+        for child in found
+    ]
+    values = iter(p[indices(rows, p.device), indices(tokens, p.device)].tolist())
+    return [[next(values) for _ in found] for found in children]
 
 
-def _walk(proposal: Proposal, at_parent: list[float]) -> tuple[tuple[int, ...], list[int]]:
-    """The accepted nodes, and the tokens refused below the last of them."""
-    draws = uniforms(len(proposal), proposal.sequence.rng)
-    node, kept = ROOT, list[int]()
-    while True:
-        accepted, refused = _try_children(proposal, node, at_parent, draws)
-        if accepted is None:
-            return tuple(kept), refused
-        kept.append(accepted)
-        node = accepted
+@dataclass(slots=True)
+class _Walk:
+    """A uniform for each node, and the tokens refused at the node where it stands."""
 
+    draws: list[float]
+    refused: list[int] = field(default_factory=list)
 
-def _try_children(
-    proposal: Proposal, node: int, at_parent: list[float], draws: list[float]
-) -> tuple[int | None, list[int]]:
-    """The first child that is accepted, and the tokens refused before it."""
-    left, refused = 1.0, list[int]()
-    for child in proposal.children(node):
-        if draws[child] * left < at_parent[child]:
-            return child, refused
-        left -= at_parent[child]
-        refused.append(proposal.tokens[child])
-    return None, refused
+    def child(self, proposal: Proposal, node: int, chances: list[float]) -> int | None:
+        """The first child that is accepted, each with what is left of the refused ones' mass."""
+        left, self.refused = 1.0, []
+        for child, chance in zip(proposal.children(node), chances, strict=True):
+            if self.draws[child] * left < chance:
+                return child
+            left -= chance
+            self.refused.append(proposal.tokens[child])
+        return None

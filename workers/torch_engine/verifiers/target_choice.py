@@ -1,33 +1,26 @@
-"""What verifiers share: the target's warped rows, greedy matching, and the last token's draw."""
+"""What verifiers share: paths that the target chooses, and the last token's draw."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from workers.torch_engine.distribution import draw, warp_each
-from workers.torch_engine.models.transfer import indices
+from workers.torch_engine.distribution import draw
 from workers.torch_engine.noise import draw_at
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-
-
-def walk(proposal: Proposal, choices: Sequence[int]) -> Path:
-    """Follow the target's own choices (the root's first, then each node's) down the tree."""
-    node, kept = ROOT, list[int]()
-    while True:
-        choice = choices[node + 1]
-        child = next((c for c in proposal.children(node) if proposal.tokens[c] == choice), None)
-        if child is None:
-            return Path(tuple(kept), choice)
-        kept.append(child)
-        node = child
+from workers.torch_engine.verifiers.descent import Node, descend
 
 
 def match_greedy(proposal: Proposal, output: TargetOutput) -> Path:
     """The longest path whose every token is the target's argmax at its parent, then the argmax."""
-    return walk(proposal, output.best[proposal.row : proposal.row + len(proposal) + 1])
+    choices = output.best[proposal.row : proposal.row + len(proposal) + 1]
+    node, kept = ROOT, list[int]()
+    while (child := _chosen(proposal, node, choices[node + 1])) is not None:
+        kept.append(child)
+        node = child
+    return Path(tuple(kept), choices[node + 1])
 
 
 def split_greedy(
@@ -50,27 +43,31 @@ def split_chosen(
     """
     paths, sampled = split_greedy(proposals, output)
     seeded = [p for p in sampled if p.sequence.sampling.seed is not None]
-    if seeded:
-        p, starts = warped_rows(seeded, output)
-        places = [one.place(node) for one in seeded for node in range(ROOT, len(one))]
-        choices = draw_at(p, places)
-        for proposal, start in zip(seeded, starts, strict=True):
-            paths[proposal.sequence.id] = walk(proposal, choices[start:])
+    paths |= follow_choices(seeded, output, _under_seeds)
     return paths, [p for p in sampled if p.sequence.sampling.seed is None]
 
 
-def warped_rows(proposals: Sequence[Proposal], output: TargetOutput) -> tuple[Tensor, list[int]]:
-    """p [rows, vocab] float32 at every root and node, warped, and where each proposal's begin."""
-    rows, starts, samplings = list[int](), list[int](), []
-    for proposal in proposals:
-        count = len(proposal) + 1
-        starts.append(len(rows))
-        rows.extend(range(proposal.row, proposal.row + count))
-        samplings.extend([proposal.sequence.sampling] * count)
-    logits = output.logits
-    if len(rows) < len(logits):
-        logits = logits[indices(rows, logits.device)]
-    return warp_each(logits, samplings), starts
+def follow_choices(
+    proposals: Sequence[Proposal],
+    output: TargetOutput,
+    choose: Callable[[Tensor, Sequence[Node]], Sequence[int]],
+) -> dict[int, Path]:
+    """Paths, by sequence id, as far as drafted tokens are those that the target chooses; choose: a
+    token at each of the nodes by p [nodes, vocab]."""
+    return {
+        one.proposal.sequence.id: Path(tuple(one.kept), one.told[one.node])
+        for ended, _ in descend(proposals, output, choose, _chosen)
+        for one in ended
+    }
+
+
+def _under_seeds(p: Tensor, nodes: Sequence[Node]) -> list[int]:
+    return draw_at(p, [proposal.place(node) for proposal, node in nodes])
+
+
+def _chosen(proposal: Proposal, node: int, choice: int) -> int | None:
+    """The child that is the target's choice."""
+    return next((c for c in proposal.children(node) if proposal.tokens[c] == choice), None)
 
 
 def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> list[int]:
@@ -79,6 +76,7 @@ def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> lis
     From p [n, vocab] instead where a rejection left no mass at all, which takes rounding: a
     rejected token has p < q, so some other has p > q.
     """
-    lost = weights.sum(-1, keepdim=True) <= 0.0
     draws = [proposal.sequence.rng.random() for proposal in proposals]
-    return draw(torch.where(lost, p, weights), draws)
+    if weights is not p:
+        weights = torch.where(weights.sum(-1, keepdim=True) <= 0.0, p, weights)
+    return draw(weights, draws)

@@ -12,7 +12,8 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.descent import warped_rows
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy
 
 
 @register("verifier", "typical")
