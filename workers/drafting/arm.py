@@ -1,5 +1,6 @@
 """A learned drafter among several, and what is expected of it."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
@@ -33,6 +34,12 @@ BELIEF = 0.5
 by it, so that it is too high more often than too low."""
 DRAWN, DRAWS = 16, 8
 """Trees that are remembered, and those by which a few sequences are decided."""
+DOUBT = 0.5
+"""By how much more than is expected of a drafter is hoped that was never seen, as a share; with the
+drafts that it was seen in it falls as their square root."""
+IDLE = 1.0 / 400
+"""Share of these that is forgotten with each step in which it did not draft for a sequence: a
+drafter that began unluckily is tried again (discounted UCB, arXiv 0805.3415)."""
 KIN = 0.5
 """Of what another drafter's draft says of this one's, in drafts of its own."""
 
@@ -68,6 +75,7 @@ class Arm:
         self._ease = Ease()
         self._drawn = np.stack([np.tile(_chain(n), (DRAWN, 1)) for n in (1, self._tuned)])
         self._draws, self._reached = 0, float(self._tuned)
+        self._drafts = 0.0
 
     def expected(self, sequence: Drafted) -> Sequence[float]:
         """Draft tokens that come, were it to draft 1, 2, ... levels for the sequence now and all
@@ -76,22 +84,23 @@ class Arm:
 
     def chains(self, sequences: Sequence[Drafted]) -> list[Floats]:
         """By levels, were it to draft a chain of so many: of every sequence the probabilities that
-        its tokens come [n, 1, levels], as `Offer` takes them."""
-        survival = np.array([list(accumulate(self._of(one), mul)) for one in sequences])
+        its tokens come [n, 1, levels], as `Offer` takes them, as far as is hoped."""
+        known = np.array([list(accumulate(self._of(one), mul)) for one in sequences])
+        survival = np.minimum(CERTAIN, self._hoped * known)
         return [survival[:, None, : level + 1] for level in range(self.levels)]
 
     def trees(self, sequences: Sequence[Drafted]) -> Floats:
         """Of every sequence the probabilities that the likeliest tokens of a tree come, of its
         first level alone and of all that it would draft, in several draws [2, n, draws, NODES], as
         `Offer` takes them. They are what lately was drawn, times what makes as many of them come as
-        are expected of the sequence."""
+        are expected of the sequence, and hoped."""
         known = [self.expected(one) for one in sequences]
         expected = np.array([(of[0], of[-1]) for of in known]).T
         count = len(sequences)
         each = max(1, DRAWS // count)
         picked = self._drawn[:, np.arange(count * each) % DRAWN].reshape(2, count, each, NODES)
         usual = self._drawn.sum(axis=(1, 2))[:, None] / DRAWN
-        believed = usual * (expected / np.maximum(usual, NONE)) ** BELIEF
+        believed = self._hoped * usual * (expected / np.maximum(usual, NONE)) ** BELIEF
         factors = believed / np.maximum(picked.sum(axis=(2, 3)) / each, NONE)
         return np.asarray(np.minimum(CERTAIN, picked * factors[:, :, None, None]))
 
@@ -113,6 +122,7 @@ class Arm:
         """It drafted. Of so many levels it is known what the target chose, and the first `held`
         held. How many did, and how many were expected to."""
         before = self._before(sequence)
+        self._drafts += 1.0
         expected = 0.0
         for level in range(min(known, held + 1, self.levels)):
             expected += before[level]
@@ -126,6 +136,7 @@ class Arm:
 
     def sat_out(self, sequence: Drafted) -> None:
         """It did not draft for the sequence."""
+        self._drafts *= 1.0 - IDLE
         self._ease.fade(sequence.id, BACK)
 
     def heard(self, sequence: Drafted, held: float, expected: float) -> None:
@@ -136,6 +147,11 @@ class Arm:
     def forget(self, sequence: Drafted) -> None:
         """The sequence has ended."""
         self._ease.forget(sequence.id)
+
+    @property
+    def _hoped(self) -> float:
+        """Times what is expected."""
+        return 1.0 + DOUBT / math.sqrt(1.0 + self._drafts)
 
     def _shares(self) -> list[float]:
         shares, above = list[float](), AT_FIRST

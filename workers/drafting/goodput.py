@@ -82,14 +82,13 @@ def choose(
             continue
         offer = offers[index]
         expected = offer.survival.mean(axis=1).sum(axis=1) + offer.merged * np.asarray(known)
+        sets = _some((expected - known).tolist())
         either = foretold.or_drafted(offer).sorted()
-        for mine in _some((expected - known).tolist()):
-            taken = np.zeros(count, bool)
-            taken[mine] = True
-            with_drafts = seconds + offer.seconds(len(mine))
-            lengths, found = either.where(taken).granted(count, tokens, with_drafts)
-            if found > max(best.goodput, WORTH * goodput):
-                best = replace(best, lengths=lengths, offer=index, taken=mine, goodput=found)
+        drafting = np.array([offer.seconds(len(mine)) for mine in sets])
+        picked, lengths, found = either.best_of(_members(sets, count), tokens, seconds, drafting)
+        if found > max(best.goodput, WORTH * goodput):
+            taken = sets[picked]
+            best = replace(best, lengths=lengths, offer=index, taken=taken, goodput=found)
     return best
 
 
@@ -135,6 +134,14 @@ def _some(gains: Sequence[float]) -> list[list[int]]:
     return list({frozenset(mine): mine for mine in tried}.values())
 
 
+def _members(sets: Sequence[Sequence[int]], count: int) -> NDArray[np.bool_]:
+    """Which of so many are in each of the sets [s, n]."""
+    members = np.zeros((len(sets), count), bool)
+    for row, mine in zip(members, sets, strict=True):
+        row[mine] = True
+    return members
+
+
 class _Tokens:
     """Tokens that may be verified.
 
@@ -174,10 +181,19 @@ class _Tokens:
             self.owners[order], self.sure[order], self.weights[order], self.offered[order]
         )
 
-    def where(self, taken: NDArray[np.bool_]) -> "_Tokens":
-        """What there is where an offer is taken for these sequences [n]."""
-        there = self.offered == taken[self.owners]
-        return _Tokens(self.owners[there], self.sure[there], self.weights[there])
+    def best_of(
+        self, taken: NDArray[np.bool_], tokens: float, seconds: Floats, drafting: Floats
+    ) -> tuple[int, list[int], float]:
+        """The set of sequences [s, n] for which an offer brings the most tokens a second, how many
+        of the first are granted then, by sequence, and these; drafting: its seconds [s]."""
+        weights = self.weights * (self.offered == taken[:, self.owners])
+        emitted = tokens + np.cumsum(weights * self.sure, axis=1)
+        stepping = np.interp(np.cumsum(weights, axis=1), np.arange(len(seconds)), seconds)
+        goodput = emitted / (stepping + drafting[:, None])
+        picked, last = np.unravel_index(int(goodput.argmax()), goodput.shape)
+        granted = weights[picked, : last + 1]
+        lengths = np.bincount(self.owners[: last + 1], granted, minlength=taken.shape[1])
+        return int(picked), np.rint(lengths).astype(int).tolist(), float(goodput.max())
 
     def granted(self, count: int, tokens: float, seconds: Floats) -> tuple[list[int], float]:
         """As many of the first as bring the most tokens a second, by sequence; and these.

@@ -37,11 +37,12 @@ DRAFTING = (0.02, 0.05, 0.02, 0.02, 0.03, 0.05)
 """What drafting is taken to cost before it was seen, in forwards of one row: at all, for a level,
 for ONE_MORE sequences more, for a level of these, for a sequence that is read up on, for READ
 tokens of that. Little, so that every drafter is tried."""
-DRAFT_SURE = 2.0
-"""Standard deviation of each of these, in that of a measurement."""
+DRAFT_SURE = (2.0, 2.0, 2.0, 2.0, 8.0, 8.0)
+"""Standard deviation of each of these, in that of a measurement. What is read up on is the least
+known: a drafter's first drafts follow a prompt's reading, whose seconds are not its levels'."""
 DRAFT_FORGET = 0.01
 """Drafts after which what was seen weighs less."""
-IDLE_FORGET = 1.0 / 400
+IDLE_FORGET = 1.0 / 200
 """The same of steps in which it did not draft: what is long ago may be so no more."""
 ONE_MORE, READ = 4.0, 100.0
 
@@ -74,6 +75,10 @@ class StepSeconds:
     def forward(self) -> float:
         """Seconds of a forward of one row as it was measured first; 0 where nothing was."""
         return float(self._alone(np.ones(1))[0]) if self._first else 0.0
+
+    def in_forwards(self, seconds: float) -> float:
+        """So much over a forward of one row; 0 where nothing was measured."""
+        return seconds / self.forward if self._first else 0.0
 
     def measured(self, rows: int, seconds: float) -> None:
         """A forward of one sequence's rows took so long, before anybody was served."""
@@ -150,7 +155,7 @@ class DraftSeconds:
 
     def __init__(self, forward: float) -> None:
         self._before = forward * np.asarray(DRAFTING)
-        self._more = Regression(DRAFT_SURE**2 * np.eye(len(DRAFTING)), DRAFT_FORGET)
+        self._more = Regression(np.diag(np.square(DRAFT_SURE)), DRAFT_FORGET)
 
     def saw(self, draft: "Draft", seconds: float) -> None:
         """It took so long."""

@@ -126,3 +126,17 @@ def test_who_sits_out_goes_back_to_the_usual() -> None:
     assert low < promised(one, sequence(0), 3) == pytest.approx(usual[2], rel=0.01)
     one.forget(sequence(0))
     assert one.expected(sequence(0)) == usual
+
+
+def test_who_began_unluckily_is_hoped_for_again_while_he_sits_out() -> None:
+    """Else nobody would ever find out that it was bad luck."""
+    one, text = arm(), sequence()
+    fresh = one.chains([text])[0][0, 0, 0] / one.expected(text)[0]
+    for _ in range(20):
+        one.saw(text, 0, 3)
+    seen = one.chains([text])[0][0, 0, 0] / one.expected(text)[0]
+    assert 1.0 < seen < 1.15 < fresh
+    for _ in range(2000):
+        one.sat_out(text)
+    again = one.chains([text])[0][0, 0, 0] / one.expected(text)[0]
+    assert seen + 0.2 < again <= fresh

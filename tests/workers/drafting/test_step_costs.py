@@ -169,3 +169,10 @@ def test_what_has_to_be_read_first_is_told_apart() -> None:
         drafts.saw(Draft(2, 8, late, 50.0 * late), 0.006 + 0.003 * late)
     assert drafts.of(Draft(2, 8)) == pytest.approx(0.006, rel=0.1)
     assert drafts.of(Draft(2, 8, 4, 200.0)) == pytest.approx(0.018, rel=0.1)
+
+
+def test_the_reading_before_first_drafts_is_not_taken_for_their_levels() -> None:
+    drafts = DraftSeconds(0.02)
+    for _ in range(3):
+        drafts.saw(Draft(2, 1, 1, 90.0), 0.012)
+    assert drafts.of(Draft(2, 1)) < 0.005

@@ -90,8 +90,9 @@ class Adaptive:
         spent = 0.0
         if choice.offer is not None:
             one = self._offered[choice.offer]
-            known = [choice.known[index] for index in choice.taken]
-            taken = [proposals[index] for index in choice.taken]
+            drafted = choice.taken[: one.bold]
+            known = [choice.known[index] for index in drafted]
+            taken = [proposals[index] for index in drafted]
             one.stop.price = choice.goodput * self._level_seconds(one, len(taken)) / len(taken)
             spent = self._draft(one, taken, known)
         for idle in self._learned:
@@ -137,10 +138,12 @@ class Adaptive:
         """Who drafts, for whom, how deep."""
         sequences = [p.sequence for p in proposals]
         names = tuple(sequence.id for sequence in sequences)
+        clock = time.perf_counter()
         offers = [] if self._rest.lasts(names) else self._offers(sequences)
         choice = choose(survival, offers, seconds_of(proposals, self._costs), proposals[0].beside)
         if offers:
-            self._rest.after(names, choice)
+            spent = self._costs.step.in_forwards(time.perf_counter() - clock)
+            self._rest.after(names, choice, spent)
         return choice
 
     def _offers(self, sequences: Sequence[DecodeSequence]) -> list[Offer]:
@@ -170,6 +173,7 @@ class Adaptive:
             for p in proposals
         ]
         backlog = one.backlog([p.sequence for p in proposals])
+        one.bold = max(one.bold, 2 * len(proposals))
         clock = time.perf_counter()
         one.plan.drafter.propose(drafts)
         seconds = time.perf_counter() - clock

@@ -175,6 +175,7 @@ class Adaptive:
     ) -> tuple[list[str], Granted]:
         """The drafter of each offer, and what brings the most tokens a second."""
         names = tuple(one.id for one in asking)
+        began = self._clock()
         drafters, offers = ([], []) if self._rest.lasts(names) else self._offers(asking)
         beside = [limit for row, limit in enumerate(limits) if row not in rows]
         verified_beside, everybody = len(beside) + sum(beside), len(limits)
@@ -186,7 +187,7 @@ class Adaptive:
             tokens_beside=len(beside),
         )
         if offers:
-            self._rest.after(names, best)
+            self._rest.after(names, best, self.costs.step.in_forwards(self._clock() - began))
         return drafters, best
 
     def _offers(self, asking: Sequence[_Sequence]) -> tuple[list[str], list[Offer]]:
