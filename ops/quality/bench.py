@@ -13,15 +13,16 @@ COLUMNS = {
     "speedup_vs_naive": "×naive",
     "mat": "MAT",
     "match_rate": "match",
-    "tokens_before_divergence": "before divergence",
-    "excess_nats": "excess nats",
-    "nats_over_plain": "nats over plain",
-    "kl_at_least": "KL at least",
+    "tokens_before_divergence": "before",
+    "excess_nats": "excess",
+    "nats_over_plain": "over plain",
+    "kl_at_least": "KL ≥",
     "as_if_temperature": "as if at",
     "accuracy": "right",
-    "same_number": "plain's number",
+    "same_number": "same no.",
     "loop_rate": "loops",
 }
+INTERVALS = ("speedup_vs_naive", "excess_nats", "kl_at_least", "accuracy", "same_number")
 
 
 def bench_quality(
@@ -77,11 +78,8 @@ def bench_quality(
     from router.speedup import BASELINE
     from workers.bundle import load_bundle
 
-    heats, dials, settings = (
-        _temperatures(temperatures),
-        parse_dials(dial or ()),
-        load_config(config),
-    )
+    heats, dials = _temperatures(temperatures), parse_dials(dial or ())
+    settings = load_config(config)
     setup = resolve(settings, bundle, methods, dtype, threads)
     if methods is None and "methods" not in settings.model_fields_set:
         setup = replace(setup, methods=lossy_methods(load_bundle(setup.bundle)))
@@ -95,26 +93,22 @@ def bench_quality(
         answers, skipped = asyncio.run(measure(plan, bar))
     numbers = {prompt.id: reference_number(prompt.response) for prompt in chosen}
     right = {key: number for key, number in numbers.items() if number is not None}
-    figures = {
-        "quality": {
-            variant.spec.name: {
-                "method": variant.method,
-                "dial": variant.dial,
-                "value": variant.value,
-                "lossless": variant.spec.lossless,
-                "by_temperature": {
-                    f"{heat:g}": figures_at(
-                        heat, found[variant.spec.name], found[BASELINE], right, seed
-                    )
-                    for heat, found in answers.items()
-                    if variant.spec.name in found
-                },
-            }
-            for variant in variants
-        },
-        "settings": _settings(plan, skipped),
+    quality: dict[str, dict[str, Any]] = {
+        variant.spec.name: {
+            "method": variant.method,
+            "dial": variant.dial,
+            "value": variant.value,
+            "lossless": variant.spec.lossless,
+            "by_temperature": {
+                f"{heat:g}": figures_at(heat, of[variant.spec.name], of[BASELINE], right, seed)
+                for heat, of in answers.items()
+                if variant.spec.name in of
+            },
+        }
+        for variant in variants
     }
-    emit(figures, lambda: _tables(figures["quality"]), json)
+    figures = {"quality": quality, "settings": _settings(plan, skipped)}
+    emit(figures, lambda: _tables(quality), json)
 
 
 def _temperatures(text: str) -> list[float]:
@@ -151,18 +145,28 @@ def _settings(plan: Any, skipped: int) -> dict[str, Any]:
 
 
 def _tables(found: dict[str, Any]) -> Iterable[Any]:
+    """For each temperature what was found, then the intervals."""
     for heat in dict.fromkeys(heat for own in found.values() for heat in own["by_temperature"]):
         at = {
-            name: own["by_temperature"][heat]
-            for name, own in found.items()
+            (own["method"], _setting(own)): own["by_temperature"][heat]
+            for own in found.values()
             if heat in own["by_temperature"]
         }
-        keys = [key for key in COLUMNS if any(own[key] is not None for own in at.values())]
-        rows = [[name, *(_with_interval(own, key) for key in keys)] for name, own in at.items()]
-        title = f"Temperature {heat}, with 95% intervals"
-        yield table(title, ["method", *(COLUMNS[key] for key in keys)], rows)
+        for title, names, show in (
+            (f"Temperature {heat}", COLUMNS, lambda own, key: own[key]),
+            (f"Temperature {heat}, 95% intervals", INTERVALS, _interval),
+        ):
+            keys = [key for key in names if any(own[key] is not None for own in at.values())]
+            columns = ["method", "setting", *(COLUMNS[key] for key in keys)]
+            yield table(title, columns, [[*n, *(show(a, k) for k in keys)] for n, a in at.items()])
 
 
-def _with_interval(own: dict[str, Any], key: str) -> Any:
-    ends = own.get(f"{key}_ci95")
-    return f"{cell(own[key])} ({cell(ends[0])} to {cell(ends[1])})" if ends else own[key]
+def _setting(own: dict[str, Any]) -> str:
+    if own["lossless"]:
+        return "lossless"
+    return "as it is" if own["dial"] is None else f"{own['dial']} {own['value']:g}"
+
+
+def _interval(own: dict[str, Any], key: str) -> str | None:
+    ends = own[f"{key}_ci95"]
+    return f"{cell(ends[0])} to {cell(ends[1])}" if ends else None
