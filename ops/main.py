@@ -27,6 +27,7 @@ from ops.load.bench import bench_load
 from ops.loadtest.command import loadtest
 from ops.precision.bench import bench_precision
 from ops.prediction.bench import bench_prediction
+from ops.quality.bench import bench_quality
 from ops.report.command import report
 from ops.routed.bench import bench_routed
 from ops.routing.assign import assign
@@ -91,6 +92,7 @@ bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("prediction")(bench_prediction)
 bench.command("precision")(bench_precision)
+bench.command("quality")(bench_quality)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)

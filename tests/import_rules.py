@@ -84,6 +84,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
             BENCHMARK,
         ),
         "gpu": BENCHMARK | {"decode"},
+        "quality": BENCHMARK | {"decode"},
         "bounds": BENCHMARK | {"trace", "step"},
         "routing": BENCHMARK | {"trace"},
         "balance": BENCHMARK | {"http", "load"},

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -21,6 +21,16 @@ def load_target(bundle: Bundle, dtype: str) -> Model:
     if dtype == "int8":
         return load_int8(folder, cpu)
     return load_model(folder, getattr(torch, dtype), cpu)
+
+
+@torch.inference_mode()
+def answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
+    """Logits [len(answer), vocab]: what the model says where each token of an answer is next, in
+    one forward over the tokens before it and the answer."""
+    pool = model.make_pool(1, len(before) + len(answer))
+    span = Span(pool.acquire(), [*before, *answer[:-1]], logits_from=len(before) - 1)
+    logits, _ = model.forward(model.lay_out([span], pool), pool)
+    return logits
 
 
 def forward(model: Model, sequences: int, tokens: int) -> Callable[[], object]:

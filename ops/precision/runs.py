@@ -9,11 +9,10 @@ import torch
 from rich.progress import Progress
 
 from ops.cli.boundary import InputError
-from ops.measure.forwards import forward, median_seconds
+from ops.measure.forwards import answer_logits, forward, median_seconds
 from ops.measure.prompts import Prompt
 from workers.bundle import Bundle
 from workers.chat_template import encode_turns
-from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import Model
 
 ROWS = (1, 4, 8, 16)
@@ -60,14 +59,9 @@ def given_answers(bundle: Bundle, prompts: Sequence[Prompt], longest: int) -> li
 @torch.inference_mode()
 def read(model: Model, answers: Sequence[GivenAnswer], bar: Progress, name: str) -> Reading:
     """One forward over each prompt and answer."""
-    pool = model.make_pool(1, max(len(a.before) + len(a.answer) for a in answers))
     reading = Reading([], [])
     for given in bar.track(answers, description=name):
-        lease = pool.acquire()
-        tokens = [*given.before, *given.answer[:-1]]
-        span = Span(lease, tokens, logits_from=len(given.before) - 1)
-        logits, _ = model.forward(model.lay_out([span], pool), pool)
-        pool.release(lease)
+        logits = answer_logits(model, given.before, given.answer)
         said = torch.tensor(given.answer)[:, None]
         reading.nats.append(-float(logits.log_softmax(-1).gather(1, said).sum()))
         reading.favourites.append(logits.argmax(-1).tolist())

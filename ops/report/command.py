@@ -22,7 +22,9 @@ def report(
     figures: Annotated[
         list[Path] | None,
         typer.Option(
-            "--figures", metavar="FILE", help="JSON of bench bounds, router, prediction; repeatable"
+            "--figures",
+            metavar="FILE",
+            help="JSON of bench bounds, router, prediction, stages, quality; repeatable",
         ),
     ] = None,
     from_paper: Annotated[

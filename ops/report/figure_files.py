@@ -12,6 +12,7 @@ KINDS = {
     "bench router": "embed_ms_p50",
     "bench prediction": "forms",
     "bench stages": "stages",
+    "bench quality": "quality",
 }
 """By command a field that only its figures have."""
 

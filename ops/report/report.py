@@ -21,6 +21,7 @@ from ops.report.paper_tables import claims_table, paper_tables
 from ops.report.parameters import parameters_by_method
 from ops.report.pictures import draw
 from ops.report.predictors import predictors_section
+from ops.report.quality import quality_section
 from ops.report.results import Results, published
 from ops.report.speed import speed_section
 from ops.report.stages import stages_section
@@ -93,7 +94,8 @@ def _of_profile(
     rows = _traced(sources, meta.measured_under)
     overlap = overlap_of(rows, profile, sources.temperature)
     bounds, predicted = figures.get("bench bounds"), figures.get("bench prediction")
-    stages, claims = figures.get("bench stages"), figures.get("bench router", {})
+    stages, quality = figures.get("bench stages"), figures.get("bench quality")
+    claims = figures.get("bench router", {})
     sections = [
         summary_section(paper, own, bounds, overlap, seed),
         _paper_section(paper, own, "What was measured here stands beside its numbers.", claims),
@@ -102,6 +104,7 @@ def _of_profile(
         *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
         *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
         *([stages_section(stages)] if stages else []),
+        *([quality_section(quality)] if quality else []),
         speed_section(own, profile.steps, sources.price),
         memory_section(family, meta.methods),
         _conditions(profile),

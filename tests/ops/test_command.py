@@ -21,6 +21,7 @@ COMMANDS = [
     ["tune-tree"],
     ["bench", "decode"],
     ["bench", "router"],
+    ["bench", "quality"],
     ["bench", "http"],
     ["bench", "geometry"],
 ]

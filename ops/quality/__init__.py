@@ -1,0 +1,1 @@
+"""`specadapt bench quality`: what lossy methods give up for their speed."""

@@ -1,0 +1,172 @@
+"""`specadapt bench quality`: lossy methods at several settings of their dial."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from ops.cli import flags
+from ops.cli.boundary import InputError
+from ops.cli.output import cell, emit, progress, table
+
+COLUMNS = {
+    "speedup_vs_naive": "×naive",
+    "mat": "MAT",
+    "match_rate": "match",
+    "tokens_before_divergence": "before",
+    "excess_nats": "excess",
+    "nats_over_plain": "over plain",
+    "kl_at_least": "KL ≥",
+    "as_if_temperature": "as if at",
+    "accuracy": "right",
+    "same_number": "same no.",
+    "loop_rate": "loops",
+}
+INTERVALS = ("speedup_vs_naive", "excess_nats", "kl_at_least", "accuracy", "same_number")
+
+
+def bench_quality(
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            metavar="A,B",
+            help="lossless ones are measured as they are  [default: the lossy ones that the "
+            "bundle has the parts for]",
+        ),
+    ] = None,
+    dial: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dial",
+            metavar="SETTING=A,B",
+            help="values of epsilon or delta (typical) or threshold (fuzzy); repeatable",
+        ),
+    ] = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = 40,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperatures: Annotated[
+        str, typer.Option("--temperatures", metavar="A,B", help="0 decodes greedily")
+    ] = "0,0.8",
+    dtype: flags.DtypeFlag = None,
+    concurrency: flags.Concurrency = 1,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """What lossy methods give up for speed, setting by setting: how far their answers are from the
+    target's distribution, how often they are plain decoding's, and right.
+
+    Beside each stands the same draft verified without loss. Answers are right where prompts have a
+    `response` with a final number after `####`.
+
+    Example: `specadapt bench quality --prompts held.jsonl --dial threshold=0.1,0.4`
+    """
+    import asyncio
+    from dataclasses import replace
+
+    from ops.cli.settings import load_config, resolve, with_dtype, with_room
+    from ops.measure.prompts import select
+    from ops.quality.accuracy import reference_number
+    from ops.quality.dials import lossy_methods, parse_dials, variants_of
+    from ops.quality.figures import figures_at
+    from ops.quality.runs import QualityPlan, measure
+    from router.speedup import BASELINE
+    from workers.bundle import load_bundle
+
+    heats, dials = _temperatures(temperatures), parse_dials(dial or ())
+    settings = load_config(config)
+    setup = resolve(settings, bundle, methods, dtype, threads)
+    if methods is None and "methods" not in settings.model_fields_set:
+        setup = replace(setup, methods=lossy_methods(load_bundle(setup.bundle)))
+    variants = variants_of(setup.methods, dials)
+    setup = with_dtype(replace(setup, methods=tuple(v.spec for v in variants)))
+    chosen = select(prompts, ids, limit, seed)
+    plan = QualityPlan(
+        *(with_room(setup, concurrency), variants, chosen, heats, max_tokens, concurrency, seed)
+    )
+    with progress() as bar:
+        answers, skipped = asyncio.run(measure(plan, bar))
+    numbers = {prompt.id: reference_number(prompt.response) for prompt in chosen}
+    right = {key: number for key, number in numbers.items() if number is not None}
+    quality: dict[str, dict[str, Any]] = {
+        variant.spec.name: {
+            "method": variant.method,
+            "dial": variant.dial,
+            "value": variant.value,
+            "lossless": variant.spec.lossless,
+            "by_temperature": {
+                f"{heat:g}": figures_at(heat, of[variant.spec.name], of[BASELINE], right, seed)
+                for heat, of in answers.items()
+                if variant.spec.name in of
+            },
+        }
+        for variant in variants
+    }
+    figures = {"quality": quality, "settings": _settings(plan, skipped)}
+    emit(figures, lambda: _tables(quality), json)
+
+
+def _temperatures(text: str) -> list[float]:
+    from ops.cli.settings import names
+
+    try:
+        found = [float(value) for value in names(text, "--temperatures")]
+    except ValueError as error:
+        raise InputError(f"--temperatures: numbers separated by commas, not {text!r}") from error
+    if not all(0.0 <= value <= 2.0 for value in found):
+        raise InputError(f"--temperatures: each is from 0 to 2, not {text!r}")
+    return list(dict.fromkeys(found))
+
+
+def _settings(plan: Any, skipped: int) -> dict[str, Any]:
+    from ops.measure.machine import describe_machine
+    from ops.measure.prompts import fingerprint
+
+    return {
+        **describe_machine(),
+        "dtype": plan.setup.engine.dtype,
+        "threads": plan.setup.engine.threads,
+        "bundle": str(plan.setup.bundle),
+        "methods": {v.spec.name: v.spec.settings_hash() for v in plan.variants},
+        "max_tokens": plan.max_tokens,
+        "concurrency": plan.concurrency,
+        "seed": plan.seed,
+        "prompts": {
+            "sha256": fingerprint(plan.prompts),
+            "skipped_too_long": skipped,
+            "ids": [prompt.id for prompt in plan.prompts],
+        },
+    }
+
+
+def _tables(found: dict[str, Any]) -> Iterable[Any]:
+    """For each temperature what was found, then the intervals."""
+    for heat in dict.fromkeys(heat for own in found.values() for heat in own["by_temperature"]):
+        at = {
+            (own["method"], _setting(own)): own["by_temperature"][heat]
+            for own in found.values()
+            if heat in own["by_temperature"]
+        }
+        for title, names, show in (
+            (f"Temperature {heat}", COLUMNS, lambda own, key: own[key]),
+            (f"Temperature {heat}, 95% intervals", INTERVALS, _interval),
+        ):
+            keys = [key for key in names if any(own[key] is not None for own in at.values())]
+            columns = ["method", "setting", *(COLUMNS[key] for key in keys)]
+            yield table(title, columns, [[*n, *(show(a, k) for k in keys)] for n, a in at.items()])
+
+
+def _setting(own: dict[str, Any]) -> str:
+    if own["lossless"]:
+        return "lossless"
+    return "as it is" if own["dial"] is None else f"{own['dial']} {own['value']:g}"
+
+
+def _interval(own: dict[str, Any], key: str) -> str | None:
+    ends = own[f"{key}_ci95"]
+    return f"{cell(ends[0])} to {cell(ends[1])}" if ends else None
