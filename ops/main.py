@@ -38,6 +38,7 @@ from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
 from ops.scaling.bench import bench_scaling
+from ops.simulate.calibrate import calibrate
 from ops.simulate.command import simulate
 from ops.simulate.plan import plan
 from ops.soak.bench import bench_soak
@@ -80,6 +81,7 @@ for noun in (
     chat,
     loadtest,
     simulate,
+    calibrate,
     plan,
     plot,
     report,

@@ -20,9 +20,9 @@ from ops.load.policies import (
     STATIC,
     Policy,
     Question,
+    Routed,
     at_random,
     only,
-    routed,
     static_table,
 )
 from ops.load.runs import Load, Runs, Site, layout_of, simulate
@@ -131,7 +131,7 @@ class Experiment:
         site, table, config = self.site, self.table, self.config.router
         everywhere = {m: site.with_layout([(m,)] * len(site.layout)) for m in table.methods}
         return {
-            ROUTED: (site, routed(table, config, seed)),
+            ROUTED: (site, Routed(table, config, seed)),
             STATIC: (site, static_table(table, config)),
             RANDOM: (site, at_random(table.methods, seed)),
             **{f"{ONLY}{m}": (place, only(m)) for m, place in everywhere.items()},

@@ -8,7 +8,7 @@ import numpy as np
 from router.constraints import Constraints
 from router.policy import Features, choose
 from router.purse import Purse
-from schemas import LoadReport, RouterConfig, RoutingTable
+from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 ROUTED = "routed"
 STATIC = "static_table"
@@ -31,27 +31,34 @@ Policy = Callable[[Question, Sequence[LoadReport]], Sequence[str]]
 """The methods to try for a question under the present loads, the first choice first."""
 
 
-def routed(table: RoutingTable, config: RouterConfig, seed: int) -> Policy:
+class Routed:
     """The policy that serves, exploration included. Methods that no replica reports get nothing;
     without reports all are there."""
-    rng = np.random.default_rng((seed, 2))
-    purse = Purse()
 
-    def ranked(question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
-        live = {method for load in loads for method in load.methods} if loads else table.methods
+    def __init__(self, table: RoutingTable, config: RouterConfig, seed: int) -> None:
+        self.table = table
+        """In force; another one may take its place between two questions."""
+        self.purse = Purse()
+        self.decision: Decision | None = None
+        """The last one."""
+        self._config = config
+        self._rng = np.random.default_rng((seed, 2))
+
+    def __call__(self, question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
+        methods = self.table.methods
+        live = {method for load in loads for method in load.methods} if loads else methods
         constraints = Constraints(healthy=frozenset(live))
-        decision = choose(
-            table, question.cluster, question.features, loads, constraints, rng, config, purse
+        self.decision = decision = choose(
+            *(self.table, question.cluster, question.features, loads, constraints),
+            *(self._rng, self._config, self.purse),
         )
         return [decision.method, *(m for m in decision.ranked if m != decision.method)]
-
-    return ranked
 
 
 def static_table(table: RoutingTable, config: RouterConfig) -> Policy:
     """Each cluster's methods as they rank on an unloaded system, whatever the load."""
     calm = config.model_copy(update={"exploration": 0.0})
-    unloaded = routed(table, calm, seed=0)
+    unloaded = Routed(table, calm, seed=0)
     return lambda question, _: unloaded(question, ())
 
 

@@ -2,12 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 QUANTILES = (0.5, 0.95, 0.99)
+ENGINE = (
+    *("method", "target_steps", "mean_batch", "routing_ms", "engine_first_token_ms"),
+    *("queue_seconds", "decode_seconds", "stalled_seconds", "total_seconds"),
+)
+"""Of the statistics in the service's own usage, those that tell where an answer's time went."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Answered:
 
     ttft: from the moment the request was due to its first text. tpot: per token after the first;
     None for answers of one. error: what became of a request without an answer. prompt: its id.
+    engine: what a server of ours says of the answer, see ENGINE.
     """
 
     due: float
@@ -34,6 +40,7 @@ class Answered:
     tokens: int = 0
     error: str | None = None
     prompt: str = ""
+    engine: dict[str, Any] = field(default_factory=dict)
 
     def good(self, target: Target) -> bool:
         """Whether there is an answer that keeps to the target."""
@@ -69,7 +76,10 @@ def summary(answers: Sequence[Answered], seconds: float, target: Target) -> dict
                 "prompt": a.prompt,
                 "ttft": a.ttft,
                 "tpot": a.tpot,
+                "seconds": a.seconds,
+                "tokens": a.tokens,
                 "error": a.error,
+                **({"engine": a.engine} if a.engine else {}),
             }
             for a in answers
         ],

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from ops.load.arrivals import Floats
-from ops.loadtest.figures import Answered
+from ops.loadtest.figures import ENGINE, Answered
 from ops.measure.prompts import Prompt
 from ops.service.client import Reply, RequestFailedError, stream_chat
 
@@ -67,4 +67,6 @@ async def _asked(
     ttft = None if first is None else late + first
     tpot = (reply.seconds - first) / (tokens - 1) if first is not None and tokens > 1 else None
     seconds = late + reply.seconds
-    return Answered(due, sent, ttft, tpot, seconds, tokens, prompt=prompt.id)
+    said = reply.speculative
+    engine = {name: said[name] for name in ENGINE if name in said}
+    return Answered(due, sent, ttft, tpot, seconds, tokens, prompt=prompt.id, engine=engine)

@@ -53,6 +53,18 @@ def simulate(
         typer.Option("--kill", min=0.0, metavar="S", help="then the busiest replica dies"),
     ] = None,
     start_seconds: flags.StartSeconds = 30.0,
+    overhead: Annotated[
+        Path | None,
+        typer.Option(
+            "--overhead",
+            metavar="FILE",
+            help="what the service adds, of `specadapt calibrate`  [default: nothing]",
+        ),
+    ] = None,
+    learn: Annotated[
+        bool,
+        typer.Option("--learn/--no-learn", help="routing learns from its answers, as it serves"),
+    ] = True,
     ttft_slo: flags.TtftSlo = None,
     tpot_slo: flags.TpotSlo = None,
     latency_slo: flags.LatencySlo = None,
@@ -76,13 +88,14 @@ def simulate(
     from ops.measure.machine import describe_machine
     from ops.simulate.experiment import load_experiment
     from ops.simulate.outcomes import Objectives
+    from ops.simulate.overhead import read_overhead
     from ops.simulate.policies import Fleet, check
     from ops.simulate.runs import Load, jobs_of, run
-    from ops.simulate.served import compared, read_served
+    from ops.simulate.served import WITHIN, compared, read_served, within
 
     experiment = load_experiment(
         *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
-        *(start_seconds, tuple(kill or ()), seed),
+        *(start_seconds, tuple(kill or ()), seed, read_overhead(overhead), learn),
     )
     methods_served = experiment.methods
     asked = None if served is None else read_served(served, experiment)
@@ -120,16 +133,19 @@ def simulate(
             **experiment.settings,
             "replicas": fleet.replicas,
             "rate": count / float(load.arrivals[-1]) if asked else mean,
-            "arrivals": str(served or trace or "poisson"),
+            "arrivals": file.name if (file := served or trace) else "poisson",
             "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
         },
     }
     if asked is not None:
         figures["served"] = compared(asked, by_policy[asked.policy])
+        figures["within"] = {"share": WITHIN, "is": within(figures["served"])}
     emit(figures, lambda: _tables(figures), json)
 
 
 def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
+    from ops.simulate.served import JUDGED, WITHIN
+
     settings, limit = figures["settings"], figures["limit"]
     columns = {
         "mean s": "latency_mean_s",
@@ -166,6 +182,8 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
             ["", "served", "simulated", "simulated over served"],
             [[name, *found.values()] for name, found in figures["served"].items()],
         )
+        verdict = "Within" if figures["within"]["is"] else "Not within"
+        yield f"{verdict} {WITHIN:.0%} of the service: {', '.join(JUDGED)}."
     yield (
         f"No policy exceeds {limit['requests_per_s']:.3g} requests a second here, or goes below "
         f"{limit['latency_mean_s']:.3g} s on the mean."

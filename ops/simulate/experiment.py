@@ -12,7 +12,15 @@ from ops.load.arrivals import Floats
 from ops.load.bounds import most_requests_per_s
 from ops.load.policies import ONLY, ROUTED
 from ops.measure.embedding import embed
-from ops.simulate.costs import MEASURED, PUBLISHED, MeasuredCosts, PublishedCosts, retimed_by
+from ops.simulate.costs import (
+    MEASURED,
+    PUBLISHED,
+    MeasuredCosts,
+    PublishedCosts,
+    StepCosts,
+    retimed_by,
+)
+from ops.simulate.overhead import NOTHING, Overhead, ServedCosts
 from ops.simulate.policies import Fleet
 from ops.simulate.service import World
 from ops.simulate.workload import Workload, table_workload, traced_workload
@@ -31,6 +39,8 @@ class Experiment:
     config: AppConfig
     world: World
     settings: dict[str, Any]
+    costs: StepCosts
+    """The world's without its service's overhead."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -96,6 +106,8 @@ def load_experiment(
     start_seconds: float,
     kills: tuple[float, ...],
     seed: int,
+    overhead: Overhead = NOTHING,
+    learn: bool = False,
 ) -> Experiment:
     """Prompts are those traced, or else the table's clusters. Raises InputError, and ValueError
     where table and traces do not fit together."""
@@ -117,9 +129,11 @@ def load_experiment(
         model = PublishedCosts(PUBLISHED[costs], specs)
         table = retimed_by(model, table, workload.mean_widths(), rows_of(engine))
         source = model.figures.source
-    report_seconds = config.feedback.load_report_seconds
+    feedback = config.feedback
     world = World(
-        table, config.router, engine, model, workload, report_seconds, start_seconds, kills
+        *(table, config.router, engine, ServedCosts(model, overhead), workload),
+        *(feedback.load_report_seconds, start_seconds, overhead),
+        *(feedback.flush_seconds if learn else None, kills),
     )
     settings = {
         "layout": config.layout,
@@ -133,13 +147,15 @@ def load_experiment(
         "bundle": table.measured_under.bundle,
         "engine": engine.model_dump(mode="json"),
         "exploration": config.router.exploration,
+        "overhead": overhead.model_dump(mode="json"),
+        "learn": learn,
         "temperature": temperature,
         "max_tokens": workload.questions[0].features.max_tokens,
         "start_seconds": start_seconds,
         "kills": list(kills),
         "seed": seed,
     }
-    return Experiment(config, world, settings)
+    return Experiment(config, world, settings, model)
 
 
 def _admitted(table: RoutingTable, configured: list[str], named: bool, lossy: bool) -> RoutingTable:

@@ -11,9 +11,9 @@ from ops.load.policies import (
     STATIC,
     Policy,
     Question,
+    Routed,
     at_random,
     only,
-    routed,
     static_table,
 )
 from ops.simulate.replicas import Methods
@@ -22,6 +22,8 @@ from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, Routi
 
 LEAST_LOADED = "least_loaded"
 """The method whose replica has the fewest outstanding tokens, whatever the prompt."""
+PINNED = "pinned_"
+"""Prefix of the policies that ask one method only, on the replicas that are there for all."""
 ROUTING = (ROUTED, STATIC, LEAST_LOADED, RANDOM)
 
 
@@ -79,19 +81,19 @@ class Fleet:
 def policy_of(name: str, table: RoutingTable, config: RouterConfig, seed: int) -> Policy:
     """The policy of a name that `check` lets pass."""
     if name == ROUTED:
-        return routed(table, config, seed)
+        return Routed(table, config, seed)
     if name == STATIC:
         return static_table(table, config)
     if name == RANDOM:
         return at_random(table.methods, seed)
     if name == LEAST_LOADED:
         return least_loaded(table.methods)
-    return only(name.removeprefix(ONLY))
+    return only(name.removeprefix(ONLY).removeprefix(PINNED))
 
 
 def check(policies: Sequence[str], methods: Sequence[str]) -> None:
     """Raises InputError for a name that no policy has."""
-    known = [*ROUTING, *(f"{ONLY}{m}" for m in methods)]
+    known = [*ROUTING, *(f"{prefix}{m}" for prefix in (ONLY, PINNED) for m in methods)]
     if unknown := [name for name in policies if name not in known]:
         raise InputError(f"--policies: no {', '.join(unknown)}; there are {', '.join(known)}")
 

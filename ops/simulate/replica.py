@@ -4,6 +4,7 @@ from collections import deque
 from heapq import heappop, heappush
 from math import ceil, floor, sqrt
 
+from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
 from ops.simulate.request import NEVER, Request
 from schemas import EngineConfig, LoadReport
@@ -20,6 +21,7 @@ class Replica:
     each takes as much longer than the one before. So a stretch of steps is one event. All changes
     are at the end of a step, as in the engines: there whoever is done leaves, at most
     `prefill_chunk` prompt tokens are read while the others wait, and who has been read joins.
+    Its seconds are of work (`cores`); what it notes of requests and reports is by the wall's clock.
     """
 
     def __init__(
@@ -29,8 +31,10 @@ class Replica:
         known: tuple[str, ...],
         engine: EngineConfig,
         costs: StepCosts,
+        cores: Cores,
     ) -> None:
         """methods: those it hosts. known: all there are, in the order of their indices."""
+        self._cores, self._threads = cores, engine.threads
         self.name, self.methods, self._names = name, methods, known
         self._costs = costs
         self._rows, self._chunk = rows_of(engine), engine.prefill_chunk
@@ -46,7 +50,7 @@ class Replica:
         self._since = self._first = self._longer = 0.0
         self._context = self._rate = self._width = self._outstanding = 0.0
         self.next = NEVER
-        """When `advance` is due."""
+        """When `advance` is due, in seconds of work."""
         self.version = 0
         """Grows with every change of `next`."""
         self.changed = True
@@ -56,6 +60,9 @@ class Replica:
         self.batch_seconds = 0.0
         """The same of decode steps, times the sequences in each."""
         self.decode_seconds = 0.0
+        self._began = 0.0
+        self._read_seconds = 0.0
+        self._batch_steps = self._mixed_steps = 0
         self._report: LoadReport | None = None
 
     @property
@@ -69,7 +76,7 @@ class Replica:
     def idle(self) -> bool:
         return not self._running and self._reading is None and not self.waiting
 
-    def take(self, request: Request, now: float) -> bool:
+    def take(self, request: Request) -> bool:
         """Put it in line; False where the line is full."""
         running = len(self._running) + (self._reading is not None)
         if running + len(self.waiting) >= self._places:
@@ -79,40 +86,46 @@ class Replica:
         self.changed = True
         if self.next == NEVER:
             self._budget = self._chunk
-            self._go_on(now)
+            self._go_on()
         elif self._stretch > 1 and running < self._rows:
-            done = max(1, ceil(self._steps_in(now - self._since) - ALMOST))
+            done = max(1, ceil(self._steps_in(self._cores.work - self._since) - ALMOST))
             if done < self._stretch:
                 self._stretch = done
                 self._due(self._since + self._seconds_of(done))
         return True
 
-    def advance(self, now: float) -> list[Request]:
+    def advance(self) -> list[Request]:
         """What was due now is done; whoever has ended with it."""
         ended: list[Request] = []
-        self.busy_seconds += now - self._since
+        took = self._cores.now - self._began
+        self.busy_seconds += took
         if self._stretch:
-            self.decode_seconds += now - self._since
-            self.batch_seconds += len(self._running) * (now - self._since)
+            self.decode_seconds += took
+            self.batch_seconds += len(self._running) * took
             self._decoded(ended)
             self._budget = self._chunk
         else:
-            self._read(now, ended)
-        self._go_on(now)
+            self._read_seconds += took
+            self._read(ended)
+        self._go_on()
         return ended
 
-    def report(self, now: float, stale: float) -> LoadReport:
+    def die(self) -> None:
+        """It does nothing any more."""
+        self._due(NEVER)
+
+    def report(self, stale: float) -> LoadReport:
         """What it says of itself: from this moment where anybody came or went, else not older than
         `stale` seconds."""
         known = self._report
-        if known is None or self.changed or now - known.time > stale:
-            known = self._report = self._reported(now)
+        if known is None or self.changed or self._cores.now - known.time > stale:
+            known = self._report = self._reported()
             self.changed = False
         return known
 
-    def remaining(self, now: float) -> dict[str, int]:
+    def remaining(self) -> dict[str, int]:
         """By request the tokens that it may still emit, as reports list them."""
-        done = self._steps + self._done(now)
+        done = self._steps + self._done()
         left = {}
         for request in self.requests:
             emitted = 0.0
@@ -123,37 +136,38 @@ class Replica:
             left[str(request.number)] = max(0, round(limit - emitted))
         return left
 
-    def emitted(self, request: Request, now: float) -> int:
+    def emitted(self, request: Request) -> int:
         """Tokens of a running request by now; 0 before its first."""
         if not request.end:
             return 0
-        steps = request.path.steps - (request.end - self._steps - self._done(now))
+        steps = request.path.steps - (request.end - self._steps - self._done())
         return min(request.path.tokens - 1, 1 + floor(steps * request.path.rate))
 
-    def _go_on(self, now: float) -> None:
+    def _go_on(self) -> None:
         """Begin the next piece of work: some of a prompt, else steps until somebody ends."""
-        if self._begin_reading(now):
+        self._began = self._cores.now
+        if self._begin_reading():
             return
         if not self._running:
             self._stretch = 0
             if self.waiting or self._reading is not None:
                 self._budget = self._chunk
-                self._begin_reading(now)
+                self._begin_reading()
             else:
                 self._due(NEVER)
             return
         room = len(self._running) + (self._reading is not None) < self._rows
         more = self._reading is not None or (room and self.waiting)
         self._stretch = 1 if more else self._running[0][0] - self._steps
-        self._since, self._longer = now, 0.0
+        self._since, self._longer = self._cores.work, 0.0
         self._first = self._costs.step(self._counts, self._context, self._width)
         if self._stretch > 1:
             context = self._context + self._rate * (self._stretch - 1)
             last = self._costs.step(self._counts, context, self._width)
             self._longer = (last - self._first) / (self._stretch - 1)
-        self._due(now + self._seconds_of(self._stretch))
+        self._due(self._since + self._seconds_of(self._stretch))
 
-    def _begin_reading(self, now: float) -> bool:
+    def _begin_reading(self) -> bool:
         """The prompt that is being read, or the next one where a row is free, if the round has any
         tokens left."""
         if self._budget <= 0:
@@ -164,16 +178,16 @@ class Replica:
             self._reading = self.waiting.popleft()
             self.changed = True
             if self._reading.admitted == NEVER:
-                self._reading.admitted = now
+                self._reading.admitted = self._cores.now
         request = self._reading
         self._piece = min(request.unread, self._budget)
         self._budget -= self._piece
-        self._stretch, self._since = 0, now
+        self._stretch, self._since = 0, self._cores.work
         seconds = self._costs.prefill(request.method, request.prompt)
-        self._due(now + seconds * self._piece / request.prompt)
+        self._due(self._since + seconds * self._piece / request.prompt)
         return True
 
-    def _read(self, now: float, ended: list[Request]) -> None:
+    def _read(self, ended: list[Request]) -> None:
         request = self._reading
         assert request is not None
         request.unread -= self._piece
@@ -182,7 +196,7 @@ class Replica:
         self._reading = None
         self.changed = True
         if request.first == NEVER:
-            request.first = now
+            request.first = self._cores.now
         path = request.path
         if not path.steps:
             ended.append(request)
@@ -190,6 +204,9 @@ class Replica:
         request.end = self._steps + path.steps
         heappush(self._running, (request.end, request.number, request))
         self._counts[request.method] += 1
+        request.batch_steps = -self._batch_steps
+        request.mixed_steps = -self._mixed_steps
+        request.stalled_seconds = -self._read_seconds
         self._context += request.prompt + 1
         self._rate += path.rate
         self._width += path.width
@@ -198,6 +215,9 @@ class Replica:
     def _decoded(self, ended: list[Request]) -> None:
         """The stretch is over."""
         self._steps += self._stretch
+        self._batch_steps += self._stretch * len(self._running)
+        if sum(map(bool, self._counts)) > 1:
+            self._mixed_steps += self._stretch
         grown = self._rate * self._stretch
         self._context += grown
         self._outstanding -= grown
@@ -205,6 +225,9 @@ class Replica:
         while self._running and self._running[0][0] <= self._steps:
             _, _, request = heappop(self._running)
             path = request.path
+            request.batch_steps += self._batch_steps
+            request.mixed_steps += self._mixed_steps
+            request.stalled_seconds += self._read_seconds
             self._counts[request.method] -= 1
             self._context -= request.prompt + path.tokens
             self._rate -= path.rate
@@ -215,11 +238,11 @@ class Replica:
         if not self._running:
             self._context = self._rate = self._width = self._outstanding = 0.0
 
-    def _done(self, now: float) -> int:
+    def _done(self) -> int:
         """Steps of the present stretch by now."""
         if not self._stretch:
             return 0
-        return min(self._stretch, floor(self._steps_in(now - self._since) + ALMOST))
+        return min(self._stretch, floor(self._steps_in(self._cores.work - self._since) + ALMOST))
 
     def _seconds_of(self, steps: int) -> float:
         """Of so many steps of the present stretch."""
@@ -233,10 +256,11 @@ class Replica:
         return (sqrt(half * half + 2.0 * self._longer * seconds) - half) / self._longer
 
     def _due(self, moment: float) -> None:
+        self._cores.busy += self._threads * ((moment != NEVER) - (self.next != NEVER))
         self.next = moment
         self.version += 1
 
-    def _reported(self, now: float) -> LoadReport:
+    def _reported(self) -> LoadReport:
         running = len(self._running) + (self._reading is not None)
         by_method = {self._names[m]: n for m, n in enumerate(self._counts) if n}
         recent = dict.fromkeys(by_method, self._first)
@@ -245,7 +269,7 @@ class Replica:
             unread.append(self._reading)
             name = self._names[self._reading.method]
             by_method[name] = by_method.get(name, 0) + 1
-        outstanding = self._outstanding - self._rate * self._done(now)
+        outstanding = self._outstanding - self._rate * self._done()
         outstanding += sum(r.question.features.max_tokens - r.said for r in unread)
         return LoadReport(
             replica=self.name,
@@ -258,5 +282,5 @@ class Replica:
             recent_step_seconds=recent,
             free_slots=(self._rows - running) * self._slots_each,
             slots_each=self._slots_each,
-            time=now,
+            time=self._cores.now,
         )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
 from ops.simulate.outcomes import Usage
 from ops.simulate.replica import Replica
@@ -23,10 +24,11 @@ class Replicas:
         table: RoutingTable,
         engine: EngineConfig,
         costs: StepCosts,
+        cores: Cores,
         scales: Mapping[Methods, MethodDeployment],
     ) -> None:
         """scales: of the deployments, by the methods of their replicas, that come and go."""
-        self._table, self._engine, self._costs = table, engine, costs
+        self._table, self._engine, self._costs, self._cores = table, engine, costs, cores
         self._made = count()
         self._starting: dict[str, Methods] = {}
         self._ending: dict[str, Replica] = {}
@@ -50,13 +52,15 @@ class Replicas:
         methods = self._starting.pop(name, None)
         if methods is None:
             return False
-        self.live[name] = Replica(name, methods, self._table.methods, self._engine, self._costs)
+        self.live[name] = Replica(
+            *(name, methods, self._table.methods, self._engine, self._costs, self._cores)
+        )
         self._usual[name] = UsualAnswer(self._table)
         return True
 
-    def loads(self, now: float, stale: float) -> list[LoadReport]:
+    def loads(self, stale: float) -> list[LoadReport]:
         """What those that take requests say of themselves."""
-        return [replica.report(now, stale) for replica in self.live.values()]
+        return [replica.report(stale) for replica in self.live.values()]
 
     def has_room(self, load: LoadReport) -> bool:
         """Whether a replica may be given a request; only its own line bounds one that stays."""
@@ -74,6 +78,7 @@ class Replicas:
     def die(self, name: str, now: float) -> Replica:
         """It is gone at once."""
         replica = self.live.pop(name)
+        replica.die()
         self._gone(replica, now)
         return replica
 
@@ -99,8 +104,8 @@ class Replicas:
         hosts = [replica for replica in self.live.values() if replica.methods == methods]
         work = requests = 0.0
         for replica in hosts:
-            load = replica.report(now, 0.0)
-            load = load.model_copy(update={"requests": replica.remaining(now)})
+            load = replica.report(0.0)
+            load = load.model_copy(update={"requests": replica.remaining()})
             usual = self._usual[replica.name].tokens
             work += work_seconds(self._table, load, self._engine.max_batch, usual)
             requests += load.running + load.waiting

@@ -2,6 +2,7 @@
 
 from ops.load.policies import Question
 from ops.simulate.workload import Path
+from schemas import Decision
 
 NEVER = float("inf")
 
@@ -10,13 +11,17 @@ class Request:
     """Times are seconds of the run; NEVER has not happened.
 
     number: of all requests, in the order of their arrival. ways: the path by method. method, path:
-    of the one that answers. line: the methods (indices) to ask after it. prompt: tokens to read.
-    said: tokens that replicas which died have emitted.
+    of the one that answers. line: the methods (indices) to ask after it. decision: the router's,
+    where it learns. handed: when a replica had it first. prompt: tokens to read.
+    said: tokens that replicas which died have emitted. batch_steps: the sequences in each of its
+    decode steps, summed; mixed_steps: of these steps, those shared with other methods;
+    stalled_seconds: while others' prompts were read between them. All three are whole at its end.
     """
 
     __slots__ = (
         *("number", "arrival", "question", "ways", "line", "method", "path", "prompt", "unread"),
-        *("admitted", "first", "end", "said", "failures"),
+        *("decision", "handed", "admitted", "first", "end", "said", "failures"),
+        *("batch_steps", "mixed_steps", "stalled_seconds"),
     )
 
     def __init__(
@@ -27,10 +32,13 @@ class Request:
         self.line: list[int] = []
         self.method, self.path = -1, ways[0]
         self.prompt = self.unread = question.features.prompt_tokens
-        self.admitted = self.first = NEVER
+        self.decision: Decision | None = None
+        self.handed = self.admitted = self.first = NEVER
         self.end = 0
         """Its replica's count of steps at its last token; 0 while its prompt is not read."""
         self.said = self.failures = 0
+        self.batch_steps = self.mixed_steps = 0
+        self.stalled_seconds = 0.0
 
     def answered_by(self, method: int) -> None:
         """The method that is asked now: it goes on behind what was said. What is left of its path

@@ -8,18 +8,27 @@ from typing import Any
 import numpy as np
 
 from ops.cli.boundary import InputError
-from ops.load.policies import ONLY, ROUTED
+from ops.load.policies import ROUTED
 from ops.simulate.experiment import Experiment
+from ops.simulate.policies import PINNED
 from ops.simulate.runs import Load
+
+JUDGED = ("tokens_per_s", "latency_mean_s", "latency_p95_s")
+WITHIN = 0.15
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a load test asked, of which policy, and its figures by the simulation's names."""
+    """What a load test asked, of which policy, and its figures by the simulation's names.
+
+    hops: of each answer of which the service says so, the client's seconds to the first text and to
+    the end, each less the engine's own.
+    """
 
     policy: str
     load: Load
     figures: dict[str, float]
+    hops: list[tuple[float, float]]
 
 
 def read_served(file: Path, experiment: Experiment) -> Served:
@@ -33,7 +42,14 @@ def read_served(file: Path, experiment: Experiment) -> Served:
         found = json.loads(file.read_text(encoding="utf-8"))
         given, timeline = found["settings"], found["timeline"]
         asked = [(float(one["due"]), str(one["prompt"])) for one in timeline]
-        latency, rate = found["latency_s"], float(found["tokens_per_s"])
+        figures = {
+            "tokens_per_s": float(found["tokens_per_s"]),
+            "latency_mean_s": float(found["latency_s"]["mean"]),
+            "latency_p95_s": float(found["latency_s"]["p95"]),
+            "ttft_mean_s": float(found["ttft_s"]["mean"]),
+            "tpot_mean_s": float(found["tpot_s"]["mean"]),
+        }
+        hops = [_hop(one) for one in timeline if "engine" in one]
         model, unanswered = str(given["model"]), found["requests"] - found["answered"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"--served: {file} is no JSON of `specadapt loadtest`") from error
@@ -54,14 +70,17 @@ def read_served(file: Path, experiment: Experiment) -> Served:
     asked.sort()
     method = model.partition(":")[2]
     return Served(
-        f"{ONLY}{method}" if method else ROUTED,
+        f"{PINNED}{method}" if method else ROUTED,
         Load(np.asarray([due for due, _ in asked]), np.asarray([numbers[p] for _, p in asked])),
-        {
-            "tokens_per_s": rate,
-            "latency_mean_s": float(latency["mean"]),
-            "latency_p95_s": float(latency["p95"]),
-        },
+        figures,
+        hops,
     )
+
+
+def _hop(answer: dict[str, Any]) -> tuple[float, float]:
+    engine = answer["engine"]
+    first = float(answer["ttft"]) - float(engine["engine_first_token_ms"]) / 1e3
+    return first, float(answer["seconds"]) - float(engine["total_seconds"])
 
 
 def compared(served: Served, simulated: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -70,3 +89,8 @@ def compared(served: Served, simulated: dict[str, Any]) -> dict[str, dict[str, f
         name: {"served": real, "simulated": simulated[name], "ratio": simulated[name] / real}
         for name, real in served.figures.items()
     }
+
+
+def within(found: dict[str, dict[str, float]]) -> bool:
+    """Whether the simulation is to be believed: JUDGED are as near as WITHIN to what was served."""
+    return all(abs(found[name]["ratio"] - 1.0) <= WITHIN for name in JUDGED)

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
-from ops.load.policies import Policy
+from ops.load.policies import Policy, Routed
+from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
+from ops.simulate.learning import Learning
 from ops.simulate.outcomes import Outcomes
+from ops.simulate.overhead import NOTHING, Overhead
 from ops.simulate.replica import Replica
 from ops.simulate.replicas import Methods, Replicas
 from ops.simulate.request import NEVER, Request
@@ -21,6 +24,9 @@ from ops.simulate.scaling import LOOK_SECONDS
 from ops.simulate.workload import DRAWS, Workload
 from router.queueing import ranked
 from schemas import EngineConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
+
+Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
+"""When it is due, its order among those due together, and what is to be done."""
 
 MOST_FAILURES = 2
 """Replicas that may die under a request before it is given up, as in
@@ -30,8 +36,9 @@ MOST_FAILURES = 2
 @dataclass(frozen=True)
 class World:
     """What a service is made of, beside its replicas. report_seconds: how old a replica's report is
-    at most. start_seconds: from when a replica is wanted until it takes requests. kills: when the
-    busiest replica dies, each time."""
+    at most. start_seconds: from when a replica is wanted until it takes requests. flush_seconds:
+    how often a router's answers are learned from, None for never. kills: when the busiest replica
+    dies, each time."""
 
     table: RoutingTable
     router: RouterConfig
@@ -40,6 +47,8 @@ class World:
     workload: Workload
     report_seconds: float
     start_seconds: float
+    overhead: Overhead = NOTHING
+    flush_seconds: float | None = None
     kills: tuple[float, ...] = ()
 
 
@@ -56,10 +65,16 @@ class Service:
         """layout: the methods of each replica that there is at first. scales: of those that come
         and go, by their methods."""
         self._world, self._policy = world, policy
+        self.learning: Learning | None = None
+        if isinstance(policy, Routed) and world.flush_seconds is not None:
+            self.learning = Learning(policy, world.router, world.flush_seconds)
+        self._cores = Cores(world.overhead.cores)
         self._numbers = {name: m for m, name in enumerate(world.table.methods)}
         self._order = count()
-        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._replicas = Replicas(world.table, world.engine, world.costs, scales)
+        self._events: list[Event] = []
+        self._work: list[Event] = []
+        """Due once so many seconds of work are done."""
+        self._replicas = Replicas(world.table, world.engine, world.costs, self._cores, scales)
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
         for methods in layout:
             self._ready(0.0, self._replicas.want(0.0, methods))
@@ -78,32 +93,64 @@ class Service:
         for number, (now, prompt, draw) in enumerate(asked):
             self._until(now)
             ways = tuple(paths[draw % len(paths)] for paths in workload.paths[prompt])
-            self._ask(now, Request(number, now, workload.questions[prompt], ways))
+            self._send(now, Request(number, now, workload.questions[prompt], ways))
         self._until(NEVER)
+        self._outcomes.last += self._world.overhead.reply_seconds
         end = max(arrivals[-1], np.nanmax(self._outcomes.last, initial=0.0))
         self._outcomes.usage = list(self._replicas.close(float(end)))
         return self._outcomes
 
     def _until(self, moment: float) -> None:
         """Everything that is due by a moment."""
-        events = self._events
-        while events and events[0][0] <= moment:
-            now, _, action, given = heappop(events)
+        events, work, cores = self._events, self._work, self._cores
+        while True:
+            worked = cores.when(work[0][0]) if work else NEVER
+            first = work if worked < NEVER and (not events or worked < events[0][0]) else events
+            if not first:
+                break
+            now = worked if first is work else first[0][0]
+            if now > moment:
+                break
+            cores.at(now)
+            _, _, action, given = heappop(first)
             action(now, *given)
+        if moment != NEVER:
+            cores.at(moment)
 
     def _at(self, moment: float, action: Callable[..., None], *given: Any) -> None:
         heappush(self._events, (moment, next(self._order), action, given))
 
-    def _loads(self, now: float) -> list[LoadReport]:
-        return self._replicas.loads(now, self._world.report_seconds)
+    def _after(self, work: float, action: Callable[..., None], *given: Any) -> None:
+        heappush(self._work, (work, next(self._order), action, given))
+
+    def _loads(self) -> list[LoadReport]:
+        return self._replicas.loads(self._world.report_seconds)
+
+    def _send(self, now: float, request: Request) -> None:
+        """It is on its way through HTTP and the ingress, which is work."""
+        seconds = self._world.overhead.request_seconds
+        if seconds == 0.0:
+            self._ask(now, request)
+            return
+        self._cores.busy += 1.0
+        self._after(self._cores.work + seconds, self._come, request)
+
+    def _come(self, now: float, request: Request) -> None:
+        self._cores.busy -= 1.0
+        self._ask(now, request)
 
     def _ask(self, now: float, request: Request) -> None:
         """Have it routed, and the methods asked in the policy's order until one has room."""
-        loads = self._loads(now)
-        request.line = [self._numbers[name] for name in self._policy(request.question, loads)]
-        self._place(now, request, loads)
+        loads = self._loads()
+        if self.learning is None:
+            names = self._policy(request.question, loads)
+        else:
+            names = self.learning.ordered(now, request, loads)
+        request.line = [self._numbers[name] for name in names]
+        request.handed = now
+        self._place(request, loads)
 
-    def _place(self, now: float, request: Request, loads: Sequence[LoadReport]) -> None:
+    def _place(self, request: Request, loads: Sequence[LoadReport]) -> None:
         """The next method in line with room takes it, on the replica with the least burden; where
         there is none it is refused, or waits for a replica of those that come and go."""
         while request.line:
@@ -111,7 +158,7 @@ class Service:
             name = self._world.table.methods[method]
             request.answered_by(method)
             for host in ranked((load for load in loads if name in load.methods), name):
-                if self._replicas.has_room(host) and self._taken(now, request, host.replica):
+                if self._replicas.has_room(host) and self._taken(request, host.replica):
                     return
             for methods, queue in self._queues.items():
                 if name in methods and len(queue) < self._replicas.scalers[methods].held:
@@ -119,42 +166,44 @@ class Service:
                     return
         self._left -= 1
 
-    def _taken(self, now: float, request: Request, name: str) -> bool:
+    def _taken(self, request: Request, name: str) -> bool:
         replica = self._replicas.live[name]
         before = replica.version
-        if not replica.take(request, now):
+        if not replica.take(request):
             return False
         if replica.version != before:
-            self._at(replica.next, self._advance, replica, replica.version)
+            self._after(replica.next, self._advance, replica, replica.version)
         return True
 
     def _advance(self, now: float, replica: Replica, version: int) -> None:
         if version != replica.version:
             return  # it was put off, or its replica has died
-        ended = replica.advance(now)
+        ended = replica.advance()
         if replica.next != NEVER:
-            self._at(replica.next, self._advance, replica, replica.version)
+            self._after(replica.next, self._advance, replica, replica.version)
         for request in ended:
             self._outcomes.ended(request, now)
+            if self.learning is not None:
+                self.learning.ended(now, request, self._world.table.methods[request.method])
             self._replicas.ended(replica, request, now)
             self._left -= 1
         if ended and self._queues:
-            self._from_queue(now, replica.methods)
+            self._from_queue(replica.methods)
 
-    def _from_queue(self, now: float, methods: Methods) -> None:
+    def _from_queue(self, methods: Methods) -> None:
         """Whoever waits goes to replicas that have room again."""
         queue = self._queues.get(methods)
         while queue:
             name = self._world.table.methods[queue[0].method]
-            hosts = [load for load in self._loads(now) if load.methods == methods]
+            hosts = [load for load in self._loads() if load.methods == methods]
             roomy = [load for load in ranked(hosts, name) if self._replicas.has_room(load)]
-            if not any(self._taken(now, queue[0], load.replica) for load in roomy):
+            if not any(self._taken(queue[0], load.replica) for load in roomy):
                 return
             queue.popleft()
 
-    def _ready(self, now: float, name: str) -> None:
+    def _ready(self, _now: float, name: str) -> None:
         if self._replicas.ready(name):
-            self._from_queue(now, self._replicas.live[name].methods)
+            self._from_queue(self._replicas.live[name].methods)
 
     def _start(self, now: float, methods: Methods) -> None:
         name = self._replicas.want(now, methods)
@@ -171,18 +220,17 @@ class Service:
     def _kill(self, now: float) -> None:
         """The replica with the most before it dies; another is started in its place, and its
         requests go on elsewhere from the tokens that are out."""
-        loads = self._loads(now)
+        loads = self._loads()
         if not loads:
             return
         busiest = max(loads, key=lambda load: load.outstanding_tokens)
         replica = self._replicas.die(busiest.replica, now)
-        emitted = {request: replica.emitted(request, now) for request in replica.requests}
-        replica.version += 1
+        emitted = {request: replica.emitted(request) for request in replica.requests}
         self._start(now, replica.methods)
         for request, tokens in emitted.items():
             request.lost(tokens)
             request.line = request.line or [request.method]
             if request.failures < MOST_FAILURES:
-                self._place(now, request, self._loads(now))
+                self._place(request, self._loads())
             else:
                 self._left -= 1

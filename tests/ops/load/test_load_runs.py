@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ops.load.bounds import capacity
-from ops.load.policies import Question, at_random, only, routed, static_table
+from ops.load.policies import Question, Routed, at_random, only, static_table
 from ops.load.runs import Load, Site, layout_of, simulate
 from router.policy import Features
 from router.table import load_table
@@ -81,7 +81,7 @@ def test_only_the_routed_policy_sees_the_load(world, questions):
         for method in table.methods
     ]
     assert static_table(table, config)(questions[0], loads)[0] == favourite
-    ranked = routed(table, config, seed=0)(questions[0], loads)
+    ranked = Routed(table, config, seed=0)(questions[0], loads)
     assert ranked[0] != favourite
     assert sorted(ranked) == sorted(table.methods)
     drawn = [at_random(table.methods, seed)(questions[0], loads)[0] for seed in range(20)]

@@ -22,6 +22,9 @@ def test_a_service_under_load(specadapt, listening, prompts_file, tmp_path):
     assert figures["errors"] == {}
     assert figures["good_share"] == 1.0
     assert figures["settings"]["model"] == "tiny"
+    for one in figures["timeline"]:
+        assert one["engine"]["total_seconds"] <= one["seconds"]
+        assert 1 <= one["engine"]["target_steps"] <= one["tokens"] <= 6
     assert 0 < figures["ttft_s"]["p50"] <= figures["ttft_s"]["p99"] <= figures["latency_s"]["p99"]
     assert specadapt("plot", file, "--out", tmp_path).exit_code == 0
     assert (tmp_path / "load-timeline.svg").stat().st_size > 1000

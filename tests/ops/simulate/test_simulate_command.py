@@ -101,6 +101,7 @@ def test_layouts():
     assert Fleet(3, shared=False).layout(methods, "routed") == [("a",), ("b",), ("a",)]
     assert Fleet(2, shared=True).layout(methods, "routed") == [("a", "b")] * 2
     assert Fleet(2, shared=False).layout(methods, "only_b") == [("b",)] * 2
+    assert Fleet(2, shared=False).layout(methods, "pinned_b") == [("a",), ("b",)]
 
 
 def test_the_least_loaded_replica_decides():
@@ -132,8 +133,16 @@ def loadtest(traces, tmp_path):
             "answered": 3,
             "tokens_per_s": 10.0,
             "latency_s": {"mean": 2.0, "p95": 4.0},
+            "ttft_s": {"mean": 0.5},
+            "tpot_s": {"mean": 0.1},
             "timeline": [
-                {"due": due, "prompt": prompt}
+                {
+                    "due": due,
+                    "prompt": prompt,
+                    "ttft": 0.5,
+                    "seconds": 2.0,
+                    "engine": {"engine_first_token_ms": 450.0, "total_seconds": 1.9},
+                }
                 for due, prompt in ((0.0, ids[0]), (9.0, ids[1]), (3.0, ids[0]))
             ],
             "settings": {"model": "tiny:naive", "temperature": 0.0, "max_tokens": 10},
@@ -150,7 +159,7 @@ def loadtest(traces, tmp_path):
 def test_a_load_test_is_simulated_request_by_request(specadapt, command, traces, loadtest):
     common = [*command, "--replicas", 2, "--traces", traces]
     found = specadapt.json(*common, "--served", loadtest())
-    assert list(found["by_policy"]) == ["only_naive"]
+    assert list(found["by_policy"]) == ["pinned_naive"]
     assert found["requests"] == 3
     assert 9.0 < found["seconds"] < 10.0
     assert found["served"]["latency_mean_s"] == {
@@ -158,8 +167,29 @@ def test_a_load_test_is_simulated_request_by_request(specadapt, command, traces,
         "simulated": found["latency_mean_s"],
         "ratio": found["latency_mean_s"] / 2.0,
     }
+    assert found["within"] == {"share": 0.15, "is": False}
     routed = specadapt.json(*common, "--served", loadtest(settings={"model": "tiny"}))
     assert list(routed["by_policy"]) == ["routed"]
+
+
+def test_a_calibrated_service_is_simulated(specadapt, command, traces, loadtest, tmp_path):
+    common = [*command, "--replicas", 2, "--traces", traces, "--served", loadtest()]
+    calibrate = [part for part in command[1:] if part not in ("--requests", 200)]
+    out = tmp_path / "overhead.json"
+    made = specadapt.json(
+        *["calibrate", *calibrate, "--replicas", 2, "--traces", traces],
+        *["--served", loadtest(), "--out", out],
+    )
+    assert json.loads(out.read_text()) == made["overhead"]
+    assert made["overhead"]["reply_seconds"] == pytest.approx(0.05)
+    alone = specadapt.json(*common)
+    within = specadapt.json(*common, "--overhead", out)
+    assert within["settings"]["overhead"] == made["overhead"]
+    assert within["latency_mean_s"] > alone["latency_mean_s"]
+    assert (alone["settings"]["learn"], alone["settings"]["overhead"]["cores"]) == (True, None)
+    assert "--overhead" in specadapt.refusal(*common, "--overhead", tmp_path / "none.json")
+    still = specadapt.json(*command, "--replicas", 2, "--policies", "routed", "--no-learn")
+    assert still["settings"]["learn"] is False
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""What a service adds to its engines, found from load tests: the overhead whose simulation of them
+comes closest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ops.cli.boundary import InputError
+from ops.load.arrivals import Floats
+from ops.simulate.experiment import Experiment
+from ops.simulate.outcomes import Objectives, Outcomes
+from ops.simulate.overhead import Overhead, ServedCosts
+from ops.simulate.policies import Fleet
+from ops.simulate.runs import jobs_of, outcomes_of
+from ops.simulate.served import Served
+
+FIGURES = ("latency_mean_s", "latency_p95_s", "ttft_mean_s", "tpot_mean_s")
+"""What has to be alike; tokens a second are the arrivals' where a service keeps up."""
+FIRST_CORES = (1.0, 1.4, 1.8)
+"""From each of these the search begins anew: it finds the nearest hollow, not the deepest."""
+TRIES = 100
+LEAST = 1e-5
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The overhead that was found, and for each load test its figures simulated over served."""
+
+    overhead: Overhead
+    ratios: list[dict[str, float]]
+
+
+def calibrated(experiment: Experiment, fleet: Fleet, tests: Sequence[Served]) -> Calibration:
+    """The overhead with the least squared logarithms of simulated over served figures, over all
+    tests. Raises InputError where a test does not tell its engines' seconds."""
+    hops = [hop for test in tests for hop in test.hops]
+    if not hops:
+        raise InputError("--served: nothing is said there of the engines' seconds; ask a service")
+    reply = max(0.0, median(whole - first for first, whole in hops))
+    begin = [max(LEAST, median(first for first, _ in hops)), 1.1, 1e-3]
+
+    def overhead(logs: Floats) -> Overhead:
+        request, factor, sequence, cores = map(float, np.exp(logs))
+        return Overhead(
+            request_seconds=request,
+            reply_seconds=reply,
+            step_factor=factor,
+            sequence_seconds=sequence,
+            cores=cores,
+        )
+
+    def apart(logs: Floats) -> float:
+        found = ratios(experiment, fleet, tests, overhead(logs))
+        return sum(float(np.log(ratio)) ** 2 for one in found for ratio in one.values())
+
+    searches = [
+        minimize(apart, np.log([*begin, cores]), method="Nelder-Mead", options={"maxfev": TRIES})
+        for cores in FIRST_CORES
+    ]
+    best = overhead(min(searches, key=lambda one: float(one.fun)).x)
+    return Calibration(best, ratios(experiment, fleet, tests, best))
+
+
+def ratios(
+    experiment: Experiment, fleet: Fleet, tests: Sequence[Served], overhead: Overhead
+) -> list[dict[str, float]]:
+    """Of each load test the simulated FIGURES over the served ones."""
+    found = []
+    for test in tests:
+        outcomes = simulated(experiment, fleet, test, overhead)
+        figures = outcomes.figures(experiment.methods, Objectives())
+        found.append({name: figures[name] / test.figures[name] for name in FIGURES})
+    return found
+
+
+def simulated(experiment: Experiment, fleet: Fleet, test: Served, overhead: Overhead) -> Outcomes:
+    """What becomes of a load test's requests under this overhead instead of the experiment's."""
+    world = replace(
+        experiment.world, overhead=overhead, costs=ServedCosts(experiment.costs, overhead)
+    )
+    jobs = jobs_of(test.policy, fleet, experiment.methods, test.load, 0)
+    return Outcomes.together([outcomes_of(world, job) for job in jobs])

@@ -1,0 +1,40 @@
+"""Time on cores that many share: wall seconds, and seconds of work."""
+
+from math import inf
+
+
+class Cores:
+    """While more threads are at work than there are cores, all are as much slower.
+
+    Everybody's work goes on at the same pace, so that one clock tells it for all: what takes so
+    many seconds of work is due when `work` has grown by as many.
+    """
+
+    def __init__(self, count: float | None) -> None:
+        """count: None for as many as there are threads."""
+        self._count = inf if count is None else float(count)
+        self.now = 0.0
+        """Wall seconds."""
+        self.work = 0.0
+        """Seconds of work of a thread that has been at work all the time."""
+        self.busy = 0.0
+        """Threads at work, from now on."""
+
+    def at(self, now: float) -> None:
+        """It is so late; who was at work has gone on until then."""
+        if self._count == inf:
+            self.work = now
+        else:
+            self.work += (now - self.now) * self._pace
+        self.now = now
+
+    def when(self, work: float) -> float:
+        """The moment at which so much is done, if nobody else begins or stops before."""
+        if self._count == inf:
+            return work
+        return self.now + max(0.0, work - self.work) / self._pace
+
+    @property
+    def _pace(self) -> float:
+        """Seconds of work a second."""
+        return min(1.0, self._count / self.busy) if self.busy else 1.0

@@ -1,0 +1,73 @@
+"""What a simulated service learns while it runs: its answers, told to the learner that serves."""
+
+from collections.abc import Sequence
+
+from ops.load.policies import Routed
+from ops.simulate.request import Request
+from router.learner import Learner
+from router.purse import settle
+from schemas import DecodeStats, LoadReport, Observation, RouterConfig
+
+
+class Learning:
+    """A router that learns. Tables come from the learner with the first request after a flush is
+    due, as they would from the feedback actor."""
+
+    def __init__(self, policy: Routed, config: RouterConfig, flush_seconds: float) -> None:
+        self._policy = policy
+        self.learner = Learner(policy.table, config)
+        self._flush_seconds, self._flushed = flush_seconds, 0.0
+        self._waiting: list[Observation] = []
+
+    def ordered(self, now: float, request: Request, loads: Sequence[LoadReport]) -> Sequence[str]:
+        """The methods to ask for it, the first choice first."""
+        if now - self._flushed >= self._flush_seconds:
+            self._flushed = now
+            if self.learner.observe(self._waiting):
+                self._policy.table = self.learner.table
+            self._waiting = []
+        line = self._policy(request.question, loads)
+        request.decision = self._policy.decision
+        return line
+
+    def ended(self, now: float, request: Request, method: str) -> None:
+        """An answer of this method has its last token."""
+        decision = request.decision
+        assert decision is not None
+        stats = stats_of(now, request, method)
+        settle(self._policy.table, decision, stats, self._policy.purse)
+        self._waiting.append(
+            Observation(
+                stats=stats,
+                cluster=decision.cluster,
+                fit_id=decision.fit_id,
+                table_version=decision.table_version,
+                policy=decision.policy,
+                reason="failover" if method != decision.method else decision.reason,
+                propensity=decision.propensity,
+                time=now,
+            )
+        )
+
+
+def stats_of(now: float, request: Request, method: str) -> DecodeStats:
+    """What the engine would say of an answer that has its last token now."""
+    path, features = request.path, request.question.features
+    said = request.said + path.tokens
+    return DecodeStats(
+        request_id=str(request.number),
+        method=method,
+        temperature=features.temperature,
+        prompt_tokens=features.prompt_tokens,
+        output_tokens=path.tokens,
+        context_length=request.prompt + path.tokens,
+        target_steps=path.steps + 1,
+        queue_seconds=request.admitted - request.handed,
+        first_token_seconds=request.first - request.handed,
+        decode_seconds=now - request.first,
+        stalled_seconds=max(0.0, request.stalled_seconds),
+        total_seconds=now - request.handed,
+        mean_batch=request.batch_steps / path.steps if path.steps else 1.0,
+        mixed_steps=request.mixed_steps,
+        finish_reason="length" if said >= features.max_tokens else "stop",
+    )

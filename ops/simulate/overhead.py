@@ -1,0 +1,70 @@
+"""What a service adds to its engines' seconds, and what it shares with them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from ops.cli.boundary import InputError
+from ops.simulate.costs import StepCosts
+from schemas.base import Schema
+
+
+class Overhead(Schema):
+    """Seconds are of work on one core; the defaults add nothing. `specadapt calibrate` finds them
+    from load tests of a service."""
+
+    request_seconds: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="HTTP, ingress and routing, until a replica has the request",
+    )
+    reply_seconds: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="from the last token until the client has the whole answer, on the wall's "
+        "clock, beyond what the first token takes",
+    )
+    step_factor: float = Field(
+        default=1.0, gt=0.0, description="a replica's steps and prefills over those profiled"
+    )
+    sequence_seconds: float = Field(
+        default=0.0, ge=0.0, description="for each sequence in a decode step, whose tokens are sent"
+    )
+    cores: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="that replicas and requests on their way share; null: nobody is slowed down. "
+        "Two threads of a core, or cores that share their caches, are fewer than there are",
+    )
+
+
+NOTHING = Overhead()
+"""Engines alone."""
+
+
+class ServedCosts:
+    """Step costs as they are within a service."""
+
+    def __init__(self, costs: StepCosts, overhead: Overhead) -> None:
+        self._costs = costs
+        self._factor, self._sequence = overhead.step_factor, overhead.sequence_seconds
+
+    def prefill(self, method: int, prompt_tokens: int, /) -> float:
+        """See StepCosts."""
+        return self._factor * self._costs.prefill(method, prompt_tokens)
+
+    def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
+        """See StepCosts."""
+        return self._factor * self._costs.step(counts, context, rows) + self._sequence * sum(counts)
+
+
+def read_overhead(file: Path | None) -> Overhead:
+    """Of a file that `specadapt calibrate` wrote; nothing is added without one. Raises InputError
+    for another file."""
+    if file is None:
+        return NOTHING
+    try:
+        return Overhead.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as error:
+        raise InputError(f"--overhead: {file} is no output of `specadapt calibrate`") from error
