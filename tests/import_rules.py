@@ -103,8 +103,8 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
 ASSEMBLERS = {
     "workers": {"loader"},
     "workers/torch_engine": {
-        *("engine", "logprobs", "method", "processed_logits", "scheduler", "slowed_target"),
-        *("step", "stopwatch", "target", "tracing"),
+        *("engine", "logprobs", "method", "processed_logits", "rehearsal", "scheduler"),
+        *("slowed_target", "step", "stopwatch", "target", "tracing"),
     },
     "deployments": {"app", "ingress", "run"},
     "ops": {"main", "__main__"},

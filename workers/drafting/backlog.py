@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.drafting.step_costs import Draft
+from workers.drafting.draft_seconds import Draft
 
 CATCH_UP = 16
 """Missing tokens of a sequence from which on they are read in a forward of their own, so that one
 long prompt does not pad the whole batch; fewer are read with the first draft token."""
-SOON = 8.0
-"""Drafts for which what is read is of use: it is paid in so many parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,6 @@ class Backlog:
         return Draft(levels, self.sequences, self.late, self.missing)
 
     def part(self, levels: float, sequences: int) -> Draft:
-        """Drafting for some of them, which ones is not known, with what is to be paid of it now."""
-        share = sequences / self.sequences / SOON
+        """Drafting for some of them, which ones is not known."""
+        share = sequences / self.sequences
         return Draft(levels, sequences, share * self.late, share * self.missing)

@@ -5,6 +5,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+MOST_SURPRISE = 3.0
+"""Times what was expected; what takes longer was disturbed."""
+
 
 class Regression:
     """Weights of a sum of features that explain what was measured (ridge regression, recursive).

@@ -1,14 +1,14 @@
-"""What a step costs here: seconds by rows, sequences and context, and of each drafter's drafts, as
-they are measured."""
+"""What a step costs here, as it is measured: seconds by rows, sequences and context, and of each
+drafter's drafts."""
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.drafting.regression import Regression
+from workers.drafting.draft_seconds import Draft, DraftSeconds
+from workers.drafting.regression import MOST_SURPRISE, Regression
 
 Floats = NDArray[np.float64]
 
@@ -26,25 +26,10 @@ TOKEN = 0.05 / 200
 """Of what a token of context costs, beside the same."""
 FORGET = 1.0 / 400
 """Steps after which what was seen weighs less."""
-MOST_SURPRISE = 3.0
-"""Times what was expected; what takes longer was disturbed."""
 FASTEST = 0.1
 """Of what was measured first: no step takes less."""
 DOUBLED = 32.0
 """Rows that take twice as long as none, where nobody measured."""
-
-DRAFTING = (0.02, 0.05, 0.02, 0.02, 0.03, 0.05)
-"""What drafting is taken to cost before it was seen, in forwards of one row: at all, for a level,
-for ONE_MORE sequences more, for a level of these, for a sequence that is read up on, for READ
-tokens of that. Little, so that every drafter is tried."""
-DRAFT_SURE = (2.0, 2.0, 2.0, 2.0, 8.0, 8.0)
-"""Standard deviation of each of these, in that of a measurement. What is read up on is the least
-known: a drafter's first drafts follow a prompt's reading, whose seconds are not its levels'."""
-DRAFT_FORGET = 0.01
-"""Drafts after which what was seen weighs less."""
-IDLE_FORGET = 1.0 / 200
-"""The same of steps in which it did not draft: what is long ago may be so no more."""
-ONE_MORE, READ = 4.0, 100.0
 
 
 class StepSeconds:
@@ -146,52 +131,6 @@ class StepSeconds:
         return np.asarray(np.interp(rows, sizes, seconds) + beyond)
 
 
-class DraftSeconds:
-    """Seconds of drafting, linear in the levels, the sequences, both together, and what has to be
-    read up on before: what was seen of one draft says something of every other.
-
-    forward: seconds of a forward of one row, 0 where nobody knows.
-    """
-
-    def __init__(self, forward: float) -> None:
-        self._before = forward * np.asarray(DRAFTING)
-        self._more = Regression(np.diag(np.square(DRAFT_SURE)), DRAFT_FORGET)
-
-    def saw(self, draft: "Draft", seconds: float) -> None:
-        """It took so long."""
-        terms = draft.terms()
-        expected = float(terms @ self._before)
-        if expected:
-            seconds = min(seconds, MOST_SURPRISE * max(expected, self.of(draft)))
-        self._more.saw(terms, seconds - expected)
-
-    def of(self, draft: "Draft") -> float:
-        """Expected seconds; 0 where nothing is known."""
-        return max(0.0, float(draft.terms() @ (self._before + self._more.weights)))
-
-    def sat_out(self) -> None:
-        """A step without it."""
-        self._more.fade(IDLE_FORGET)
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What a drafter is to do: so many levels for so many sequences, of which `late` have missed so
-    much that it reads their `missing` tokens first."""
-
-    levels: float
-    sequences: float
-    late: float = 0.0
-    missing: float = 0.0
-
-    def terms(self) -> Floats:
-        """The features of `DraftSeconds` [6]."""
-        more = (self.sequences - 1.0) / ONE_MORE
-        return np.array(
-            [1.0, self.levels, more, self.levels * more, self.late, self.missing / READ]
-        )
-
-
 class StepCosts:
     """Of one engine: of its steps, and of each drafter's drafts."""
 
@@ -202,8 +141,8 @@ class StepCosts:
         self._draft: dict[str, DraftSeconds] = {}
 
     def drafting(self, drafter: str, draft: Draft) -> float:
-        """Expected seconds of it."""
-        return self._of(drafter).of(draft)
+        """Expected seconds of it that are to be paid now."""
+        return self._of(drafter).charged(draft)
 
     def saw_drafting(self, drafter: str, draft: Draft, seconds: float) -> None:
         """It took so long."""
@@ -212,6 +151,10 @@ class StepCosts:
     def sat_out(self, drafter: str) -> None:
         """The drafter did not draft in this step."""
         self._of(drafter).sat_out()
+
+    def rehearsed(self, drafter: str, drafts: Sequence[tuple[Draft, float]]) -> None:
+        """Before anybody was served the drafter's drafts took so long."""
+        self._of(drafter).rehearsed(drafts)
 
     def _of(self, drafter: str) -> DraftSeconds:
         if drafter not in self._draft:

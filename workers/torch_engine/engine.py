@@ -23,6 +23,7 @@ from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_int8, load_model
+from workers.torch_engine.rehearsal import rehearse
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.slowed_target import SlowedTarget
@@ -228,6 +229,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     with torch.inference_mode():
         if target.costs.wanted:
             target.measure_costs()
+            rehearse(target, built.values(), materials, rows)
         joint = config.joint_prompt_tokens
         joint = joint or target.joint_rows(min(config.prefill_chunk, capacity))
     scheduler = Scheduler(

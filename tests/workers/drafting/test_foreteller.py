@@ -29,7 +29,7 @@ def decode(
         said.append((foretold.expected, held))
         emitted = answer[at : at + held + 1]
         text += emitted
-        one.came(key, emitted)
+        one.came(key, emitted, len(foretold.tokens))
         at += len(emitted)
     one.end(key)
     return said

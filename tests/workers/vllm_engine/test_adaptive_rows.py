@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.drafting.step_costs import Draft
+from workers.drafting.draft_seconds import Draft
 from workers.vllm_engine.drafting.adaptive import Adaptive, Learned, Options
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)

@@ -1,12 +1,13 @@
 """What followed the last tokens when they occurred before, in a request or in past answers."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration, TextCalibration
 from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
 from workers.drafting.lookup.occurrences import Index
 from workers.drafting.lookup.past import PastAnswers
+from workers.drafting.lookup.promises import Promises
 
 ANCHORS = (8, 4, 2, 1)
 AT_ONCE = 1024
@@ -25,6 +26,7 @@ class _State:
     own: TextCalibration
     others: TextCalibration
     calibration: TextCalibration
+    promises: Promises
     foretold: Continuation = NOTHING
 
 
@@ -32,7 +34,9 @@ class Foreteller:
     """SuffixDecoding (arXiv 2411.04975) with calibrated lengths: a token is foretold while it and
     all before it come with a probability of at least `least`, by how long the match is and how
     often the token followed, as was seen of all tokens that were foretold, drafted or not: apart
-    for a text itself and for past answers, for answers at temperature 0 and others.
+    for a text itself and for past answers, for answers at temperature 0 and others. What is
+    promised of them is that, times what lately came of tokens that were verified, over what was
+    expected of these.
 
     past_tokens: of past answers, of a text's scope, which are kept; 0 keeps none.
     Raises ValueError for other numbers.
@@ -47,6 +51,7 @@ class Foreteller:
         self.past = PastAnswers(past_tokens)
         self._own = {greedy: Calibration(OWN) for greedy in (False, True)}
         self._others = {greedy: Calibration(OTHERS) for greedy in (False, True)}
+        self._promises = {greedy: Promises() for greedy in (False, True)}
         self._states: dict[Hashable, _State] = {}
 
     def begin(
@@ -56,7 +61,10 @@ class Foreteller:
         if key not in self._states:
             index = Index(text, ANCHORS)
             own, others = (TextCalibration(of[greedy]) for of in (self._own, self._others))
-            self._states[key] = _State(text, scope, prompt_tokens, index, own, others, own)
+            promises = self._promises[greedy]
+            self._states[key] = _State(
+                text, scope, prompt_tokens, index, own, others, own, promises
+            )
 
     def foretell(self, key: Hashable, limit: int) -> Continuation:
         """Up to `limit` tokens that may come next in a text that is known."""
@@ -71,16 +79,23 @@ class Foreteller:
             state.foretold, state.calibration = own, state.own
         else:
             state.foretold, state.calibration = others, state.others
-        return state.foretold
+        kept = state.promises.kept
+        return replace(
+            state.foretold, survival=tuple(min(1.0, kept * s) for s in state.foretold.survival)
+        )
 
-    def came(self, key: Hashable, tokens: Sequence[int]) -> None:
-        """Learn which of the tokens that were foretold last came."""
+    def came(self, key: Hashable, tokens: Sequence[int], verified: int) -> None:
+        """Learn which of the tokens that were foretold last came. The first `verified` of them were
+        drafted, for nothing but that they were foretold."""
         state = self._states[key]
-        foretold = state.foretold
+        foretold, held = state.foretold, 0
         for token, kind, came in zip(foretold.tokens, foretold.kinds, tokens, strict=False):
             state.calibration.saw(kind, token == came)
             if token != came:
                 break
+            held += 1
+        if verified:
+            state.promises.saw(sum(foretold.survival[:verified]), min(held, verified))
         state.foretold = NOTHING
         state.index.extend(AT_ONCE)
 

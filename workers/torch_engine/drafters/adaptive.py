@@ -8,12 +8,12 @@ from functools import partial
 from schemas.method import Setting
 from workers.bundle import BundleError
 from workers.drafting.backlog import Backlog
+from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
 from workers.drafting.rest import Rest
-from workers.drafting.step_costs import Draft
 from workers.torch_engine.drafters.learned import Learned, Used, learned_by
-from workers.torch_engine.drafters.suffix import Suffix, seconds_of, worthwhile
+from workers.torch_engine.drafters.suffix import LOOK_UPS, Suffix, seconds_of, worthwhile
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.parts import Proposal, Resuming
@@ -65,15 +65,13 @@ class Adaptive:
         suffix = materials.drafter("suffix", settings)
         assert isinstance(suffix, Suffix)
         self._suffix, self._look_ups = suffix, look_ups
-        self._learned = [
+        self.learned = [
             one for name in learned.split(",") if (one := learned_by(name, materials, priors))
         ]
-        if not self._learned and not look_ups:
+        if not self.learned and not look_ups:
             raise BundleError(f"bundle {materials.bundle.name} has no part {learned!r} drafts with")
-        self._offered = [one for one in self._learned for _ in FIRST_OR_ALL]
-        self.captures = frozenset[int]().union(
-            *(one.plan.drafter.captures for one in self._learned)
-        )
+        self._offered = [one for one in self.learned for _ in FIRST_OR_ALL]
+        self.captures = frozenset[int]().union(*(one.plan.drafter.captures for one in self.learned))
         self._used: dict[int, Used] = {}
         self._rest = Rest()
 
@@ -87,17 +85,18 @@ class Adaptive:
             for p in proposals
         ]
         choice = self._choice(proposals, [known.survival for known in foretold])
-        spent = 0.0
-        if choice.offer is not None:
-            one = self._offered[choice.offer]
-            drafted = choice.taken[: one.bold]
-            known = [choice.known[index] for index in drafted]
-            taken = [proposals[index] for index in drafted]
-            one.stop.price = choice.goodput * self._level_seconds(one, len(taken)) / len(taken)
-            spent = self._draft(one, taken, known)
-        for idle in self._learned:
-            if choice.offer is None or idle is not one:
+        one = None if choice.offer is None else self._offered[choice.offer]
+        for idle in self.learned:
+            if idle is not one:
                 self._costs.sat_out(idle.arm.name)
+        if one is None:
+            for proposal, known, length in zip(proposals, foretold, choice.lengths, strict=True):
+                Suffix.draft(proposal, known, length)
+                proposal.drafter = LOOK_UPS if length else NOBODY
+            return
+        taken = [proposals[index] for index in choice.taken]
+        one.stop.price = choice.goodput * self._level_seconds(one, len(taken)) / len(taken)
+        spent = self._draft(one, taken, [choice.known[index] for index in choice.taken])
         survival = [
             self._merge(proposal, known)
             for proposal, known in zip(proposals, foretold, strict=True)
@@ -111,7 +110,7 @@ class Adaptive:
             proposal.drafter = NOBODY  # the last token: nothing was to be drafted
         used = self._used.pop(sequence.id, None)
         seen = used.learn(proposal, path) if used else None
-        for one in self._learned:
+        for one in self.learned:
             mine = used is not None and used.by is one
             proposal.cached = used.cached if used and mine else []
             one.plan.drafter.commit(proposal, path, output)
@@ -124,14 +123,14 @@ class Adaptive:
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
         """As far as all learned drafters can."""
-        drafters = [one.plan.drafter for one in self._learned]
+        drafters = [one.plan.drafter for one in self.learned]
         found = [d.begin(lease, source, length) for d in drafters if isinstance(d, Resuming)]
         return min(found, default=length)
 
     def release(self, sequence: DecodeSequence) -> None:
         """The drafters are released by themselves."""
         self._used.pop(sequence.id, None)
-        for one in self._learned:
+        for one in self.learned:
             one.forget(sequence)
 
     def _choice(self, proposals: Sequence[Proposal], survival: Sequence[Sequence[float]]) -> Choice:
@@ -149,7 +148,7 @@ class Adaptive:
     def _offers(self, sequences: Sequence[DecodeSequence]) -> list[Offer]:
         """Of every drafter its first level, and all that it would draft."""
         offers = list[Offer]()
-        for one in self._learned:
+        for one in self.learned:
             backlog = one.backlog(sequences)
             levels = 1.0, one.arm.reached
             for reached, tree in zip(levels, one.arm.trees(sequences), strict=True):
@@ -173,7 +172,6 @@ class Adaptive:
             for p in proposals
         ]
         backlog = one.backlog([p.sequence for p in proposals])
-        one.bold = max(one.bold, 2 * len(proposals))
         clock = time.perf_counter()
         one.plan.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
@@ -220,7 +218,7 @@ class Adaptive:
                 used.cached = proposal.cached
                 proposal.drafter = used.by.arm.name
             else:
-                proposal.drafter = "suffix" if length else NOBODY
+                proposal.drafter = LOOK_UPS if length else NOBODY
 
 
 def _best(survival: Sequence[float]) -> list[int]:

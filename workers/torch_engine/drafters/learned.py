@@ -33,8 +33,7 @@ class Learned:
     """The drafter of a method, with a wide tree, and what is expected of it.
 
     ease: of its confidence, by sequence. reached: by sequence the tokens that there were when it
-    last drafted. bold: sequences that it may draft for: at first few of a batch, since what it
-    costs is not known, then twice as many as it did before.
+    last drafted.
     """
 
     arm: Arm
@@ -43,7 +42,6 @@ class Learned:
     confidence: Confidence = field(default_factory=Confidence)
     ease: Ease = field(default_factory=Ease)
     reached: dict[int, int] = field(default_factory=dict)
-    bold: int = 2
     _merged: tuple[float, float] = (MERGED * EXPECTED, EXPECTED)
 
     def __post_init__(self) -> None:

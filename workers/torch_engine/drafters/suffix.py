@@ -14,6 +14,9 @@ from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
+LOOK_UPS = "suffix"
+"""In the statistics by drafter: all that was drafted was foretold."""
+
 
 @register("drafter", "suffix")
 class Suffix:
@@ -43,8 +46,13 @@ class Suffix:
         foretold = [self.foretell(p.sequence, p.limit) for p in proposals]
         lengths = worthwhile(proposals, [known.survival for known in foretold], self._costs)
         for proposal, known, length in zip(proposals, foretold, lengths, strict=True):
-            for token, sure in zip(known.tokens[:length], known.survival, strict=False):
-                proposal.add(token, len(proposal) - 1, value=math.log(sure))
+            self.draft(proposal, known, length)
+
+    @staticmethod
+    def draft(proposal: Proposal, foretold: Continuation, length: int) -> None:
+        """The first so many of the foretold tokens."""
+        for token, sure in zip(foretold.tokens[:length], foretold.survival, strict=False):
+            proposal.add(token, len(proposal) - 1, value=math.log(sure))
 
     def foretell(self, sequence: DecodeSequence, limit: int) -> Continuation:
         """Up to `limit` tokens that may come next. What comes is learned from, whether they are
@@ -56,7 +64,8 @@ class Suffix:
         """Learn which foretold tokens came."""
         self._begin(proposal.sequence)
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
-        self._foreteller.came(proposal.sequence.id, emitted)
+        alone = proposal.drafter in (None, LOOK_UPS)
+        self._foreteller.came(proposal.sequence.id, emitted, len(proposal) if alone else 0)
 
     def release(self, sequence: DecodeSequence) -> None:
         """Drop the sequence's index, and keep its answer for others."""

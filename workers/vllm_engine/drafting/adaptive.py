@@ -234,8 +234,8 @@ class Adaptive:
         came, drafted = step.sampled[row], step.drafted()[row]
         sequence.text += step.tokens(row, len(sequence.text))
         if came:
-            self._foreteller.came(sequence.id, came)
             used = sequence.used
+            self._foreteller.came(sequence.id, came, drafted if used is None else 0)
             seen = used.saw(sequence, len(came) - 1, drafted) if used and drafted else None
             for arm in self._arms.values():
                 if arm is not used:

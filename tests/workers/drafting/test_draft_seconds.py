@@ -1,0 +1,99 @@
+"""What drafts are expected to cost, by what drafts have cost."""
+
+import random
+
+import pytest
+
+from workers.drafting.draft_seconds import SOON, Draft, DraftSeconds
+
+
+def test_a_draft_says_something_of_other_drafts():
+    """Of a few numbers of levels and sequences that were measured, noise included."""
+    drafts, draw = DraftSeconds(0.0), random.Random(1)
+    assert drafts.of(Draft(3, 2)) == 0.0
+
+    def seconds(levels: int, sequences: int) -> float:
+        return 0.001 + 0.002 * levels + 0.0001 * sequences + 0.0003 * levels * sequences
+
+    for levels, sequences in [(1, 1), (2, 1), (1, 8), (3, 4)] * 20:
+        drafts.saw(Draft(levels, sequences), seconds(levels, sequences) * draw.uniform(0.95, 1.05))
+    for levels in range(1, 5):
+        for sequences in range(1, 17):
+            assert drafts.of(Draft(levels, sequences)) == pytest.approx(
+                seconds(levels, sequences), rel=0.15
+            )
+
+
+def test_the_first_draft_is_no_bar_to_longer_ones():
+    drafts = DraftSeconds(0.0)
+    drafts.saw(Draft(2, 1), 0.004)
+    assert 0.004 < drafts.of(Draft(4, 1)) < 0.008
+    assert drafts.of(Draft(2, 8)) < 8 * 0.004
+
+
+def test_a_drafter_is_cheap_until_it_was_seen_and_again_when_that_is_long_ago() -> None:
+    drafts, one = DraftSeconds(0.02), Draft(3, 4)
+    at_first = drafts.of(one)
+    assert 0.0 < at_first < 0.02
+    for _ in range(20):
+        drafts.saw(one, 0.03)
+    assert drafts.of(one) == pytest.approx(0.03, rel=0.05)
+    for _ in range(4000):
+        drafts.sat_out()
+    assert drafts.of(one) < at_first + 0.002
+
+
+def test_a_stall_is_not_what_drafts_cost() -> None:
+    drafts, one = DraftSeconds(0.02), Draft(2, 1)
+    for _ in range(20):
+        drafts.saw(one, 0.004)
+    drafts.saw(one, 2.0)
+    assert drafts.of(one) < 0.006
+
+
+def test_what_has_to_be_read_first_is_told_apart() -> None:
+    drafts = DraftSeconds(0.02)
+    for late in (0, 0, 0, 2, 0, 8) * 10:
+        drafts.saw(Draft(2, 8, late, 50.0 * late), 0.006 + 0.003 * late)
+    assert drafts.of(Draft(2, 8)) == pytest.approx(0.006, rel=0.1)
+    assert drafts.of(Draft(2, 8, 4, 200.0)) == pytest.approx(0.018, rel=0.1)
+
+
+def test_the_reading_before_first_drafts_is_not_taken_for_their_levels() -> None:
+    drafts = DraftSeconds(0.02)
+    for _ in range(3):
+        drafts.saw(Draft(2, 1, 1, 90.0), 0.012)
+    assert drafts.of(Draft(2, 1)) < 0.005
+
+
+def test_what_was_rehearsed_is_what_is_expected_and_comes_back() -> None:
+    """Of other sizes too, and however surprising it was."""
+    drafts = DraftSeconds(0.02)
+
+    def seconds(draft: Draft) -> float:
+        return 0.003 * draft.levels * (1.0 + 0.2 * draft.sequences) + 0.004 * draft.late
+
+    sizes = [Draft(n, count) for n in (1, 3) for count in (1, 4, 16)] * 2
+    sizes += [Draft(1, 1, 1, 64), Draft(1, 4, 4, 256)]
+    drafts.rehearsed([(draft, seconds(draft)) for draft in sizes])
+    for draft in (Draft(2, 8), Draft(4, 12), Draft(3, 2)):
+        assert drafts.of(draft) == pytest.approx(seconds(draft), rel=0.1)
+    for _ in range(100):
+        drafts.saw(Draft(2, 8), 2.0 * seconds(Draft(2, 8)))
+    assert drafts.of(Draft(2, 8)) == pytest.approx(2.0 * seconds(Draft(2, 8)), rel=0.1)
+    for _ in range(4000):
+        drafts.sat_out()
+    assert drafts.of(Draft(2, 8)) == pytest.approx(seconds(Draft(2, 8)), rel=0.1)
+
+
+@pytest.mark.parametrize(("each", "paid"), [(1, 1.0), (40, 40.0)])
+def test_drafts_pay_for_what_is_read_by_how_many_it_lately_was_of_use_for(each, paid) -> None:
+    drafts, late = DraftSeconds(0.0), Draft(2, 4, 4, 400.0)
+    drafts.rehearsed([(Draft(2, 4), 0.004), (late, 0.044)] * 20)
+    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 / SOON, rel=0.1)
+    for _ in range(60):
+        drafts.saw(late, 0.044)
+        for _ in range(each - 1):
+            drafts.saw(Draft(2, 4), 0.004)
+    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 / paid, rel=0.2)
+    assert drafts.of(late) == pytest.approx(0.044, rel=0.1)

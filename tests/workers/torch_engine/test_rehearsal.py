@@ -1,0 +1,56 @@
+"""What drafting costs is known before anybody is served."""
+
+import pytest
+
+from workers.bundle import Bundle
+from workers.drafting.draft_seconds import Draft
+from workers.torch_engine import rehearsal
+from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
+
+
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Draft]]:
+    """By drafter the drafts whose seconds the costs were told at the next loads."""
+    found: dict[str, list[Draft]] = {}
+
+    def rehearsed(_: object, drafter: str, drafts: list[tuple[Draft, float]]) -> None:
+        assert drafter not in found, "twice"
+        assert all(seconds > 0.0 for _, seconds in drafts)
+        found[drafter] = [draft for draft, _ in drafts]
+
+    monkeypatch.setattr("workers.drafting.step_costs.StepCosts.rehearsed", rehearsed)
+    return found
+
+
+def test_each_learned_drafter_drafts_alone_in_batches_and_behind_prompts(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = told(monkeypatch)
+    make_rig(byte_bundle, ["adaptive", "adaptive_length", "eagle3"], max_batch=4)
+    assert found.keys() == {"medusa", "eagle3"}
+    for drafts in found.values():
+        sizes = {(draft.levels, draft.sequences) for draft in drafts}
+        assert sizes == {(levels, count) for levels in rehearsal.LEVELS for count in (1, 4)}
+        assert {draft.late for draft in drafts} == {0, 1, 4}
+
+
+def test_nobody_rehearses_where_nobody_decides(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = told(monkeypatch)
+    make_rig(byte_bundle, ["eagle3", "suffix"])
+    assert not found
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_batch": 1}, {"max_context": 24}])
+def test_nothing_is_left_of_it(make_rig, byte_bundle: Bundle, settings: dict[str, int]) -> None:
+    rig = make_rig(byte_bundle, ["adaptive"], **settings)
+    assert not rig.pool._leases
+    method = rig.scheduler._methods["adaptive"]
+    for one in method.plan.drafter.learned:
+        assert not one.plan.drafter._states
+        assert not one.reached
+        assert not one.arm._drafts
+        if isinstance(one.plan.drafter, FeatureDrafter):
+            assert not one.plan.drafter.pool._leases
+    step = rig.engine._target.costs.step
+    assert step._slower.weights.any(), "steps of several sequences were seen"

@@ -1,0 +1,124 @@
+"""Steps before anybody is served, so that whoever decides what pays knows what drafting costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from schemas import DecodeRequest, SamplingParams
+from workers.drafting.backlog import CATCH_UP
+from workers.drafting.draft_seconds import Draft
+from workers.stream import Stream
+from workers.torch_engine.drafters.adaptive import Adaptive
+from workers.torch_engine.drafters.learned import Learned
+from workers.torch_engine.materials import Materials
+from workers.torch_engine.method import Method
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.stops.fixed import Fixed
+from workers.torch_engine.target import Target
+from workers.torch_engine.tree import Path
+
+BATCH, LEVELS = 8, (1, 3)
+"""Sequences of a batch at most; drafts of more are taken to cost in proportion."""
+DRAFTS = 3
+"""Of each; the first pays for what is allocated, and is not counted."""
+SHORT, LONG = 8, 64
+"""Tokens of a prompt that is read with the first draft token, and of one that is read before."""
+
+
+def rehearse(target: Target, methods: Iterable[Method], materials: Materials, rows: int) -> None:
+    """Every learned drafter that one of the methods chooses among drafts in batches of up to `rows`
+    sequences, before anybody is served."""
+    deciding = [m.plan.drafter for m in methods if isinstance(m.plan.drafter, Adaptive)]
+    by_name = {one.arm.name: one for drafter in deciding for one in drafter.learned}
+    rehearsal = _Rehearsal(target, materials, rows)
+    for one in by_name.values():
+        rehearsal.of(one)
+
+
+class _Rehearsal:
+    """Drafts alone and in batches, of few and of several levels, and behind a prompt that has to be
+    read first, by steps that verify none of them, or the first sequence's. What comes of them is
+    not learned from: the texts are none."""
+
+    def __init__(self, target: Target, materials: Materials, rows: int) -> None:
+        self._target, self._materials = target, materials
+        self._tokenizer = materials.bundle.tokenizer()
+        self._batches = sorted({1, min(BATCH, rows)})
+
+    def of(self, one: Learned) -> None:
+        """Learn what a drafter costs, and steps of several sequences."""
+        drafts = list[tuple[Draft, float]]()
+        for count in self._batches:
+            sequences = self._begun(one, count, SHORT)
+            for levels in LEVELS:
+                took = [self._step(one, sequences, levels, kept=i % 2) for i in range(DRAFTS)]
+                drafts += [(Draft(levels, count), seconds) for seconds in took[1:]]
+            self._end(sequences)
+        long = min(LONG, self._materials.capacity // 2)
+        for count in self._batches if long >= CATCH_UP else ():
+            sequences = self._begun(one, count, long)
+            late = Draft(1, count, late=count, missing=count * long)
+            drafts.append((late, self._step(one, sequences, 1)))
+            self._end(sequences)
+        self._target.costs.rehearsed(one.arm.name, drafts)
+
+    def _begun(self, one: Learned, count: int, prompt: int) -> list[DecodeSequence]:
+        """Sequences whose prompts were read."""
+        request = DecodeRequest(
+            request_id="rehearsal",
+            method=one.arm.name,
+            prompt_token_ids=tuple(i % self._materials.vocab for i in range(prompt)),
+            sampling=SamplingParams(ignore_eos=True),
+        )
+        sequences = [
+            DecodeSequence(request, _Unheard(), tokenizer=self._tokenizer, eos=frozenset())
+            for _ in range(count)
+        ]
+        for sequence in sequences:
+            sequence.admit(self._target.pool.acquire())
+        self._verify([Proposal(sequence=s, plan=one.plan, limit=0) for s in sequences])
+        return sequences
+
+    def _step(
+        self, one: Learned, sequences: Sequence[DecodeSequence], levels: int, kept: int = 0
+    ) -> float:
+        """Seconds of drafting so many levels; of so many sequences the drafts are verified."""
+        plan = replace(one.plan, stop=Fixed(self._materials, gamma=levels))
+        proposals = [Proposal(sequence=s, plan=plan, limit=levels) for s in sequences]
+        clock = time.perf_counter()
+        plan.drafter.propose(proposals)
+        drafted = time.perf_counter()
+        for proposal in proposals[kept:]:
+            proposal.keep([])
+        self._verify(proposals)
+        widths = [1 + len(proposal) for proposal in proposals]
+        context = sum(len(sequence.tokens) for sequence in sequences)
+        self._target.costs.step.saw(widths, context, time.perf_counter() - drafted)
+        return drafted - clock
+
+    def _verify(self, proposals: Sequence[Proposal]) -> None:
+        """Every sequence goes on by one token."""
+        drafter = proposals[0].plan.drafter
+        output = self._target.forward(proposals, drafter.captures)
+        for proposal in proposals:
+            path = Path((), output.best[proposal.row])
+            self._target.commit(proposal, path, output)
+            drafter.commit(proposal, path, output)
+            proposal.sequence.tokens.append(path.bonus)
+
+    def _end(self, sequences: Sequence[DecodeSequence]) -> None:
+        for sequence in sequences:
+            self._target.pool.release(sequence.lease)
+            for drafter in self._materials.drafters:
+                drafter.release(sequence)
+            sequence.leave()
+
+
+class _Unheard(Stream):
+    """Of an answer that nobody awaits."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
