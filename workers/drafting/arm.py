@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.drafting.ease import Ease
+from workers.drafting.promises import Promises
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +41,8 @@ drafts that it was seen in it falls as their square root."""
 IDLE = 1.0 / 400
 """Share of these that is forgotten with each step in which it did not draft for a sequence: a
 drafter that began unluckily is tried again (discounted UCB, arXiv 0805.3415)."""
+IDLE_PROMISES = 1.0 / 1600
+"""The same of what came of what was promised of it: what did not pay is tried seldom."""
 KIN = 0.5
 """Of what another drafter's draft says of this one's, in drafts of its own."""
 
@@ -76,6 +79,7 @@ class Arm:
         self._drawn = np.stack([np.tile(_chain(n), (DRAWN, 1)) for n in (1, self._tuned)])
         self._draws, self._reached = 0, float(self._tuned)
         self._drafts = 0.0
+        self._promises = Promises()
 
     def expected(self, sequence: Drafted) -> Sequence[float]:
         """Draft tokens that come, were it to draft 1, 2, ... levels for the sequence now and all
@@ -134,9 +138,14 @@ class Arm:
         self._usual = self._shares()
         return came, expected
 
+    def kept(self, promised: float, came: float) -> None:
+        """It was chosen because so many draft tokens were expected of a step, and so many came."""
+        self._promises.saw(promised, came)
+
     def sat_out(self, sequence: Drafted) -> None:
         """It did not draft for the sequence."""
         self._drafts *= 1.0 - IDLE
+        self._promises.fade(IDLE_PROMISES)
         self._ease.fade(sequence.id, BACK)
 
     def heard(self, sequence: Drafted, held: float, expected: float) -> None:
@@ -151,7 +160,7 @@ class Arm:
     @property
     def _hoped(self) -> float:
         """Times what is expected."""
-        return 1.0 + DOUBT / math.sqrt(1.0 + self._drafts)
+        return self._promises.kept * (1.0 + DOUBT / math.sqrt(1.0 + self._drafts))
 
     def _shares(self) -> list[float]:
         shares, above = list[float](), AT_FIRST

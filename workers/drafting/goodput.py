@@ -37,7 +37,8 @@ class Choice:
     """lengths: of every sequence [n] the tokens that are worth verifying, foretold ones or, of the
     sequences `taken`, those of the drafter as well. offer: the index of the one that drafts for
     these, None where none does. goodput: tokens a second that are expected of the step. known: of
-    every sequence [n] what is expected of its foretold tokens, were no offer taken. hope: what no
+    every sequence [n] what is expected of its foretold tokens, were no offer taken. promised: draft
+    tokens that are expected to come where an offer is taken, foretold ones included. hope: what no
     offer can exceed, over the goodput without any."""
 
     lengths: list[int]
@@ -45,6 +46,7 @@ class Choice:
     taken: list[int]
     goodput: float
     known: list[float]
+    promised: float = 0.0
     hope: float = 0.0
 
 
@@ -85,10 +87,11 @@ def choose(
         sets = _some((expected - known).tolist())
         either = foretold.or_drafted(offer).sorted()
         drafting = np.array([offer.seconds(len(mine)) for mine in sets])
-        picked, lengths, found = either.best_of(_members(sets, count), tokens, seconds, drafting)
+        members = _members(sets, count)
+        picked, lengths, came, found = either.best_of(members, tokens, seconds, drafting)
         if found > max(best.goodput, WORTH * goodput):
-            taken = sets[picked]
-            best = replace(best, lengths=lengths, offer=index, taken=taken, goodput=found)
+            best = replace(best, offer=index, taken=sets[picked], lengths=lengths)
+            best = replace(best, goodput=found, promised=came - tokens)
     return best
 
 
@@ -183,9 +186,10 @@ class _Tokens:
 
     def best_of(
         self, taken: NDArray[np.bool_], tokens: float, seconds: Floats, drafting: Floats
-    ) -> tuple[int, list[int], float]:
+    ) -> tuple[int, list[int], float, float]:
         """The set of sequences [s, n] for which an offer brings the most tokens a second, how many
-        of the first are granted then, by sequence, and these; drafting: its seconds [s]."""
+        of the first are granted then, by sequence, the tokens that are expected, and those of a
+        second; drafting: its seconds [s]."""
         weights = self.weights * (self.offered == taken[:, self.owners])
         emitted = tokens + np.cumsum(weights * self.sure, axis=1)
         stepping = np.interp(np.cumsum(weights, axis=1), np.arange(len(seconds)), seconds)
@@ -193,7 +197,8 @@ class _Tokens:
         picked, last = np.unravel_index(int(goodput.argmax()), goodput.shape)
         granted = weights[picked, : last + 1]
         lengths = np.bincount(self.owners[: last + 1], granted, minlength=taken.shape[1])
-        return int(picked), np.rint(lengths).astype(int).tolist(), float(goodput.max())
+        expected = float(emitted[picked, last])
+        return int(picked), np.rint(lengths).astype(int).tolist(), expected, float(goodput.max())
 
     def granted(self, count: int, tokens: float, seconds: Floats) -> tuple[list[int], float]:
         """As many of the first as bring the most tokens a second, by sequence; and these.

@@ -140,3 +140,16 @@ def test_who_began_unluckily_is_hoped_for_again_while_he_sits_out() -> None:
         one.sat_out(text)
     again = one.chains([text])[0][0, 0, 0] / one.expected(text)[0]
     assert seen + 0.2 < again <= fresh
+
+
+def test_what_it_promises_when_it_is_chosen_is_lowered_to_what_came() -> None:
+    """Whatever its drafts are said to hold; and forgotten while it sits out."""
+    one, other = arm(), arm()
+    for _ in range(200):
+        one.kept(4.0, 2.0)
+    for offered, whole in zip(one.chains([sequence()]), other.chains([sequence()]), strict=True):
+        np.testing.assert_allclose(offered, 0.5 * whole, rtol=0.05)
+    np.testing.assert_allclose(one.trees([sequence()]), 0.5 * other.trees([sequence()]), rtol=0.05)
+    for _ in range(10_000):
+        one.sat_out(sequence())
+    np.testing.assert_allclose(one.trees([sequence()]), other.trees([sequence()]), rtol=0.05)

@@ -68,6 +68,10 @@ def test_an_offer_is_taken_where_it_pays(survival, data, first, more):
     if len(survival) == 1:
         assert choice.goodput >= best / WORTH**2
     assert (choice.offer is not None) == bool(choice.taken)
+    if choice.offer is not None:
+        rows = len(survival) + sum(choice.lengths)
+        took = float(step(rows)) + seconds(len(choice.taken))
+        assert choice.promised == pytest.approx(choice.goodput * took - len(survival))
 
 
 def test_a_full_batch_that_pays_for_every_row_drafts_nothing():

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from workers.drafting.lookup.foreteller import Foreteller
-from workers.drafting.lookup.promises import LEAST, Promises
+from workers.drafting.promises import LEAST, Promises
 
 
 def test_of_the_highest_expectations_less_comes_and_that_is_learned() -> None:

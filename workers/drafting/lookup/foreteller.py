@@ -7,7 +7,7 @@ from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration, TextCa
 from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
 from workers.drafting.lookup.occurrences import Index
 from workers.drafting.lookup.past import PastAnswers
-from workers.drafting.lookup.promises import Promises
+from workers.drafting.promises import Promises
 
 ANCHORS = (8, 4, 2, 1)
 AT_ONCE = 1024

@@ -7,6 +7,7 @@ from functools import partial
 
 from schemas.method import Setting
 from workers.bundle import BundleError
+from workers.drafting.arm import Arm
 from workers.drafting.backlog import Backlog
 from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer, choose
@@ -74,10 +75,16 @@ class Adaptive:
         self.captures = frozenset[int]().union(*(one.plan.drafter.captures for one in self.learned))
         self._used: dict[int, Used] = {}
         self._rest = Rest()
+        self._promise: tuple[Arm, float] | None = None
+        self._came = 0
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Look up, decide who drafts, let it draft, and keep what pays."""
         self._used.clear()
+        if self._promise:
+            arm, promised = self._promise
+            arm.kept(promised, self._came)
+        self._promise, self._came = None, 0
         if not proposals:
             return
         foretold = [
@@ -94,6 +101,7 @@ class Adaptive:
                 Suffix.draft(proposal, known, length)
                 proposal.drafter = LOOK_UPS if length else NOBODY
             return
+        self._promise = one.arm, choice.promised
         taken = [proposals[index] for index in choice.taken]
         one.stop.price = choice.goodput * self._level_seconds(one, len(taken)) / len(taken)
         spent = self._draft(one, taken, [choice.known[index] for index in choice.taken])
@@ -108,6 +116,7 @@ class Adaptive:
         sequence = proposal.sequence
         if sequence.output_tokens and proposal.drafter is None:
             proposal.drafter = NOBODY  # the last token: nothing was to be drafted
+        self._came += len(path.nodes)
         used = self._used.pop(sequence.id, None)
         seen = used.learn(proposal, path) if used else None
         for one in self.learned:

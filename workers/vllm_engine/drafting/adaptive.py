@@ -117,6 +117,7 @@ class Adaptive:
         self._before: frozenset[str] = frozenset()
         self._began, self._drafting, self._steps = 0.0, 0.0, 0
         self._rest = Rest()
+        self._promise: tuple[Arm, float] | None = None
 
     def choose(self, step: Step, rows: Sequence[int], limits: Sequence[int]) -> Choice:
         """Learn what came of the last step, and decide for the rows of this method.
@@ -128,6 +129,10 @@ class Adaptive:
         for request in step.scheduled.finished_req_ids:
             self._end(request)
         sequences = [self._learn(step, row) for row in rows]
+        if self._promise:
+            arm, promised = self._promise
+            arm.kept(promised, sum(max(0, len(step.sampled[row]) - 1) for row in rows))
+        self._promise = None
         foretold = [
             self._foreteller.foretell(sequence.id, limits[row])
             for sequence, row in zip(sequences, rows, strict=True)
@@ -149,6 +154,7 @@ class Adaptive:
                 self.costs.sat_out(name)
         if drafter is None or not drafted:
             return Choice(tokens)
+        self._promise = self._arms[drafter], best.promised
         for i in best.taken:
             if best.lengths[i]:
                 asking[i].used = self._arms[drafter]
