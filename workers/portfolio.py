@@ -29,6 +29,22 @@ def part_of(spec: MethodSpec) -> str | None:
     return usual and str(settings.get("part", usual))
 
 
+def parts_of(spec: MethodSpec, bundle: Bundle) -> tuple[str, ...]:
+    """All parts that a method drafts with in this bundle, which of several may have but some."""
+    if spec.drafter != ADAPTIVE:
+        part = part_of(spec)
+        return () if part is None else (part,)
+    learned = str(spec.settings.get("drafter", {}).get("learned", "")).split(",")
+    parts = dict.fromkeys(part_of(method_of(name, bundle)) for name in learned if name)
+    return tuple(part for part in parts if part is not None and bundle.has(part))
+
+
+def decodable(spec: MethodSpec, bundle: Bundle) -> bool:
+    """Whether the bundle has what the method cannot do without."""
+    part = part_of(spec)
+    return part is None or bundle.has(part)
+
+
 def with_bundle(config: AppConfig) -> AppConfig:
     """The configuration with a bundle that can be decoded with: the one it names, or else the
     default one where its target is imported, or else the small demo. Raises BundleError where the
@@ -50,8 +66,8 @@ def with_portfolio(config: AppConfig, bundle: Bundle) -> AppConfig:
     methods = config.methods
     if "methods" not in config.model_fields_set:
         names = bundle.portfolio or tuple(m.name for m in methods)
-        decodable = (n for n in names if _decodable(method_of(n, bundle), bundle))
-        methods = tuple(MethodDeployment(name=n) for n in decodable)
+        here = (n for n in names if decodable(method_of(n, bundle), bundle))
+        methods = tuple(MethodDeployment(name=n) for n in here)
     tuned = tuple(
         m.model_copy(update={"spec": bundle.methods[m.name]})
         if m.spec is None and m.name in bundle.methods
@@ -65,8 +81,3 @@ def method_of(name: str, bundle: Bundle) -> MethodSpec:
     """The method of a name as the bundle has tuned it, or else as it is registered; raises
     ValueError for an unknown name."""
     return bundle.methods.get(name) or get_method(name)
-
-
-def _decodable(spec: MethodSpec, bundle: Bundle) -> bool:
-    part = part_of(spec)
-    return part is None or bundle.has(part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ops.cli import flags
+from ops.cli.numbers import load_shares
 from ops.cli.output import emit, progress, table
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def bench_balance(
     from ops.measure.prompts import fingerprint, select
 
     settings = load_config(config)
-    loads = _shares(shares)
+    loads = load_shares(shares)
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     figures: dict[str, Any] = {
@@ -65,18 +66,6 @@ def bench_balance(
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
     }
     emit(figures, lambda: _tables(figures), json)
-
-
-def _shares(given: str) -> list[float]:
-    from ops.cli.boundary import InputError
-
-    try:
-        shares = [float(share) for share in given.split(",")]
-    except ValueError:
-        shares = []
-    if not shares or min(shares) <= 0.0:
-        raise InputError(f"--shares: give shares above 0, separated by commas, not {given!r}")
-    return shares
 
 
 def _twice(settings: "AppConfig", method: str | None) -> "AppConfig":

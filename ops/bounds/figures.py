@@ -112,7 +112,7 @@ def bounds(
         "by_domain": _by([answer.domain for answer in answers], found, shown),
     }
     if ROUTED in found:
-        figures["by_cluster"] = _by([str(answer.cluster) for answer in answers], found, shown)
+        figures["by_cluster"] = _by([answer.cluster for answer in answers], found, shown)
         figures["routed_over"] = {
             name: {
                 "ratio": means[ROUTED] / means[name],
@@ -129,12 +129,12 @@ def _interval(values: Floats, weights: Floats, seed: int) -> list[float]:
 
 
 def _by(
-    groups: Sequence[str], found: Mapping[str, Floats], names: Sequence[str]
+    groups: Sequence[Any], found: Mapping[str, Floats], names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Harmonic means within each group, and its answers."""
+    """Harmonic means within each group, and its answers; clusters in the order of their numbers."""
     labels = np.asarray(groups)
     return {
-        group: {
+        str(group): {
             "answers": int((labels == group).sum()),
             **{name: harmonic_mean(found[name][labels == group]) for name in names},
         }

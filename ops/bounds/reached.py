@@ -28,7 +28,9 @@ def reached(decoded: Path, figures: Mapping[str, Any], ids: set[str]) -> dict[st
             "by_domain": {
                 domain: _shares(plain["by_domain"][domain], own, figures["by_domain"][domain])
                 for domain, own in found.get("by_domain", {}).items()
-                if domain in figures["by_domain"] and own.get("decode_tokens_per_s")
+                if domain in figures["by_domain"]
+                and own.get("decode_tokens_per_s")
+                and plain["by_domain"].get(domain, {}).get("decode_tokens_per_s")
             }
         }
         for name, found in measured["methods"].items()

@@ -1,12 +1,13 @@
 """`specadapt bench gpu`: exactness, step times and throughput by batch, where only torch is."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from ops.cli import flags
-from ops.cli.boundary import InputError
+from ops.cli.numbers import whole_numbers
 from ops.cli.output import emit, progress, table
 
 ON_CUDA, ON_CPU = (1, 2, 4, 8, 16, 32, 64), (1, 4)
@@ -49,7 +50,8 @@ def bench_gpu(
 
     setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
     device = device_of(setup.engine)
-    sizes = parsed(batches) if batches else ON_CUDA if device == "cuda" else ON_CPU
+    usual = ON_CUDA if device == "cuda" else ON_CPU
+    sizes = usual if batches is None else whole_numbers(batches, "--batches", 1)
     chosen = select(prompts, ids, max(*sizes, exact), seed)
     plan = Plan(setup, chosen, sizes, exact, max_tokens, temperature, seed)
     with progress() as bar:
@@ -57,15 +59,7 @@ def bench_gpu(
     emit(figures, lambda: _tables(figures, sizes), json)
 
 
-def parsed(batches: str) -> tuple[int, ...]:
-    """The sizes in `1,4,16`, ascending; raises InputError."""
-    sizes = [size.strip() for size in batches.split(",")]
-    if not all(size.isdigit() and int(size) > 0 for size in sizes):
-        raise InputError(f"--batches: give numbers of requests, such as 1,4,16, not {batches!r}")
-    return tuple(sorted({int(size) for size in sizes}))
-
-
-def _tables(figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Any]:
+def _tables(figures: dict[str, Any], sizes: Sequence[int]) -> list[Any]:
     names = [str(size) for size in sizes]
     exact = figures["exact"]
     return [

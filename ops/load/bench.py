@@ -8,6 +8,7 @@ import typer
 
 from ops.cli import flags
 from ops.cli.boundary import InputError
+from ops.cli.numbers import load_shares
 from ops.cli.output import emit, progress
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def bench_load(
     from ops.load.report import figures_at, tables_of
     from ops.measure.machine import describe_machine
 
-    shares_of = _shares(shares)
+    shares_of = load_shares(shares)
     experiment = Experiment.load(
         load_config(config), profile, bundle, routing, methods, replicas, temperature
     )
@@ -132,13 +133,3 @@ def _served(
         task = bar.add_task("requests", total=requests * policies_run(alone))
         found = served_runs(experiment, profile, loads, alone, seed, lambda: bar.advance(task))
     return found, {"singles": list(alone)}
-
-
-def _shares(listed: str) -> list[float]:
-    try:
-        loads = [float(share) for share in listed.split(",")]
-    except ValueError:
-        loads = []
-    if not loads or min(loads) <= 0.0:
-        raise InputError(f"--shares: numbers above 0, separated by commas, not {listed!r}")
-    return loads

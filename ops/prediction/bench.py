@@ -8,6 +8,7 @@ import typer
 
 from ops.cli import flags
 from ops.cli.boundary import InputError
+from ops.cli.numbers import whole_numbers
 from ops.cli.output import emit
 from ops.cli.output import table as shown
 
@@ -54,6 +55,8 @@ def bench_prediction(
     from router.profile import Profile, prompt_key
     from router.table import check_table, load_table
 
+    sizes = whole_numbers(clusters, "--clusters", 2) if clusters else []
+    compared_kinds = _known(kinds)
     settings = load_config(config).router
     encoder = Encoder(settings.encoder, settings.encoder_threads)
     fitted = load_table(routing, encoder=encoder.info)
@@ -83,7 +86,7 @@ def bench_prediction(
         "foretold": len(asked.labels),
         "objective": made.objective,
         "forms": forms,
-        "choices": choices(split, _known(kinds), _sizes(clusters), made) if clusters else [],
+        "choices": choices(split, compared_kinds, sizes, made) if sizes else [],
         "settings": {
             **describe_machine(),
             "measured_under": other.meta.measured_under.model_dump(mode="json"),
@@ -129,12 +132,3 @@ def _known(kinds: str) -> list[str]:
     if strange:
         raise InputError(f"--kinds: no {strange[0]}, only {', '.join(CLUSTERINGS)}")
     return asked
-
-
-def _sizes(clusters: str) -> list[int]:
-    from ops.cli.settings import names
-
-    sizes = [int(k) if k.isdigit() else 0 for k in names(clusters, "--clusters")]
-    if min(sizes) < 2:
-        raise InputError(f"--clusters: numbers of 2 or more, separated by commas, not {clusters!r}")
-    return sizes

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ops.cli import flags
-from ops.cli.boundary import InputError
+from ops.cli.numbers import numbers
 from ops.cli.output import cell, emit, progress, table
 
 COLUMNS = {
@@ -78,7 +78,10 @@ def bench_quality(
     from router.speedup import BASELINE
     from workers.bundle import load_bundle
 
-    heats, dials = _temperatures(temperatures), parse_dials(dial or ())
+    heats = numbers(
+        temperatures, "--temperatures", "numbers from 0 to 2", lambda heat: 0.0 <= heat <= 2.0
+    )
+    dials = parse_dials(dial or ())
     settings = load_config(config)
     setup = resolve(settings, bundle, methods, dtype, threads)
     if methods is None and "methods" not in settings.model_fields_set:
@@ -91,8 +94,8 @@ def bench_quality(
     )
     with progress() as bar:
         answers, skipped = asyncio.run(measure(plan, bar))
-    numbers = {prompt.id: reference_number(prompt.response) for prompt in chosen}
-    right = {key: number for key, number in numbers.items() if number is not None}
+    solved = {prompt.id: reference_number(prompt.response) for prompt in chosen}
+    right = {key: number for key, number in solved.items() if number is not None}
     quality: dict[str, dict[str, Any]] = {
         variant.spec.name: {
             "method": variant.method,
@@ -109,18 +112,6 @@ def bench_quality(
     }
     figures = {"quality": quality, "settings": _settings(plan, skipped)}
     emit(figures, lambda: _tables(quality), json)
-
-
-def _temperatures(text: str) -> list[float]:
-    from ops.cli.settings import names
-
-    try:
-        found = [float(value) for value in names(text, "--temperatures")]
-    except ValueError as error:
-        raise InputError(f"--temperatures: numbers separated by commas, not {text!r}") from error
-    if not all(0.0 <= value <= 2.0 for value in found):
-        raise InputError(f"--temperatures: each is from 0 to 2, not {text!r}")
-    return list(dict.fromkeys(found))
 
 
 def _settings(plan: Any, skipped: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from router.speedup import BASELINE
 from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.methods import METHODS, get_method
-from workers.portfolio import method_of, part_of
+from workers.portfolio import decodable, method_of
 
 DIALS: dict[str, dict[str, tuple[float, ...]]] = {
     "typical": {"epsilon": (0.01, 0.09, 0.3), "delta": ()},
@@ -41,11 +41,7 @@ def lossy_methods(bundle: Bundle) -> tuple[MethodSpec, ...]:
     """The lossy methods there are that the bundle has the parts for; raises InputError where it
     has those of none."""
     known = (method_of(name, bundle) for name in METHODS)
-    found = tuple(
-        spec
-        for spec in known
-        if not spec.lossless and ((part := part_of(spec)) is None or bundle.has(part))
-    )
+    found = tuple(spec for spec in known if not spec.lossless and decodable(spec, bundle))
     if not found:
         raise InputError(f"--bundle: {bundle.name} has no part that a lossy method drafts with")
     return found

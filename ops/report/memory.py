@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ops.report.blocks import Section, Table
-from ops.report.parameters import parameters, stored_bytes
+from ops.report.parameters import folders_of, parameters, stored_bytes
 from schemas.base import Schema
 from workers.bundle import Bundle
-from workers.portfolio import method_of, part_of
 
 STUDY = Path(__file__).parents[1] / "data" / "study.json"
 GIB, MIB, KIB = 2**30, 2**20, 2**10
@@ -69,8 +68,7 @@ def _of(bundle: Bundle, methods: Iterable[str]) -> Table:
     target = spec_of(bundle.part("target"))
     rows: list[list[Any]] = []
     for name in methods:
-        part = part_of(method_of(name, bundle))
-        folders = [bundle.part(each) for each in ("target", part) if each]
+        folders = folders_of(name, bundle)
         models = [spec_of(folder) for folder in folders]
         static, token = static_gib(models), per_token_kib(models)
         stored = sum(map(stored_bytes, folders)) / MIB

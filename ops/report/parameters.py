@@ -8,7 +8,7 @@ from typing import Any
 
 from ops.cli.boundary import InputError
 from workers.bundle import Bundle
-from workers.portfolio import method_of, part_of
+from workers.portfolio import method_of, parts_of
 
 FLOATS = ("F", "BF")
 LENGTH_BYTES = 8
@@ -16,13 +16,16 @@ LENGTH_BYTES = 8
 
 
 def parameters_by_method(bundle: Bundle, methods: Iterable[str]) -> dict[str, int]:
-    """Of the target and the part that the method drafts with."""
-    target = parameters(bundle.part("target"))
-    found = {}
-    for name in methods:
-        part = part_of(method_of(name, bundle))
-        found[name] = target + (parameters(bundle.part(part)) if part else 0)
-    return found
+    """Of the target and the parts that the method drafts with."""
+    return {
+        name: sum(parameters(folder) for folder in folders_of(name, bundle)) for name in methods
+    }
+
+
+def folders_of(method: str, bundle: Bundle) -> list[Path]:
+    """The target's, and those of all parts that the method drafts with."""
+    parts = parts_of(method_of(method, bundle), bundle)
+    return [bundle.part(part) for part in ("target", *parts)]
 
 
 def parameters(folder: Path) -> int:

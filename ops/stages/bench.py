@@ -6,6 +6,7 @@ import typer
 
 from ops.cli import flags
 from ops.cli.boundary import InputError
+from ops.cli.numbers import whole_numbers
 from ops.cli.output import emit, progress, table
 
 
@@ -37,7 +38,9 @@ def bench_stages(
     from ops.measure.prompts import fingerprint, select
     from ops.stages.runs import StagesPlan, measure
 
-    sizes = _sizes(batches)
+    sizes = whole_numbers(batches, "--batches", 1)
+    if max_tokens < 2:
+        raise InputError("--max-tokens: 2 or more; the first token belongs to no decode step")
     asked = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if strange := [spec.name for spec in asked.methods if spec.engine != "torch"]:
         raise InputError(f"--methods: {strange[0]} is vLLM's, which does not report its stages")
@@ -60,15 +63,6 @@ def bench_stages(
         },
     }
     emit(figures, lambda: [_table(found)], json)
-
-
-def _sizes(batches: str) -> list[int]:
-    from ops.cli.settings import names
-
-    sizes = [int(size) if size.isdigit() else 0 for size in names(batches, "--batches")]
-    if min(sizes) < 1:
-        raise InputError(f"--batches: numbers of 1 or more, separated by commas, not {batches!r}")
-    return sizes
 
 
 def _table(found: dict[str, dict[str, Any]]) -> Any:

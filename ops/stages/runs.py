@@ -55,8 +55,8 @@ def step_of(answers: Sequence[Answer]) -> dict[str, float]:
     """The mean decode step of answers that shared their steps, in milliseconds.
 
     A sequence's seconds are those of the steps it was in, so that their sums over sequences, over
-    the sum of their steps, are a step's. host: what is left of decoding, less other requests'
-    prefills.
+    the sum of their steps, are a step's. host: what is left of decoding; engines leave out other
+    requests' prefills there already.
     """
     stats = [answer.stats for answer in answers]
     steps = sum(s.target_steps - 1 for s in stats)
@@ -64,7 +64,7 @@ def step_of(answers: Sequence[Answer]) -> dict[str, float]:
         "draft": sum(s.draft_seconds for s in stats),
         "verify": sum(s.verify_seconds for s in stats),
         "sample": sum(s.sample_seconds for s in stats),
-        "host": sum(max(0.0, s.other_seconds - s.stalled_seconds) for s in stats),
+        "host": sum(s.other_seconds for s in stats),
     }
     parts = {stage: 1e3 * seconds / steps for stage, seconds in sums.items()}
     return {

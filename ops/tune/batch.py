@@ -8,6 +8,7 @@ import typer
 
 from ops.cli import flags
 from ops.cli.boundary import InputError
+from ops.cli.numbers import whole_numbers
 from ops.cli.output import emit, progress, table
 
 BATCHES = "1,2,4,8"
@@ -65,8 +66,8 @@ def tune_batch(
 
     if (routing is None) != (out is None):
         raise InputError("--routing: the table with the new step times is written to --out DIR")
-    sizes = _numbers("--batches", batches, 1)
-    asked = None if gammas is None else _numbers("--gammas", gammas, 0)
+    sizes = whole_numbers(batches, "--batches", 1)
+    asked = None if gammas is None else whole_numbers(gammas, "--gammas", 0)
     setup = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_places(setup, sizes[-1])
     family = load_bundle(setup.bundle)
@@ -145,14 +146,3 @@ def tables_of(figures: dict[str, Any]) -> list[Any]:
     entries = [tuned["entry"] for tuned in figures["methods"].values()]
     entry = yaml.safe_dump(entries, sort_keys=False, width=90, default_flow_style=None)
     return [*shown, f"For the configuration:\n\nmethods:\n{entry}"]
-
-
-def _numbers(flag: str, text: str, least: int) -> list[int]:
-    """The flag's numbers, rising; raises InputError where there is none or one is too small."""
-    try:
-        numbers = sorted({int(part) for part in text.split(",")})
-    except ValueError as error:
-        raise InputError(f"{flag}: whole numbers separated by commas, not {text!r}") from error
-    if numbers[0] < least:
-        raise InputError(f"{flag}: at least {least}, not {numbers[0]}")
-    return numbers

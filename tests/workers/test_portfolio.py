@@ -10,7 +10,14 @@ import pytest
 from schemas import AppConfig, MethodDeployment
 from workers.bundle import load_bundle
 from workers.methods import METHODS, get_method
-from workers.portfolio import SMALL_DEMO, method_of, part_of, with_bundle, with_portfolio
+from workers.portfolio import (
+    SMALL_DEMO,
+    method_of,
+    part_of,
+    parts_of,
+    with_bundle,
+    with_portfolio,
+)
 
 
 @pytest.fixture
@@ -33,6 +40,16 @@ def test_a_method_names_the_part_that_it_drafts_with():
     assert part_of(get_method("vllm_eagle3")) == "eagle3"
     other = get_method("eagle3").model_copy(update={"settings": {"drafter": {"part": "e3"}}})
     assert part_of(other) == "e3"
+
+
+def test_a_method_that_chooses_drafts_with_the_parts_of_all_that_are_there(
+    tiny_bundle, without_drafts
+):
+    adaptive = get_method("adaptive")
+    assert parts_of(adaptive, tiny_bundle) == ("medusa", "eagle3")
+    assert parts_of(adaptive, without_drafts) == ("eagle3",)
+    assert parts_of(get_method("eagle2"), tiny_bundle) == ("eagle",)
+    assert parts_of(get_method("ngram"), tiny_bundle) == ()
 
 
 def test_every_part_that_a_method_needs_is_found_before_it_is_loaded(tiny_bundle, tmp_path):

@@ -284,7 +284,8 @@ class Scheduler:
             self._running.remove(sequence)
             sequence.stream.finish(reason, sequence.stats(reason), error)
         lease = sequence.lease
-        if not self._prefix_cache or reason == "error":
+        lease.spoilt = reason == "error"
+        if not self._prefix_cache or lease.spoilt:
             self.target.pool.release(lease)
         elif self._prefixes.give_back(lease, sequence.tokens, sequence.request.scope):
             for remembering in self._remembering:

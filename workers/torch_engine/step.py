@@ -16,6 +16,7 @@ from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 Item = TypeVar("Item")
+NOT_NUMBERS = "the target's logits are NaN"
 
 
 class NotANumberError(ArithmeticError):
@@ -89,6 +90,8 @@ def read_chunk(
     path = Path((), sequence.tokens[sequence.lease.length + tokens])
     try:
         output = _forward([proposal], target)
+        if any(output.read(best=False)):
+            raise NotANumberError(NOT_NUMBERS)
         target.commit(proposal, path, output)
         plan.drafter.commit(proposal, path, output)
     except Exception as error:
@@ -155,7 +158,7 @@ def _numbers(
     alive = list[Proposal]()
     for proposal in proposals:
         if any(spoilt[proposal.row : proposal.row + len(proposal) + 1]):
-            cause = NotANumberError("the target's logits are NaN")
+            cause = NotANumberError(NOT_NUMBERS)
             errors.append(StepError([proposal.sequence], cause, attributable=True))
         else:
             alive.append(proposal)

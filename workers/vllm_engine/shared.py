@@ -7,7 +7,7 @@ from typing import Any
 from schemas import MethodSpec
 from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
-from workers.portfolio import ADAPTIVE, method_of, part_of
+from workers.portfolio import ADAPTIVE, decodable, method_of
 from workers.vllm_engine.drafting.adaptive import Learned, Options
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
 from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, verification
@@ -105,7 +105,7 @@ def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
     other = [one.name for one in methods if one.engine != "vllm" or one.drafter == "none"]
     if other:
         raise ValueError(f"{spec.name}: learned: {other[0]} drafts in no vLLM engine")
-    here = [one for one in methods if (part := part_of(one)) is None or bundle.has(part)]
+    here = [one for one in methods if decodable(one, bundle)]
     most = max(schedule_of(spec).gammas)
     learned = tuple(
         Learned(one.name, one.drafter, min(most, max(schedule_of(one).gammas))) for one in here

@@ -1,5 +1,7 @@
 """The arithmetic of `bench bounds` on made-up answers."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from ops.bounds.costs import StepSeconds
 from ops.bounds.figures import Answer, bounds
+from ops.bounds.reached import reached
 
 LEVELS = {"copy": 4, "draft": 4}
 SECONDS = StepSeconds(
@@ -52,6 +55,25 @@ def test_what_routing_reaches():
     low, high = figures["routed_over"]["best_of_prompt"]["ci95"]
     assert low == high == pytest.approx(1.0)
     assert figures["by_cluster"]["1"]["answers"] == 2
+
+
+def test_clusters_are_in_the_order_of_their_numbers():
+    answers = [answer(f"a{c}", 3, 0, c, "copy") for c in (10, 2, 1)]
+    assert list(bounds(answers, LEVELS, SECONDS, seed=0)["by_cluster"]) == ["1", "2", "10"]
+
+
+def test_a_domain_without_a_plain_rate_has_no_share(tmp_path):
+    """Plain answers may be too short to have a rate where a lossy method's are not."""
+    figures = bounds([answer("a1", 3, 0), answer("b1", 0, 3)], LEVELS, SECONDS, seed=0)
+    rate, none = {"decode_tokens_per_s": 10.0}, {"decode_tokens_per_s": None}
+    methods = {
+        "naive": rate | {"by_domain": {"a": rate, "b": none}},
+        "copy": rate | {"by_domain": {"a": rate, "b": rate}},
+    }
+    file = tmp_path / "decoded.json"
+    file.write_text(json.dumps({"methods": methods, "settings": {"prompts": {"ids": ["a1"]}}}))
+    found = reached(file, figures, {"a1"})
+    assert list(found["copy"]["by_domain"]) == ["a"]
 
 
 KEPT = st.tuples(st.integers(0, 4), st.integers(0, 4))

@@ -70,4 +70,4 @@ def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle):
 @pytest.mark.parametrize("batches", [",", "0", "1,x", "-4"])
 def test_wrong_batches_are_named(specadapt, batches):
     line = specadapt.refusal("bench", "gpu", f"--batches={batches}")
-    assert "--batches: give numbers of requests" in line
+    assert "--batches: whole numbers of 1 or more" in line

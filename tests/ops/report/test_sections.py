@@ -12,10 +12,17 @@ from ops.report.acceptance import acceptance_of, acceptance_section
 from ops.report.blocks import Chart, Section, Series
 from ops.report.bounds import bounds_section
 from ops.report.figure_files import read_figures
-from ops.report.memory import STUDY, ModelSpec, per_token_kib, spec_of, static_gib
+from ops.report.memory import (
+    STUDY,
+    ModelSpec,
+    memory_section,
+    per_token_kib,
+    spec_of,
+    static_gib,
+)
 from ops.report.overlap import overlap, overlap_of, overlap_section
 from ops.report.page import page
-from ops.report.parameters import parameters, stored_bytes
+from ops.report.parameters import parameters, parameters_by_method, stored_bytes
 from ops.report.predictors import predictors_section
 from ops.report.results import Mean, published
 from ops.report.speed import cost_per_million, speed_section, throughput
@@ -114,6 +121,16 @@ def test_a_models_memory_is_read_from_its_files(tiny_bundle):
     spec = spec_of(tiny_bundle.part("target"))
     assert spec.layers == model.config.num_hidden_layers
     assert spec.kv_heads == model.config.num_key_value_heads
+
+
+def test_a_method_that_chooses_among_drafters_has_all_of_their_parameters(tiny_bundle):
+    found = parameters_by_method(tiny_bundle, ["naive", "medusa", "eagle3", "adaptive"])
+    drafting = {name: count - found["naive"] for name, count in found.items()}
+    assert drafting["adaptive"] == drafting["medusa"] + drafting["eagle3"] > 0
+    here, _ = memory_section(tiny_bundle, ["naive", "adaptive"]).blocks
+    plain, both = here.rows
+    assert plain[4:] == [0.0, 0.0]
+    assert min(both[4:]) > 0.0
 
 
 def test_throughput_is_of_the_whole_batch():

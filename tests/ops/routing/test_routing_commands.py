@@ -118,7 +118,7 @@ def test_bench_prediction_compares_clusterings(world):
     for row in figures["choices"]:
         assert 0.0 <= row["stability"]["methods"] <= 1.0
     assert "--kinds: no means" in specadapt.refusal(*arguments, "--clusters", 2, "--kinds", "means")
-    assert "--clusters: numbers of 2" in specadapt.refusal(*arguments, "--clusters", "1,x")
+    assert "--clusters: whole numbers of 2" in specadapt.refusal(*arguments, "--clusters", "1,x")
 
 
 def test_a_table_takes_the_clusters_that_were_picked(world, tmp_path):

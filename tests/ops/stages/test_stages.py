@@ -28,9 +28,9 @@ def test_a_step_is_counted_once_for_the_sequences_that_share_it():
     shared = {"draft_seconds": 1.0, "verify_seconds": 2.0, "sample_seconds": 0.5}
     shared |= {"other_seconds": 0.8, "stalled_seconds": 0.3}
     step = step_of([answer(10, **shared), answer(10, **shared)])
-    expected = {"draft_ms": 100.0, "verify_ms": 200.0, "sample_ms": 50.0, "host_ms": 50.0}
+    expected = {"draft_ms": 100.0, "verify_ms": 200.0, "sample_ms": 50.0, "host_ms": 80.0}
     assert {key: step[key] for key in expected} == pytest.approx(expected)
-    assert step["step_ms"] == pytest.approx(400.0)
+    assert step["step_ms"] == pytest.approx(430.0)
     assert step["tokens_per_step"] == pytest.approx(2.0)
     assert step["mean_batch"] == pytest.approx(2.0)
 
@@ -45,8 +45,11 @@ def test_the_command_measures_every_batch(specadapt, tiny_bundle, prompts_file):
             assert 1.0 <= step["mean_batch"] <= float(batch)
             assert step["verify_ms"] > 0.0
     assert figures["stages"]["naive"]["1"]["tokens_per_step"] == 1.0
-    assert "--batches: numbers of 1" in specadapt.refusal(
+    assert "--batches: whole numbers of 1" in specadapt.refusal(
         *["bench", "stages", *common, "--batches", "0"]
+    )
+    assert "--max-tokens: 2 or more" in specadapt.refusal(
+        *["bench", "stages", *common, "--max-tokens", 1]
     )
     table, drafting, *_ = stages_section(json.loads(json.dumps(figures))).blocks
     assert [row[:2] for row in table.rows] == [

@@ -144,9 +144,9 @@ def test_vllm_has_one_number_of_draft_tokens_per_engine(name, shared, engines):
     [
         (["--methods", "naive"], "--methods: 'naive' drafts nothing"),
         (["--methods", "turbo"], "unknown method 'turbo'"),
-        (["--methods", "ngram", "--batches", "0,4"], "--batches: at least 1, not 0"),
-        (["--methods", "ngram", "--gammas", "one"], "--gammas: whole numbers separated by commas"),
-        (["--methods", "ngram", "--gammas", "-1"], "--gammas: at least 0, not -1"),
+        (["--methods", "ngram", "--batches", "0,4"], "--batches: whole numbers of 1"),
+        (["--methods", "ngram", "--gammas", "one"], "--gammas: whole numbers of 0"),
+        (["--methods", "ngram", "--gammas", "-1"], "--gammas: whole numbers of 0"),
         (["--methods", "medusa", "--gammas", "1,9"], "the tree of 'medusa' has 3 levels"),
         (["--methods", "vllm_suffix"], "vLLM's suffix drafts the same number of tokens"),
         (["--methods", "ngram", "--out", "somewhere"], "--routing: the table"),

@@ -8,6 +8,7 @@ import torch
 from decoding import decode, reference
 
 from workers.bundle import Bundle
+from workers.torch_engine.engine import TorchEngine
 
 
 async def test_a_step_that_does_not_end_makes_the_engine_unhealthy(
@@ -82,6 +83,35 @@ async def test_an_engine_that_says_nothing_else_has_failed(
         assert engine.load().healthy
         assert (await decode(engine, "naive", [7], max_tokens=5)).finish == "error"
     assert not engine.load().healthy
+
+
+def _drafters(engine: TorchEngine) -> list[object]:
+    return list(engine._scheduler._drafters)
+
+
+@pytest.mark.parametrize("tail", [20, 80])  # read in the last chunk, or in others before
+@pytest.mark.parametrize("method", ["naive", "draft_verify", "eagle3"])
+async def test_what_was_no_number_is_not_left_to_those_who_come_later(
+    load_engine, byte_bundle: Bundle, method: str, tail: int
+) -> None:
+    """Its keys and values are NaN. Slots behind a sequence's end are masked, which does not help
+    against what is no number, where a longer one beside it makes them looked at."""
+    engine = load_engine([method], byte_bundle, prefill_chunk=32)
+    embedding = engine._target.model.embedding
+    with torch.inference_mode():
+        sound = embedding[7].clone()
+        embedding[7] = torch.nan
+        bad = await decode(engine, method, [*range(100, 140), *[7] * tail], max_tokens=5)
+        assert "logits are NaN" in (bad.error or "")
+        embedding[7] = sound
+    short, long = [1, 2], [3, *range(20, 90)]
+    answers = await asyncio.gather(
+        *(decode(engine, method, prompt, max_tokens=10) for prompt in (short, long))
+    )
+    for answer, prompt in zip(answers, (short, long), strict=True):
+        assert answer.tokens == reference(byte_bundle, prompt, 10)
+    for pool in (engine._target.pool, *(d.pool for d in _drafters(engine) if hasattr(d, "pool"))):
+        assert not pool.data.isnan().any()
 
 
 async def test_a_poisoned_target_fails_for_good(load_engine, byte_bundle: Bundle) -> None:

@@ -22,7 +22,7 @@ class World:
         self.texts: dict[str, list[int]] = {}
         self.drafted: dict[str, int] = {}
         self.unread: dict[str, int] = {}
-        self.ended: set[str] = set()
+        self.running: set[str] = set()
         self.accepted: dict[str, float] = {}
         followers = {"eagle3": SimpleNamespace(unread=lambda name: self.unread.get(name, 0))}
         self.adaptive = Adaptive(Options(learned, **options), followers, clock=lambda: self.now)
@@ -33,11 +33,13 @@ class World:
         """These tokens have come; who is chosen now. Nothing has ended by itself."""
         names = list(came)
         scheduled = {name: self.drafted.get(name, 0) + 1 for name in names}
+        self.running |= came.keys()
         for name, tokens in came.items():
             self.texts.setdefault(name, [1, 2, 3]).extend(tokens)
         step: Any = SimpleNamespace(
             runner=SimpleNamespace(input_batch=SimpleNamespace(req_ids=names)),
-            scheduled=SimpleNamespace(finished_req_ids=self.ended, num_scheduled_tokens=scheduled),
+            scheduled=SimpleNamespace(num_scheduled_tokens=scheduled),
+            gone=lambda known: [name for name in known if name not in self.running],
             sampled=list(came.values()),
             drafted=lambda: [self.drafted.get(name, 0) for name in names],
             length=lambda row: len(self.texts[names[row]]),
@@ -49,7 +51,6 @@ class World:
         self.now += self.seconds(sum(scheduled.values()))
         chosen = range(len(names)) if rows is None else rows
         choice = self.adaptive.choose(step, list(chosen), [limit] * len(names))
-        self.ended = set()
         for row, name in enumerate(names):
             self.drafted[name] = choice.drafted.get(row, len(choice.foretold.get(row, [])))
         return choice
@@ -79,11 +80,19 @@ def test_an_answer_serves_later_ones_of_its_scope():
     world = World()
     answer = list(range(20, 40))
     say(world, "s/a", answer)
-    world.ended = {"s/a"}
+    world.running.clear()
     for name, known in (("s/b", True), ("t/c", False)):
         say(world, name, answer[:4])
         choice = world.step({name: [answer[4]]})
         assert (choice.tokens_of(0, {})[:2] == answer[5:7]) == known
+
+
+def test_what_has_ended_is_forgotten():
+    world = World(MEDUSA)
+    say(world, "s/a", [5, 6])
+    world.running.clear()
+    world.step({"s/b": [5]})
+    assert list(world.adaptive._sequences) == ["s/b"]
 
 
 def test_who_drafts_well_is_asked_and_who_does_not_is_left():

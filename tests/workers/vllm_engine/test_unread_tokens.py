@@ -62,6 +62,7 @@ class World:
         self.proposer = Proposer()
         self.drafter = AutoregressiveDrafter(self.proposer)  # type: ignore[arg-type]
         self.computed: dict[int, int] = {}
+        self.running: set[str] = set()
         self.token = iter(range(100, 10**6))
 
     def step(
@@ -72,6 +73,8 @@ class World:
     ):
         """By sequence the tokens that the target reads and how many of the last it rejects; who
         drafts afterwards."""
+        from workers.vllm_engine.drafting.step import Step
+
         ids, positions, slots, sampled, starts = [], [], [], [], [0]
         for sequence, (read, rejected) in steps.items():
             text = self.proposer.texts.setdefault(sequence, [])
@@ -86,13 +89,16 @@ class World:
             self.computed[sequence] = kept
         names, ends = list(steps), [self.computed[s] + r for s, (_, r) in steps.items()]
         begin = torch.tensor(starts, dtype=torch.int32)
+        self.running |= set(map(str, names))
         step: Any = SimpleNamespace(
             runner=SimpleNamespace(
+                requests=self.running,
                 input_batch=SimpleNamespace(req_ids=[str(name) for name in names]),
                 input_ids=SimpleNamespace(gpu=torch.tensor(ids)),
                 _get_positions=lambda chosen: torch.tensor(positions)[chosen],
             ),
             scheduled=SimpleNamespace(finished_req_ids=ended),
+            gone=lambda known: Step.gone(step, known),
             sampled=sampled,
             drafted=lambda: [read - 1 for read, _ in steps.values()],
             hidden_states=torch.tensor(ids)[:, None],
@@ -147,6 +153,16 @@ def test_an_ended_sequence_is_forgotten():
     world.step({1: (3, 0)}, set())
     world.step({2: (1, 0)}, set(), ended={"1"})
     assert world.drafter.unread("1") == 0
+
+
+def test_a_sequence_is_forgotten_whose_end_was_told_in_a_step_without_drafting():
+    """Where the last one leaves, the runner has no tokens to decode and asks for no drafts."""
+    world = World()
+    world.step({1: (3, 0)}, set())
+    world.running.clear()
+    world.step({2: (1, 0)}, set())
+    assert world.drafter.unread("1") == 0
+    assert world.drafter.unread("2") == 1
 
 
 @given(

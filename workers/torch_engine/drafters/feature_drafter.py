@@ -64,11 +64,14 @@ class FeatureDrafter:
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the target's states of the tokens that were read and of the path's nodes."""
         sequence = proposal.sequence
+        start, pending = output.starts[sequence.id], output.pending[sequence.id]
         if sequence.id not in self._states:
             if sequence.lease not in self._rows:
                 self._rows.acquire(sequence.lease)
-            self._states[sequence.id] = _State(self._rows[sequence.lease])
-        start, pending = output.starts[sequence.id], output.pending[sequence.id]
+            own = self._rows[sequence.lease]
+            # a drafter beside this one may have read less: the states begin where that one ends
+            own.length = min(own.length, sequence.lease.length - pending - len(path.nodes))
+            self._states[sequence.id] = _State(own)
         rows: slice | Tensor = slice(start, start + pending + len(path.nodes))
         if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
             tree = start + pending

@@ -9,7 +9,7 @@ from workers.drafting.arm import Arm
 from workers.drafting.backlog import Backlog
 from workers.drafting.confidence import Confidence
 from workers.drafting.ease import Ease
-from workers.portfolio import method_of, part_of
+from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.drafters.paying import Paying
 from workers.torch_engine.materials import Materials
@@ -122,8 +122,7 @@ class Used:
 def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
     """The drafter of a method; None where the bundle has no such part."""
     spec = method_of(name, materials.bundle)
-    part = part_of(spec)
-    if part is not None and not materials.bundle.has(part):
+    if not decodable(spec, materials.bundle):
         return None
     drafter: Drafter = materials.drafter(spec.drafter, spec.settings.get("drafter", {}))
     tree: Tree = registry.build("tree", "eagle2", materials, WIDE)

@@ -53,4 +53,6 @@ class CompanionRows:
     def release(self, lease: Lease) -> None:
         """A row in use is free again."""
         if lease in self._used:
-            self.pool.release(self._used.pop(lease))
+            own = self._used.pop(lease)
+            own.spoilt = lease.spoilt
+            self.pool.release(own)

@@ -15,10 +15,14 @@ TREE_ROOM = 64
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One sequence's row of slots; `length` of them hold committed tokens. The row may change."""
+    """One sequence's row of slots; `length` of them hold committed tokens. The row may change.
+
+    spoilt: whether what is there may be no numbers.
+    """
 
     row: int
     length: int = 0
+    spoilt: bool = False
 
 
 class LayerCache(NamedTuple):
@@ -88,6 +92,10 @@ class KvPool:
 
     def release(self, lease: Lease) -> None:
         """Give a row back; the last row moves into its place."""
+        if lease.spoilt:
+            # masked slots still meet a weight of 0, and 0 * NaN is NaN: the row's next sequence
+            # would be looked at as far as a longer one beside it goes
+            self.data[:, lease.row] = 0.0
         last = self._leases.pop()
         if last is not lease:
             self._leases[lease.row] = last

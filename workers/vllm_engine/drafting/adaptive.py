@@ -126,7 +126,7 @@ class Adaptive:
         verified besides.
         """
         self._time(step)
-        for request in step.scheduled.finished_req_ids:
+        for request in step.gone(self._sequences):
             self._end(request)
         sequences = [self._learn(step, row) for row in rows]
         if self._promise:

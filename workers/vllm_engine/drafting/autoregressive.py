@@ -82,8 +82,8 @@ class AutoregressiveDrafter:
     def take(self, step: Step, rows: Sequence[int]) -> None:
         """Keep the step's tokens of these rows; to be called in each of their steps, before
         `propose`."""
-        for request in step.scheduled.finished_req_ids:
-            self._unread.pop(request, None)
+        for request in step.gone(self._unread):
+            del self._unread[request]
         rows = [row for row in rows if step.length(row) <= self._longest]
         if not rows:
             return

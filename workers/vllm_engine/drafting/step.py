@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,12 @@ class Step:
     def request(self, row: int) -> str:
         """The id of the row's request."""
         return self.runner.input_batch.req_ids[row]
+
+    def gone(self, known: Iterable[str]) -> list[str]:
+        """Those of the known requests that have ended. The step in which vLLM tells of an end has
+        no drafting where nobody else is running, so that the runner's own list counts too."""
+        running, ended = self.runner.requests, self.scheduled.finished_req_ids
+        return [request for request in known if request in ended or request not in running]
 
     def greedy(self, row: int) -> bool:
         """Whether the row's request has temperature 0."""

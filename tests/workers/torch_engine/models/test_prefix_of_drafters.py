@@ -2,12 +2,14 @@
 
 import random
 
+import numpy as np
 import pytest
 from decoding import Answer, assert_same, reference
 from rig import Rig
 
 from workers.bundle import Bundle
 from workers.drafting.backlog import CATCH_UP
+from workers.methods import get_method
 
 METHODS = ["medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]
 TOKENS = 24
@@ -57,6 +59,25 @@ def test_a_prompt_that_is_being_answered_is_shared(
     assert cached[0] == 0
     if method == "medusa":
         assert min(cached[1:]) >= 50
+
+
+def test_of_two_heads_the_one_that_has_read_more_goes_back(
+    make_rig, byte_bundle: Bundle, cost
+) -> None:
+    """The target reads again from where the other one ends, and its states are those of there. Of
+    seventeen tokens, which are kept, one that never drafted has read nothing."""
+    cost(np.ones_like)
+    settings = {"drafter": {"learned": "eagle,eagle3", "look_ups": False}}
+    both = get_method("adaptive").model_copy(update={"settings": settings})
+    rig: Rig = make_rig(byte_bundle, [both])
+    expected = {"eagle": 0.01, "eagle3": 30.0}
+    prompt = words(CATCH_UP - 4, 5)
+    for tokens in (5, TOKENS):
+        sequence = rig.submit("adaptive", prompt, max_tokens=tokens, accepted=expected)
+        (answer,) = rig.finish(sequence)
+        assert_same(byte_bundle, prompt, answer.tokens, reference(byte_bundle, prompt, tokens))
+        assert "eagle3" in answer.stats.by_drafter
+        prompt = [*prompt, *answer.tokens, *words(40, 1)]
 
 
 def test_what_another_method_has_read_is_read_again_for_eagle(
