@@ -99,6 +99,8 @@ class Used:
         """What of it came, verified or not, as far as the target's tokens tell. How many levels
         did, and how many were expected to."""
         sequence, draft = proposal.sequence, self.draft
+        if not draft.tokens:
+            return 0.0, 0.0  # it only read what it had missed
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
         greedy = sequence.sampling.temperature == 0.0
         came, held, expected = list[bool | None](), 0, 0.0
