@@ -46,6 +46,14 @@ def bench_decode(
             help="requests bring what this table expects of their prompts, as a service's do",
         ),
     ] = None,
+    lockstep: Annotated[
+        bool,
+        typer.Option(
+            "--lockstep",
+            help="methods of the torch engine take turns step by step, for machines whose speed "
+            "changes; without Hugging Face",
+        ),
+    ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -56,6 +64,7 @@ def bench_decode(
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
+    from ops.cli.boundary import InputError
     from ops.cli.settings import load_config, names, resolve, with_baseline, with_dtype, with_room
     from ops.decode.expectations import expectations
     from ops.decode.report import figures_of, tables_of
@@ -66,6 +75,9 @@ def bench_decode(
     asked = with_dtype(resolve(settings, bundle, methods, dtype, threads))
     setup = with_room(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
+    if lockstep and hf not in (None, "none"):
+        raise InputError("--lockstep: Hugging Face does not decode step by step: leave out --hf")
+    hf = "none" if lockstep else hf
     modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
     fit_id, expected = None, {}
     if routing is not None:
@@ -76,6 +88,7 @@ def bench_decode(
         seeded=seeded,
         expected=expected,
         fit_id=fit_id,
+        lockstep=lockstep,
     )
     with progress() as bar:
         measured = asyncio.run(measure(plan, bar))

@@ -129,6 +129,7 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "temperature": plan.temperature,
         "top_p": plan.top_p,
         "seeded": plan.seeded,
+        "lockstep": plan.lockstep,
         "expectations_of": plan.fit_id,
         "concurrency": plan.concurrency,
         "seed": plan.seed,

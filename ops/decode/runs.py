@@ -13,6 +13,7 @@ from ops.cli.boundary import InputError
 from ops.cli.settings import Setup, device_of
 from ops.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.decode.huggingface_process import HuggingFaceProcess
+from ops.decode.lockstep import Asked, in_lockstep
 from ops.measure.decoding import EncodedPrompt, decode, encode
 from ops.measure.engines import Engines, engines_of
 from ops.measure.prompts import Prompt
@@ -27,7 +28,7 @@ COMPARED = "plain"
 @dataclass(frozen=True)
 class Plan:
     """What is measured, and under which settings. hf: Hugging Face's modes, None for all. seeded:
-    whether requests bring a seed."""
+    whether requests bring a seed. lockstep: see `in_lockstep`."""
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -41,6 +42,16 @@ class Plan:
     seeded: bool = False
     expected: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fit_id: str | None = None
+    lockstep: bool = False
+
+    def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
+        """Of a repeat's requests."""
+        return SamplingParams(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=max_tokens,
+            seed=self.seed + repeat if self.seeded else None,
+        )
 
 
 @dataclass
@@ -94,10 +105,21 @@ async def _repeat_all(
     names = [*plan.setup.names, *(HF + mode for mode in modes)]
     task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))
     for repeat in range(plan.repeats):
+        order = random.Random(f"{plan.seed} {repeat}")
+        if plan.lockstep:
+            asked = Asked(plan.sampling(repeat, plan.max_tokens), plan.expected, repeat)
+            runs, seconds = await in_lockstep(
+                *(plan.setup, bundle, encoded, asked, plan.concurrency, order),
+                lambda: bar.advance(task),
+            )
+            for run in runs:
+                measured.runs.setdefault(run.method, []).append(run)
+            for name, took in seconds.items():
+                measured.run_seconds.setdefault(name, []).append(took)
+            continue
         with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
             bench = _Repeat(plan, repeat, engines, hf, lambda: bar.advance(task))
             await bench.warm_up(encoded[0], names)
-            order = random.Random(f"{plan.seed} {repeat}")
             if plan.concurrency == 1:
                 await bench.prompt_by_prompt(encoded, names, order, measured)
             else:
@@ -167,16 +189,10 @@ class _Repeat:
 
     async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
         labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
-        seed = self._plan.seed + self._repeat
-        sampling = SamplingParams(
-            temperature=self._plan.temperature,
-            top_p=self._plan.top_p,
-            max_tokens=max_tokens,
-            seed=seed if self._plan.seeded else None,
-        )
+        sampling = self._plan.sampling(self._repeat, max_tokens)
         if name.startswith(HF):
             token_ids, seconds = await self._hf.generate(
-                name.removeprefix(HF), item.token_ids, sampling, seed
+                name.removeprefix(HF), item.token_ids, sampling, self._plan.seed + self._repeat
             )
             return Run(*labels, token_ids, seconds)
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"

@@ -23,6 +23,7 @@ from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_int8, load_model
+from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rehearsal import rehearse
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
@@ -194,12 +195,15 @@ class TorchEngine:
 
 @dataclass(frozen=True)
 class Models:
-    """The models behind a scheduler. capacity: tokens of a sequence, prompt and answer."""
+    """The models behind a scheduler. capacity: tokens of a sequence, prompt and answer. joint: of
+    prompts that are read in one forward."""
 
     target: Target
     methods: dict[str, Method]
+    drafters: Sequence[Drafter]
     scheduler: Scheduler
     capacity: int
+    joint: int
 
 
 def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
@@ -243,7 +247,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         joint=joint,
         prefix_cache=config.prefix_cache,
     )
-    return Models(target, built, scheduler, capacity)
+    return Models(target, built, materials.drafters, scheduler, capacity, joint)
 
 
 def _device(name: str) -> torch.device:

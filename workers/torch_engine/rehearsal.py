@@ -79,14 +79,15 @@ class _Rehearsal:
         ]
         for sequence in sequences:
             sequence.admit(self._target.pool.acquire())
-        self._verify([Proposal(sequence=s, plan=one.plan, limit=0) for s in sequences])
+        plan = one.plan(count)
+        self._verify([Proposal(sequence=s, plan=plan, limit=0) for s in sequences])
         return sequences
 
     def _step(
         self, one: Learned, sequences: Sequence[DecodeSequence], levels: int, kept: int = 0
     ) -> float:
         """Seconds of drafting so many levels; of so many sequences the drafts are verified."""
-        plan = replace(one.plan, stop=Fixed(self._materials, gamma=levels))
+        plan = replace(one.plan(len(sequences)), stop=Fixed(self._materials, gamma=levels))
         proposals = [Proposal(sequence=s, plan=plan, limit=levels) for s in sequences]
         clock = time.perf_counter()
         plan.drafter.propose(proposals)

@@ -1,6 +1,16 @@
 """`generate` and `bench decode` on a tiny bundle: the real engine, the real transformers."""
 
+import random
+
 import pytest
+
+from ops.cli.settings import Setup
+from ops.decode.lockstep import Asked, in_lockstep
+from ops.measure.decoding import encode
+from ops.measure.prompts import Prompt
+from schemas import EngineConfig, SamplingParams
+from workers.bundle import load_bundle
+from workers.methods import get_method
 
 
 @pytest.fixture
@@ -115,3 +125,46 @@ def test_prompts_beyond_the_context_are_refused(specadapt, tiny_bundle, tmp_path
     file.write_text('{"prompt": "' + "long words " * 2000 + '"}\n')
     line = specadapt.refusal("bench", "decode", "--bundle", tiny_bundle.path, "--prompts", file)
     assert "longer than" in line
+
+
+def test_in_lockstep_methods_decode_the_same_answers(specadapt, small, prompts_file):
+    command = ["bench", "decode", "--lockstep", "--methods", "naive,ngram,adaptive"]
+    command += ["--prompts", prompts_file, "--limit", 5, "--repeats", 2, "--concurrency", 2, *small]
+    figures = specadapt.json(*command)
+    assert figures["hf"] == {}
+    assert figures["settings"]["lockstep"]
+    methods = figures["methods"]
+    assert list(methods) == ["naive", "ngram", "adaptive"]
+    for method in methods.values():
+        assert method["prompts"] == methods["naive"]["prompts"]
+        assert method["throughput_tokens_per_s"] > 0
+    assert methods["naive"]["mat"] == pytest.approx(1.0)
+    assert methods["ngram"]["mat"] >= 1.0
+    assert "--lockstep: Hugging Face" in specadapt.refusal(*command, "--hf", "plain")
+
+
+async def test_a_methods_clock_stands_still_while_others_decode(tiny_bundle):
+    """All answers of a method are over when its own steps are, and each gives plain decoding's."""
+    setup = Setup(
+        tiny_bundle.path,
+        tuple(map(get_method, ("naive", "ngram"))),
+        EngineConfig(dtype="float32", threads=1, max_context=128),
+    )
+    bundle = load_bundle(tiny_bundle.path)
+    prompts = [Prompt(str(i), "edit", ({"role": "user", "content": "a b " * i},)) for i in (1, 5)]
+    encoded, _ = encode(bundle, prompts, 100)
+    asked = Asked(SamplingParams(max_tokens=9, ignore_eos=True), {}, 0)
+    done = []
+    runs, seconds = await in_lockstep(
+        setup, bundle, encoded, asked, 1, random.Random(0), lambda: done.append(1)
+    )
+    assert len(done) == len(runs) == 4
+    answers = {(run.method, run.prompt_id): run for run in runs}
+    for prompt in ("1", "5"):
+        naive, ngram = answers["naive", prompt], answers["ngram", prompt]
+        assert naive.token_ids == ngram.token_ids
+        assert len(naive.token_ids) == naive.target_steps == 9
+        assert 0 < naive.first_token_seconds < naive.seconds
+    for method, took in seconds.items():  # one after the other: together they are the method's
+        each = [run.seconds for run in runs if run.method == method]
+        assert sum(each) == pytest.approx(took)

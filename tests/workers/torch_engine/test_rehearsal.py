@@ -47,10 +47,10 @@ def test_nothing_is_left_of_it(make_rig, byte_bundle: Bundle, settings: dict[str
     assert not rig.pool._leases
     method = rig.scheduler._methods["adaptive"]
     for one in method.plan.drafter.learned:
-        assert not one.plan.drafter._states
+        assert not one.drafter._states
         assert not one.reached
         assert not one.arm._drafts
-        if isinstance(one.plan.drafter, FeatureDrafter):
-            assert not one.plan.drafter.pool._leases
+        if isinstance(one.drafter, FeatureDrafter):
+            assert not one.drafter.pool._leases
     step = rig.engine._target.costs.step
     assert step._slower.weights.any(), "steps of several sequences were seen"

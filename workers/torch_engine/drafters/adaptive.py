@@ -3,6 +3,7 @@ expected of it, and of what both say as much as pays."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from schemas.method import Setting
@@ -12,6 +13,7 @@ from workers.drafting.backlog import Backlog
 from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
+from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.torch_engine.drafters.learned import Learned, Used, learned_by
 from workers.torch_engine.drafters.suffix import LOOK_UPS, Suffix, seconds_of, worthwhile
@@ -72,9 +74,9 @@ class Adaptive:
         if not self.learned and not look_ups:
             raise BundleError(f"bundle {materials.bundle.name} has no part {learned!r} drafts with")
         self._offered = [one for one in self.learned for _ in FIRST_OR_ALL]
-        self.captures = frozenset[int]().union(*(one.plan.drafter.captures for one in self.learned))
+        self.captures = frozenset[int]().union(*(one.drafter.captures for one in self.learned))
         self._used: dict[int, Used] = {}
-        self._rest = Rest()
+        self._rest, self._plain = Rest(), PlainSteps()
         self._promise: tuple[Arm, float] | None = None
         self._came = 0
 
@@ -92,6 +94,8 @@ class Adaptive:
             for p in proposals
         ]
         choice = self._choice(proposals, [known.survival for known in foretold])
+        if self._plain.due(choice.offer is not None or any(choice.lengths)):
+            choice = replace(choice, lengths=[0] * len(proposals), offer=None)
         one = None if choice.offer is None else self._offered[choice.offer]
         for idle in self.learned:
             if idle is not one:
@@ -122,7 +126,7 @@ class Adaptive:
         for one in self.learned:
             mine = used is not None and used.by is one
             proposal.cached = used.cached if used and mine else []
-            one.plan.drafter.commit(proposal, path, output)
+            one.drafter.commit(proposal, path, output)
             if not mine:
                 one.arm.sat_out(sequence)
             if not mine and seen:
@@ -132,7 +136,7 @@ class Adaptive:
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
         """As far as all learned drafters can."""
-        drafters = [one.plan.drafter for one in self.learned]
+        drafters = [one.drafter for one in self.learned]
         found = [d.begin(lease, source, length) for d in drafters if isinstance(d, Resuming)]
         return min(found, default=length)
 
@@ -176,13 +180,14 @@ class Adaptive:
 
     def _draft(self, one: Learned, proposals: Sequence[Proposal], known: Sequence[float]) -> float:
         """Seconds that it took. known: what is expected of the foretold tokens alone."""
+        plan = one.plan(len(proposals))
         drafts = [
-            Proposal(sequence=p.sequence, plan=one.plan, limit=min(p.limit, one.arm.levels))
+            Proposal(sequence=p.sequence, plan=plan, limit=min(p.limit, one.arm.levels))
             for p in proposals
         ]
         backlog = one.backlog([p.sequence for p in proposals])
         clock = time.perf_counter()
-        one.plan.drafter.propose(drafts)
+        one.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
         deepest = max(draft.drafted_levels for draft in drafts)
         self._costs.saw_drafting(one.arm.name, backlog.whole(deepest), seconds)

@@ -1,9 +1,8 @@
 """A learned drafter among several that may draft, and what came of its drafts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from schemas.method import Setting
 from workers.batch_schedule import schedule_of
 from workers.drafting.arm import Arm
 from workers.drafting.backlog import Backlog
@@ -17,8 +16,13 @@ from workers.torch_engine.parts import Drafter, Plan, Proposal, Tree
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
 
-WIDE: dict[str, Setting] = {"nodes": 16, "k": 3}
+NODES = 16
 """Of the tree `eagle2` that learned drafters grow, of which what pays is verified."""
+WIDEST, READ_TOGETHER = 3, 6
+"""Nodes of a level that are extended, of one sequence and of all together, at most: each is a row
+of the drafter's next forward, and what one sequence has for nothing a batch pays for."""
+AT_ONCE = ("medusa",)
+"""Drafters that say all levels at once, however many nodes there are."""
 DEEPER = 2
 """Levels that a drafter may draft beyond those that its method was tuned to."""
 MERGED, EXPECTED = 0.4, 10.0
@@ -30,7 +34,7 @@ MEMORY = 200.0
 
 @dataclass(eq=False)
 class Learned:
-    """The drafter of a method, with a wide tree, and what is expected of it.
+    """The drafter of a method, with trees by their width, and what is expected of it.
 
     ease: of its confidence, by sequence. reached: by sequence the tokens that there were when it
     last drafted.
@@ -38,7 +42,7 @@ class Learned:
 
     arm: Arm
     drafter: Drafter
-    tree: Tree
+    trees: Mapping[int, Tree]
     confidence: Confidence = field(default_factory=Confidence)
     ease: Ease = field(default_factory=Ease)
     reached: dict[int, int] = field(default_factory=dict)
@@ -46,7 +50,11 @@ class Learned:
 
     def __post_init__(self) -> None:
         self.stop = Paying(self.confidence, self.ease)
-        self.plan = Plan(self.drafter, self.tree, self.stop)
+
+    def plan(self, sequences: int) -> Plan:
+        """The parts that draft for so many sequences."""
+        width = max(1, min(WIDEST, READ_TOGETHER // sequences))
+        return Plan(self.drafter, self.trees[width], self.stop)
 
     @property
     def merged(self) -> float:
@@ -127,6 +135,9 @@ def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
     if not decodable(spec, materials.bundle):
         return None
     drafter: Drafter = materials.drafter(spec.drafter, spec.settings.get("drafter", {}))
-    tree: Tree = registry.build("tree", "eagle2", materials, WIDE)
+    trees = dict[int, Tree]()
+    for width in range(1, WIDEST + 1):
+        k = WIDEST if spec.drafter in AT_ONCE else width
+        trees[width] = registry.build("tree", "eagle2", materials, {"nodes": NODES, "k": k})
     tuned = schedule_of(spec).gamma(1)
-    return Learned(Arm(name, tuned + DEEPER, priors=priors, tuned=tuned), drafter, tree)
+    return Learned(Arm(name, tuned + DEEPER, priors=priors, tuned=tuned), drafter, trees)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,7 @@ from workers.drafting.backlog import Backlog
 from workers.drafting.goodput import Choice as Granted
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.drafting.step_costs import StepCosts
 
@@ -116,7 +117,7 @@ class Adaptive:
         self._sequences: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
         self._began, self._drafting, self._steps = 0.0, 0.0, 0
-        self._rest = Rest()
+        self._rest, self._plain = Rest(), PlainSteps()
         self._promise: tuple[Arm, float] | None = None
 
     def choose(self, step: Step, rows: Sequence[int], limits: Sequence[int]) -> Choice:
@@ -143,6 +144,8 @@ class Adaptive:
         asking = [sequences[i] for i in ready]
         survival = [foretold[i].survival for i in ready]
         drafters, best = self._best(step, set(rows), limits, asking, survival)
+        if self._plain.due(best.offer is not None or any(best.lengths)):
+            best = replace(best, lengths=[0] * len(ready), offer=None, taken=[])
         tokens = {
             rows[i]: list(foretold[i].tokens[:length])
             for i, length in zip(ready, best.lengths, strict=True)
