@@ -78,7 +78,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "service": {"cli", "measure"},
         **dict.fromkeys(
             (
-                *("decode", "geometry", "http", "load", "precision", "prediction", "stages"),
+                *("decode", "geometry", "http", "load", "precision", "stages"),
                 *("step", "trace", "train", "turns"),
             ),
             BENCHMARK,
@@ -87,6 +87,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "quality": BENCHMARK | {"decode"},
         "bounds": BENCHMARK | {"trace", "step"},
         "routing": BENCHMARK | {"trace"},
+        "prediction": BENCHMARK | {"routing"},
         "balance": BENCHMARK | {"http", "load"},
         "report": BENCHMARK | {"trace"},
         "routed": BENCHMARK | {"decode", "http"},

@@ -21,6 +21,11 @@ def bench_prediction(
         Path, typer.Option("--profile", metavar="DIR", help="the answers learned from")
     ],
     held: Annotated[Path, typer.Option("--held", metavar="DIR", help="the answers foretold")],
+    profile_ids: flags.ProfileIds = None,
+    held_ids: Annotated[
+        Path | None,
+        typer.Option("--held-ids", metavar="FILE", help="only --held's prompts with these ids"),
+    ] = None,
     clusters: Annotated[
         str | None,
         typer.Option(
@@ -36,8 +41,9 @@ def bench_prediction(
 ) -> None:
     """Learn acceptance from one profile in several forms, and choose by each on another one.
 
-    With --clusters also by every clustering of --kinds with so many clusters, and how steady their
-    choices are; `specadapt fit --clustering KIND --clusters K` makes a table of what pays.
+    With both files of ids one profile may be both. With --clusters also by every clustering of
+    --kinds with so many clusters, and how steady their choices are; `specadapt fit --clustering
+    KIND --clusters K` makes a table of what pays.
 
     Example: `specadapt bench prediction --routing bundles/demo/routing --profile runs/profile
     --held runs/held`
@@ -48,11 +54,12 @@ def bench_prediction(
     from ops.prediction.answers import answers_of
     from ops.prediction.choices import Split, choices
     from ops.prediction.figures import compared
+    from ops.routing.profiled import profiled
     from router import cluster
     from router.assign import build_table
     from router.embed import Encoder
     from router.evaluate import refuse_other_conditions
-    from router.profile import Profile, prompt_key
+    from router.profile import prompt_key
     from router.table import check_table, load_table
 
     sizes = whole_numbers(clusters, "--clusters", 2) if clusters else []
@@ -60,7 +67,7 @@ def bench_prediction(
     settings = load_config(config).router
     encoder = Encoder(settings.encoder, settings.encoder_threads)
     fitted = load_table(routing, encoder=encoder.info)
-    learned, other = Profile.load(profile), Profile.load(held)
+    learned, other = profiled(profile, profile_ids), profiled(held, held_ids, "--held-ids")
     seen = {prompt_key(prompt.text) for prompt in learned.prompts}
     if any(prompt_key(prompt.text) in seen for prompt in other.prompts):
         raise InputError(f"--held: {held} has prompts of {profile}; profile other prompts")

@@ -41,6 +41,10 @@ def report(
         float | None,
         typer.Option("--price", min=0.0, metavar="P", help="of this machine an hour: adds costs"),
     ] = None,
+    static: Annotated[
+        bool,
+        typer.Option("--static", help="pictures and no script in the page: under 2 MB, not 6"),
+    ] = False,
     mlflow: Annotated[
         str | None,
         typer.Option("--mlflow", metavar="URI", help="log figures and files to this MLflow too"),
@@ -69,7 +73,7 @@ def report(
     sources = Sources(
         *(profile, traces, figures or (), bundle, config, clusters, temperature, price, seed)
     )
-    made = make_report(sources, out)
+    made = make_report(sources, out, static)
     if mlflow is not None or wandb is not None:
         log_report(made, out, mlflow, wandb)
     emit(made, lambda: [*made["summary"], *made["files"]], json)

@@ -1,7 +1,8 @@
 """The report as one HTML file that needs nothing else: no network, no other file."""
 
+import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,15 @@ from ops.report.interactive import plotly_figure
 TEMPLATES = Path(__file__).parents[1] / "data"
 
 
-def page(title: str, about: str, sections: Sequence[Section]) -> str:
+def page(
+    title: str,
+    about: str,
+    sections: Sequence[Section],
+    pictures: Mapping[str, Path] | None = None,
+) -> str:
     """The file's text. Figures carry their full value in `data` elements, charts theirs as JSON
-    and once more as a table."""
+    and once more as a table. pictures: by chart's id a PNG that stands for it, so that the file has
+    no script and is as small as they are."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -30,14 +37,15 @@ def page(title: str, about: str, sections: Sequence[Section]) -> str:
     environment.filters["shown"] = shown
     environment.filters["plotly"] = _json
     environment.filters["data"] = as_table
+    environment.filters["picture"] = lambda chart: _data_url((pictures or {})[chart.id])
     environment.tests["chart"] = lambda block: isinstance(block, Chart)
     template = environment.get_template("report.html.j2")
     return template.render(
         title=title,
         about=about,
         sections=sections,
-        plotly=Markup(get_plotlyjs()),
-        version=version("plotly"),
+        plotly=Markup(get_plotlyjs()) if pictures is None else None,
+        drawn_by=f"plotly {version('plotly')}" if pictures is None else "matplotlib",
     )
 
 
@@ -51,6 +59,10 @@ def shown(value: Any, table: Table) -> Markup:
     if isinstance(value, int):
         return Markup(f'<data value="{value}">{value:,}</data>')
     return Markup(html.escape(str(value)))
+
+
+def _data_url(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
 def _json(chart: Chart) -> Markup:

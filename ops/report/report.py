@@ -49,8 +49,9 @@ class Sources:
     seed: int
 
 
-def make_report(sources: Sources, out: Path) -> dict[str, Any]:
-    """Writes report.html and the charts; returns their names and what they were drawn from."""
+def make_report(sources: Sources, out: Path, static: bool = False) -> dict[str, Any]:
+    """Writes report.html and the charts; returns their names and what they were drawn from.
+    static: the page shows the charts' files, in it, and has no script."""
     paper = published()
     if sources.profile is None:
         results, sections = paper, _of_paper(paper, sources.seed)
@@ -58,10 +59,12 @@ def make_report(sources: Sources, out: Path) -> dict[str, Any]:
         results, sections = _of_profile(paper, Profile.load(sources.profile), sources)
     out.mkdir(parents=True, exist_ok=True)
     file = out / "report.html"
-    file.write_text(page(_title(sources), _about(sources), sections), encoding="utf-8")
     charts = [b for s in sections for b in s.blocks if isinstance(b, Chart)]
+    pictures = {chart.id: draw(chart, out) for chart in charts}
+    text = page(_title(sources), _about(sources), sections, pictures if static else None)
+    file.write_text(text, encoding="utf-8")
     return {
-        "files": [str(made) for made in (file, *(draw(chart, out) for chart in charts))],
+        "files": [str(made) for made in (file, *pictures.values())],
         "summary": list(sections[0].text),
         "results": results.model_dump(mode="json"),
     }

@@ -47,13 +47,9 @@ class ProfileStore:
 
     def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
         """All methods' answers to one prompt, in one write."""
-        prompt = item.prompt
-        if prompt.id not in self._known:
-            entry = ProfilePrompt(
-                id=prompt.id, domain=prompt.domain, text=prompt.text, token_ids=item.token_ids
-            )
-            self._append("prompts.jsonl", [entry])
-            self._known.add(prompt.id)
+        if item.prompt.id not in self._known:
+            self._append("prompts.jsonl", [prompt_of(item)])
+            self._known.add(item.prompt.id)
         self._append("rows.jsonl", rows)
 
     def has_steps(self) -> bool:
@@ -67,6 +63,14 @@ class ProfileStore:
     def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
         with (self._folder / name).open("a", encoding="utf-8") as file:
             file.write("".join(line.model_dump_json() + "\n" for line in lines))
+
+
+def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
+    """A prompt as a profile keeps it."""
+    asked = item.prompt
+    return ProfilePrompt(
+        id=asked.id, domain=asked.domain, text=asked.text, token_ids=item.token_ids
+    )
 
 
 def _refuse_other_settings(file: Path, meta: ProfileMeta) -> None:

@@ -5,6 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.progress import Progress
 
 from ops.cli.boundary import InputError
@@ -19,11 +20,11 @@ from ops.routing.profile_runs import (
     profile_meta,
     warm_up,
 )
-from ops.routing.profile_store import ProfileStore
+from ops.routing.profile_store import ProfileStore, prompt_of
 from ops.trace.store import read_meta, read_rows
 from router.acceptance import expected_steps
 from router.profile import Profile
-from router.traced import costs_of, traced_row
+from router.traced import Costs, costs_of, traced_row
 from schemas.profile import ProfileRow
 from workers.bundle import load_bundle
 
@@ -70,11 +71,27 @@ async def profile_traces(
     return Profile.load(out), _over_traces(decoded, rows, plan.temperature)
 
 
+def in_steps(traces: Path, methods: Sequence[str]) -> Profile:
+    """A trace's answers by these methods as a profile whose seconds are decode steps: for those who
+    know what steps take. Raises InputError where a method was not traced."""
+    meta = read_meta(traces)
+    if missing := sorted(set(methods) - set(meta.methods)):
+        raise InputError(f"--traces: {missing[0]} was not traced")
+    costs = dict.fromkeys(methods, Costs(0.0, 0.0, np.zeros(1), np.ones(1)))
+    rows = [row for row in read_rows(traces) if row["method"] in costs]
+    items = {row["prompt_id"]: _item(row) for row in rows}
+    return Profile(
+        meta.model_copy(update={"methods": tuple(methods)}),
+        tuple(prompt_of(item) for item in items.values()),
+        tuple(traced_row(costs, **_fields(row)) for row in rows),
+    )
+
+
 def _add(store: ProfileStore, rows: Sequence[dict[str, Any]], made: Any) -> None:
-    def prompt_of(row: dict[str, Any]) -> tuple[str, float]:
+    def asked(row: dict[str, Any]) -> tuple[str, float]:
         return row["prompt_id"], row["temperature"]
 
-    for _, members in groupby(sorted(rows, key=prompt_of), prompt_of):
+    for _, members in groupby(sorted(rows, key=asked), asked):
         own = list(members)
         store.add_answers(_item(own[0]), [made(row) for row in own])
 

@@ -6,13 +6,13 @@ from ops.cli.boundary import InputError
 from router.profile import Profile, ProfileError
 
 
-def profiled(folder: Path, ids: Path | None) -> Profile:
+def profiled(folder: Path, ids: Path | None, flag: str = "--profile-ids") -> Profile:
     """The profile, or of it the prompts that a file of ids names; raises ProfileError, and
-    InputError naming the file of ids."""
+    InputError naming the file of ids and the flag that it was given by."""
     profile = Profile.load(folder)
     if ids is None:
         return profile
     try:
         return profile.only(ids.read_text(encoding="utf-8").split())
     except (OSError, ProfileError) as error:
-        raise InputError(f"--profile-ids: {ids}: {error}") from error
+        raise InputError(f"{flag}: {ids}: {error}") from error

@@ -11,29 +11,40 @@ from ops.cli.output import emit
 
 
 def retime(
-    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="measured profile")],
     routing: Annotated[
         Path, typer.Option("--routing", metavar="DIR", help="the table that says what steps take")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new profile's folder")],
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="DIR", help="measured profile")
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="of `specadapt trace`, in the place of one"),
+    ] = None,
     json: flags.Json = None,
 ) -> None:
-    """Write a profile's answers with every second as a table predicts it.
+    """Write the answers of a profile or of a trace with every second as a table predicts it.
 
-    For answers that were profiled beside other work or on another machine: what was accepted does
-    not depend on it.
+    For answers that were profiled beside other work or on another machine, or only traced: what
+    was accepted does not depend on it.
 
     Example: `specadapt retime --profile runs/profile --routing bundles/demo/routing
     --out runs/timed`
     """
+    from ops.routing.profile_traces import in_steps
     from router.profile import Profile
     from router.table import load_table
     from router.timed import timed_by
 
-    if out.resolve() == profile.resolve():
+    given = profile or traces
+    if given is None or (profile and traces):
+        raise InputError("--profile: name a profile, or a trace by --traces instead")
+    if out.resolve() == given.resolve():
         raise InputError(f"--out: {out} is the profile itself, whose seconds would be lost")
     table = load_table(routing)
-    made = timed_by(table, Profile.load(profile))
+    answers = in_steps(given, table.methods) if traces else Profile.load(given)
+    made = timed_by(table, answers)
     made.save(out)
     figures = {
         "rows": len(made.rows),

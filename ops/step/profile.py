@@ -111,15 +111,21 @@ class _Bench:
         self, encoded: Sequence[EncodedPrompt], max_tokens: int
     ) -> dict[str, dict[str, Any]]:
         bandwidth = read_bandwidth()
+        methods = self._stepper.models.methods
+        timed = {name: self._time_drafter(method) for name, method in methods.items()}
+        steps = {name: _Steps() for name in methods}
+        for name, method in methods.items():
+            self._decode(method, encoded[0], 16, _Steps(), timed[name])
+        # methods take turns, so that a slow moment of the machine hits all alike
+        for item in encoded:
+            for name, method in methods.items():
+                self._decode(method, item, max_tokens, steps[name], timed[name])
         figures = {}
-        for name, method in self._stepper.models.methods.items():
-            timed = self._time_drafter(method)
-            self._decode(method, encoded[0], 16, _Steps(), timed)
-            steps = _Steps()
-            for item in encoded:
-                self._decode(method, item, max_tokens, steps, timed)
-            figures[name] = self._figures(method, steps, bandwidth)
-            figures[name]["operators"] = self._operators(method, encoded[0], max_tokens, timed)
+        for name, method in methods.items():
+            figures[name] = self._figures(method, steps[name], bandwidth)
+            figures[name]["operators"] = self._operators(
+                method, encoded[0], max_tokens, timed[name]
+            )
         return figures
 
     def _time_drafter(self, method: Method) -> TimedModel | None:

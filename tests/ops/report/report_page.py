@@ -9,7 +9,8 @@ VOID = {"meta", "link", "br", "img", "input"}
 
 class Page(HTMLParser):
     """tables: by id the cells' values, a row each: figures as numbers. charts: by id what plotly is
-    given. headings: (level, text). addresses: what src, href and action name. ids: of elements."""
+    given. headings: (level, text). addresses: what src, href and action name. ids: of elements.
+    images: by alternative text what src names. scripts: how many elements."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -20,6 +21,8 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.named_by: list[str] = []
         self.metas: list[dict[str, str]] = []
+        self.images: dict[str, str] = {}
+        self.scripts = 0
         self._open: list[str] = []
         self._table = self._chart = ""
         self._figure: float | None = None
@@ -34,6 +37,9 @@ class Page(HTMLParser):
         self.named_by += given.get("aria-labelledby", "").split()
         if tag == "meta":
             self.metas.append(given)
+        if tag == "img":
+            self.images[given["alt"]] = given["src"]
+        self.scripts += tag == "script"
         if tag not in VOID:
             self._open.append(tag)
         if tag == "table":

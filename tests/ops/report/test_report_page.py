@@ -1,5 +1,6 @@
 """`specadapt report`: what stands in the page is what was published or measured."""
 
+import base64
 import json
 import re
 from itertools import pairwise
@@ -14,6 +15,7 @@ from ops.report.results import PAPER, published
 from router.speedup import harmonic_mean
 from tests.router.routing_world import make_profile
 
+PNG = "data:image/png;base64,"
 OURS = {"naive": 1000, "draft": 1500}
 
 
@@ -88,6 +90,21 @@ def test_the_page_needs_nothing_else(paper_page):
     assert sorted(said["files"]) == sorted(str(f) for f in out.iterdir())
     for picture in out.glob("*.png"):
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_static_page_has_pictures_and_no_script(paper_page, specadapt, tmp_path):
+    drawn, _, _ = paper_page
+    specadapt.json("report", "--from-paper", "--static", "--out", tmp_path)
+    page = Page(tmp_path / "report.html")
+    assert page.scripts == 0
+    [policy] = [m["content"] for m in page.metas if "http-equiv" in m]
+    assert "script-src" not in policy
+    assert "default-src 'none'" in policy
+    shown = [base64.b64decode(src.removeprefix(PNG)) for src in page.images.values()]
+    assert shown == [(tmp_path / f"figure-{n}.png").read_bytes() for n in (6, 7)]
+    assert all("the figures are in the table below" in alt for alt in page.images)
+    assert page.tables == drawn.tables
+    assert (tmp_path / "report.html").stat().st_size < 200_000
 
 
 def test_headings_and_labels_are_whole(paper_page):

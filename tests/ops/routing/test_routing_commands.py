@@ -107,6 +107,21 @@ def test_bench_prediction_compares_forms_on_other_prompts_only(world):
     assert "profile other prompts" in refusal
 
 
+def test_bench_prediction_splits_one_profile_by_ids(world, tmp_path):
+    folder, specadapt, _ = world
+    ids = [prompt.id for prompt in Profile.load(folder / "fit").prompts]
+    first, rest = tmp_path / "first.txt", tmp_path / "rest.txt"
+    first.write_text("\n".join(ids[:5]))
+    rest.write_text("\n".join(ids[5:]))
+    both = ["--profile", folder / "fit", "--held", folder / "fit"]
+    arguments = ["bench", "prediction", "--routing", folder / "routing", *both]
+    figures = specadapt.json(*arguments, "--profile-ids", first, "--held-ids", rest)
+    assert (figures["learned_from"], figures["foretold"]) == (5, len(ids) - 5)
+    assert "profile other prompts" in specadapt.refusal(*arguments, "--profile-ids", first)
+    rest.write_text("strange")
+    assert "--held-ids" in specadapt.refusal(*arguments, "--held-ids", rest)
+
+
 def test_bench_prediction_compares_clusterings(world):
     folder, specadapt, _ = world
     arguments = ["bench", "prediction", "--routing", folder / "routing", "--profile"]

@@ -159,6 +159,19 @@ def test_a_profile_takes_acceptance_from_traces_and_measures_seconds(
     assert fitted
     assert "has answers already" in specadapt.refusal(*profiled)
 
+    retime = ["retime", "--routing", out, "--out"]
+    sources = {"profile": tmp_path / "profile", "traces": tmp_path / "trace"}
+    timed = {}
+    for flag, folder in sources.items():
+        specadapt.json(*retime, tmp_path / flag / "timed", f"--{flag}", folder)
+        made = Profile.load(tmp_path / flag / "timed")
+        rows = sorted(made.rows, key=lambda r: (r.prompt_id, r.temperature, r.method))
+        timed[flag] = rows, sorted(made.prompts, key=lambda p: p.id), made.steps
+    assert timed["profile"] == timed["traces"], "answers need no measured profile to be timed"
+    said = specadapt.refusal(*retime, tmp_path / "no", "--traces", tmp_path / "profile")
+    assert "holds no trace" in said
+    assert "--profile: name" in specadapt.refusal(*retime, tmp_path / "no")
+
 
 def test_a_profile_of_other_settings_than_the_traces_is_refused(specadapt, command, profiled):
     specadapt.json(*command, "--limit", 2)
