@@ -7,6 +7,7 @@ answers on the live ones, its band on the cell's other bands, its cluster on all
 
 import functools
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from schemas import TEMPERATURE_BANDS, RoutingTable
 
 Floats = NDArray[np.float64]
+Found = TypeVar("Found")
 
 PRIOR_STEPS = 50.0
 """Steps of a method's acceptance over all clusters that every cell starts with, so that a cell
@@ -66,16 +68,17 @@ LEAST_ERROR = 0.05
 tomorrow is not the one that was counted."""
 
 
-def once(compute: Callable[[RoutingTable], Floats]) -> Callable[[RoutingTable], Floats]:
+def once(compute: Callable[[RoutingTable], Found]) -> Callable[[RoutingTable], Found]:
     """The function, computed once for each table in force: every prompt asks for it."""
-    last: tuple[RoutingTable, Floats] | None = None
+    last: tuple[RoutingTable, Found] | None = None
 
-    def remembered(table: RoutingTable) -> Floats:
+    def remembered(table: RoutingTable) -> Found:
         nonlocal last
         known = last  # looked at once: another thread may ask about another table
         if known is None or known[0] is not table:
             known = last = (table, compute(table))
-            known[1].flags.writeable = False
+            if isinstance(known[1], np.ndarray):
+                known[1].flags.writeable = False
         return known[1]
 
     return functools.wraps(compute)(remembered)

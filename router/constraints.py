@@ -38,9 +38,12 @@ def obstacles_of(
     """Per method: None when it may answer, else the reason that sending it elsewhere has."""
     lossless_only = constraints.lossless_only or not config.lossy
     obstacles: dict[str, Reason | None] = {}
+    well: set[str] = set()
+    unwell: set[str] = set()
+    for report in loads:
+        (well if report.healthy else unwell).update(report.methods)
     for name in table.methods:
-        reports = [r for r in loads if name in r.methods]
-        sick = bool(reports) and not any(r.healthy for r in reports)
+        sick = name in unwell and name not in well
         # Whoever pins a method by name has decided about losslessness.
         lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
         retired = config.weights.get(name) == 0.0 and constraints.pinned != name

@@ -7,8 +7,11 @@ soonest of all. That probability is computed, not drawn, so a decision's propens
 What that may cost is kept in a purse (`router.purse`).
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +26,8 @@ GUESS = 0.4
 """A standard error of the log above which a prediction is worth little: of a method without any
 answers, or beside one whose steps suddenly take several times longer."""
 
-_CELLS = 256
+_SHARES = np.linspace(0.0, 1.0, 257)
+"""The edges of 256 cells, as shares of what they divide."""
 _DEVIATIONS = 6.0
 _LEAST_SECONDS = 1e-9
 
@@ -59,29 +63,30 @@ def choice(
     as much as the first choice takes is paid until its answer says what it cost. A delay of others
     makes a method later, and is paid for good: no answer says what it really was.
     """
-    predicted = np.maximum(np.asarray(seconds, dtype=np.float64), _LEAST_SECONDS)
-    unit = unit_of(objective, float(predicted[0]))
-    predicted /= unit
-    delayed = np.asarray(delays, dtype=np.float64) / unit
-    delayed = np.maximum(0.0, delayed - delayed[0])
-    purse.earn(share * float(predicted[0]))
-    guess = np.asarray(errors) > GUESS
-    guess[0] = False
-    if guess.any():
-        purse.start(START_REQUESTS * float(predicted[0]))
-    extra = np.maximum(0.0, predicted - predicted[0])
-    extra[guess] = np.maximum(extra[guess], predicted[0])
-    handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
-    at_risk = np.maximum(0.0, predicted * np.exp(errors) + delayed - predicted[0])
-    affordable = np.where(guess, purse.units >= 0.0, at_risk <= purse.units)
-    if affordable[1:].any():
-        chances = np.where(affordable, soonest(predicted * handicap + delayed, errors), 0.0)
-        chances[0] += 1.0 - chances.sum()
-    else:
-        chances = np.eye(1, len(predicted))[0]
-    index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))
-    purse.pay(float(extra[index] + delayed[index]))
-    return Choice(index, float(chances[index]), unit * float(extra[index]))
+    floored = [max(float(taken), _LEAST_SECONDS) for taken in seconds]
+    unit = unit_of(objective, floored[0])
+    predicted = [taken / unit for taken in floored]
+    first, own_delay = predicted[0], delays[0] / unit
+    delayed = [max(0.0, delay / unit - own_delay) for delay in delays]
+    purse.earn(share * first)
+    guess = [m > 0 and error > GUESS for m, error in enumerate(errors)]
+    if any(guess):
+        purse.start(START_REQUESTS * first)
+    affordable = [
+        (0.0 if a_guess else max(0.0, taken * exp(error) + delay - first)) <= purse.units
+        for taken, error, delay, a_guess in zip(predicted, errors, delayed, guess, strict=True)
+    ]
+    rest = [0.0] * (len(predicted) - 1)
+    if any(affordable[1:]):
+        later = [taken * (1.0 + margin) for taken in predicted[1:]]
+        medians = [taken + d for taken, d in zip([first, *later], delayed, strict=True)]
+        free = soonest(medians, errors).tolist()
+        rest = [c if paid else 0.0 for c, paid in zip(free[1:], affordable[1:], strict=True)]
+    chances = [1.0 - sum(rest), *rest]
+    index = bisect_right(list(accumulate(chances[:-1])), rng.random())
+    extra = max(first if guess[index] else 0.0, predicted[index] - first)
+    purse.pay(extra + delayed[index])
+    return Choice(index, chances[index], unit * extra)
 
 
 def soonest(seconds: Sequence[float] | Floats, errors: Sequence[float] | Floats) -> Floats:
@@ -91,11 +96,13 @@ def soonest(seconds: Sequence[float] | Floats, errors: Sequence[float] | Floats)
     low = (center - _DEVIATIONS * spread).min()
     # whoever is the soonest is sooner than the upper end of every method
     high = (center + _DEVIATIONS * spread).min()
-    edges = np.linspace(low, high, _CELLS + 1)
+    edges = low + (high - low) * _SHARES
     done = ndtr((edges - center[:, None]) / spread[:, None])
     later = 1.0 - done
-    chances = np.empty(len(center))
-    for m in range(len(center)):
-        others_later = later[:m].prod(axis=0) * later[m + 1 :].prod(axis=0)
-        chances[m] = (done[m, 1:] - done[m, :-1]) @ (others_later[1:] + others_later[:-1]) / 2.0
+    # that all methods before it are later, and all behind it
+    before, behind = np.ones_like(later), np.ones_like(later)
+    np.cumprod(later[:-1], axis=0, out=before[1:])
+    np.cumprod(later[:0:-1], axis=0, out=behind[-2::-1])
+    others = before * behind
+    chances = ((done[:, 1:] - done[:, :-1]) * (others[:, 1:] + others[:, :-1])).sum(axis=1)
     return np.asarray(chances / chances.sum())

@@ -159,19 +159,26 @@ class Learner:
         self._table = table.model_copy(update={"assignment": self._favourites(table)})
 
     def _favourites(self, table: RoutingTable) -> tuple[tuple[str, ...], ...]:
-        seconds = predict.typical_seconds(table)
-        answers, errors = belief.answers(table), belief.log_error(table)
+        # [k][t][m]: single values are asked for, which lists are quicker to give
+        seconds, answers, errors = (
+            np.moveaxis(cells, 2, 1).tolist()
+            for cells in (
+                predict.typical_seconds(table),
+                belief.answers(table),
+                belief.log_error(table),
+            )
+        )
 
         def of(k: int, band: int, name: str) -> str:
             current, fitted = map(table.methods.index, (name, self._fitted[k][band]))
             # What took its place may have looked faster than it is.
-            known = answers[k, fitted, band] >= predict.MIN_EVIDENCE_ANSWERS
-            if known and seconds[k, fitted, band] <= seconds[k, current, band]:
+            known = answers[k][band][fitted] >= predict.MIN_EVIDENCE_ANSWERS
+            if known and seconds[k][band][fitted] <= seconds[k][band][current]:
                 current = fitted
             winner = predict.favourite(
-                seconds[k, :, band],
-                answers[k, :, band],
-                errors[k, :, band],
+                seconds[k][band],
+                answers[k][band],
+                errors[k][band],
                 current,
                 self._config.hysteresis,
                 self._config.confidence,

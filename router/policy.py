@@ -8,6 +8,7 @@ what may be learned from may go elsewhere, where that is affordable (`router.exp
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 
 import numpy as np
 
@@ -83,8 +84,9 @@ def choose(
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
     weighed = [_weighed(seconds, config) for seconds in (alone, loaded, costs)]
+    errors = _errors(table, cluster, band, alone, loaded)
     method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, *weighed
+        table, cluster, features, constraints, config, timely, obstacles, errors, *weighed
     )
     instead_of = None
     default = config.default_method or table.default_method
@@ -97,7 +99,6 @@ def choose(
     explorable &= constraints.explore and constraints.deadline_seconds is None
     explorable &= method != constraints.conversation_method
     if explorable and purse is not None and config.exploration > 0.0:
-        errors = _errors(table, cluster, band, alone, loaded)
         made = explore.choice(
             [weighed[1][n] for n in ranked],
             [errors[n] for n in ranked],
@@ -138,6 +139,7 @@ def _greedy(
     config: RouterConfig,
     admissible: Sequence[str],
     obstacles: Mapping[str, Reason | None],
+    errors: Mapping[str, float],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
     costs: Mapping[str, float],
@@ -160,7 +162,7 @@ def _greedy(
     if obstacle is None and favourite in constraints.startable and running:
         obstacle = "starting"
     unloaded = min(running or admissible, key=lambda n: alone[n]) if obstacle else favourite
-    doubts = _doubts(table, cluster, features, alone, loaded)
+    doubts = _doubts(table, cluster, features, errors)
     method = _under_load(unloaded, admissible, alone, costs, doubts)
     reason: Reason = "favourite" if method == favourite else obstacle or "load"
     last = constraints.conversation_method
@@ -196,20 +198,14 @@ def _under_load(
 
 
 def _doubts(
-    table: RoutingTable,
-    cluster: int,
-    features: Features,
-    alone: Mapping[str, float],
-    loaded: Mapping[str, float],
+    table: RoutingTable, cluster: int, features: Features, errors: Mapping[str, float]
 ) -> dict[str, float]:
     """By method, how many times slower it is a standard error from what is predicted under load,
     where there is too little evidence to compare it by; else 1."""
-    band = temperature_band(features.temperature)
-    known = belief.answers(table)[cluster, :, band] >= predict.MIN_EVIDENCE_ANSWERS
-    errors = _errors(table, cluster, band, alone, loaded)
+    known = belief.answers(table)[cluster, :, temperature_band(features.temperature)].tolist()
     return {
-        n: 1.0 if enough else float(np.exp(errors[n]))
-        for n, enough in zip(table.methods, known, strict=True)
+        n: 1.0 if answers >= predict.MIN_EVIDENCE_ANSWERS else exp(errors[n])
+        for n, answers in zip(table.methods, known, strict=True)
     }
 
 
@@ -223,9 +219,10 @@ def _errors(
     """By method, the standard error of the logarithm of its predicted seconds under load: what is
     added by the load is known from the replicas' reports, so queues make no method uncertain."""
     errors = {}
-    for name, error in zip(table.methods, belief.log_error(table)[cluster, :, band], strict=True):
+    known = belief.log_error(table)[cluster, :, band].tolist()
+    for name, error in zip(table.methods, known, strict=True):
         own = min(1.0, alone[name] / loaded[name]) if loaded[name] > 0.0 else 1.0
-        errors[name] = max(belief.LEAST_ERROR, own * float(error))
+        errors[name] = max(belief.LEAST_ERROR, own * error)
     return errors
 
 
@@ -246,8 +243,8 @@ def _favourite(
     current = table.methods.index(table.assignment[cluster][band])
     winner = predict.favourite(
         [alone[n] for n in table.methods],
-        belief.answers(table)[cluster, :, band],
-        belief.log_error(table)[cluster, :, band],
+        belief.answers(table)[cluster, :, band].tolist(),
+        belief.log_error(table)[cluster, :, band].tolist(),
         current,
         config.hysteresis,
         config.confidence,

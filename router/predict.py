@@ -9,7 +9,7 @@ kept per method, so that evidence about one slow replica serves every cluster.
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -67,56 +67,90 @@ def _output(table: RoutingTable, live_count: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
+class _Machine:
+    """What a table says of the machine, as lists: every prompt asks for single values, which
+    arrays are slow to give. By method: `steps` [m][B][C] and their ratio, the prefill's line, its
+    ratio, and the share of prompts that is cached."""
+
+    steps: list[list[list[float]]]
+    step_ratio: list[float]
+    prefill: list[tuple[float, float]]
+    prefill_ratio: list[float]
+    cached_share: list[float]
+
+
+@once
+def _machine(table: RoutingTable) -> _Machine:
+    return _Machine(
+        steps=table.step_seconds.tolist(),
+        step_ratio=table.live_step_ratio.tolist(),
+        prefill=[(constant, slope) for constant, slope in table.prefill_seconds.tolist()],
+        prefill_ratio=table.live_prefill_ratio.tolist(),
+        cached_share=table.live_cached_share.tolist(),
+    )
+
+
 class StepTimes:
-    """Seconds of every method's steps at one context length: `columns` [m][B] on the table's grid
-    of batch sizes. Lists, since every prompt asks for single values."""
+    """Seconds of every method's steps at one context length. Of the grid's many values a prompt
+    asks for a few, which are computed as they are asked for."""
 
-    batches: Sequence[float]
-    columns: Sequence[Sequence[float]]
+    __slots__ = ("_batches", "_left", "_ratios", "_right", "_share", "_steps")
 
-    @classmethod
-    def at(cls, table: RoutingTable, context: float) -> Self:
+    def __init__(self, table: RoutingTable, context: float) -> None:
         """Linear in the context on the grid, and its nearest end beyond it."""
         contexts, last = table.context_grid, len(table.context_grid) - 1
-        right = min(max(1, bisect_right(contexts, context)), last)
-        left = max(0, right - 1)
-        width = contexts[right] - contexts[left]
-        share = min(1.0, max(0.0, (context - contexts[left]) / width)) if width else 0.0
-        grid = table.step_seconds
-        columns = (1.0 - share) * grid[:, :, left] + share * grid[:, :, right]
-        return cls(table.batch_grid, (columns * table.live_step_ratio[:, None]).tolist())
+        self._right = min(max(1, bisect_right(contexts, context)), last)
+        self._left = max(0, self._right - 1)
+        low, high = contexts[self._left], contexts[self._right]
+        self._share = min(1.0, max(0.0, (context - low) / (high - low))) if high > low else 0.0
+        machine = _machine(table)
+        self._batches, self._steps, self._ratios = (
+            table.batch_grid,
+            machine.steps,
+            machine.step_ratio,
+        )
 
     def of(self, method: int, batch: float) -> float:
         """Of a batch of one method, extended linearly beyond the grid's largest."""
-        batches, column = self.batches, self.columns[method]
+        batches = self._batches
         right = min(bisect_right(batches, batch), len(batches) - 1)
         if right == 0:
-            return column[0]
+            return self._on_grid(method, 0)
         left = right - 1
-        slope = (column[right] - column[left]) / (batches[right] - batches[left])
-        return column[left] + slope * (batch - batches[left])
+        below, above = self._on_grid(method, left), self._on_grid(method, right)
+        slope = (above - below) / (batches[right] - batches[left])
+        return below + slope * (batch - batches[left])
 
     def slowest(self, methods: Iterable[int], batch: float) -> float:
         """Of a batch that these methods share: the slowest one's."""
-        return max(self.of(m, batch) for m in methods)
+        return max([self.of(m, batch) for m in methods])
+
+    def _on_grid(self, method: int, batch: int) -> float:
+        """At one of the grid's batch sizes, by its index."""
+        line = self._steps[method][batch]
+        share = self._share
+        seconds = (1.0 - share) * line[self._left] + share * line[self._right]
+        return seconds * self._ratios[method]
 
 
 def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:
     """Seconds of a step, bilinear on the grid, extended linearly beyond its largest batch."""
-    return StepTimes.at(table, context).of(method, batch)
+    return StepTimes(table, context).of(method, batch)
 
 
 def measured_prefill(table: RoutingTable, method: int, read_tokens: float) -> float:
     """Seconds until the first token where so many prompt tokens are read, as measured offline."""
-    constant, per_token = table.prefill_seconds[method]
-    return float(constant + per_token * read_tokens)
+    constant, per_token = _machine(table).prefill[method]
+    return constant + per_token * read_tokens
 
 
 def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> float:
     """Seconds from admission to the first token, of a prompt of which the method finds its usual
     share in the prefix cache."""
-    read = prompt_tokens * (1.0 - table.live_cached_share[method])
-    return float(table.live_prefill_ratio[method] * measured_prefill(table, method, read))
+    machine = _machine(table)
+    read = prompt_tokens * (1.0 - machine.cached_share[method])
+    constant, per_token = machine.prefill[method]
+    return machine.prefill_ratio[method] * (constant + per_token * read)
 
 
 def predicted_seconds(
@@ -143,11 +177,15 @@ def typical_seconds(table: RoutingTable) -> Floats:
     accepted = acceptance(table)
     prompts = table.provenance.get("prompt_tokens", [])
     seconds = np.empty(accepted.shape)
+    methods = range(len(table.methods))
     for k in range(len(table.assignment)):
         prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
         output = emitted_output(table, k)
-        for m in range(len(table.methods)):
-            seconds[k, m] = predicted_seconds(table, accepted[k, m], m, prompt, output)
+        times = StepTimes(table, prompt + output / 2.0)
+        alone = np.asarray([times.of(m, 1.0) for m in methods])
+        prefills = np.asarray([prefill_seconds(table, m, prompt) for m in methods])
+        steps = max(0.0, output - 1.0) / accepted[k]
+        seconds[k] = prefills[:, None] + steps * alone[:, None]
     return seconds
 
 

@@ -9,8 +9,8 @@ none a method's seconds are those of its steps beside the others', whom it delay
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from router import belief, predict
 from schemas import LoadReport, RoutingTable
@@ -33,14 +33,16 @@ def first(replicas: Iterable[LoadReport], method: str) -> LoadReport:
 
 def burden(report: LoadReport, method: str) -> float:
     """The outstanding tokens of a replica, as they count for a request of `method`."""
-    running = sum(report.running_by_method.values())
-    others = running - report.running_by_method.get(method, 0)
+    counts = report.running_by_method
+    if len(counts) == (method in counts):  # nobody runs there, or only the method's own
+        return float(report.outstanding_tokens)
+    running = sum(counts.values())
+    others = running - counts.get(method, 0)
     share = others / running if running else 0.0
     return report.outstanding_tokens * (1.0 + MIXING * share)
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """What a request would cost with a method.
 
     `seconds`: its own until its last token, of which it is `waiting` for a place. `delay`: by which
@@ -69,7 +71,7 @@ class Prospect:
         cells = belief.acceptance(table)[:, :, band]
         accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
         output = min(float(max_tokens), predict.expected_output(table, cluster))
-        self._times = predict.StepTimes.at(table, prompt_tokens + output / 2.0)
+        self._times = predict.StepTimes(table, prompt_tokens + output / 2.0)
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
         self._prefills = [
             predict.prefill_seconds(table, m, prompt_tokens) for m in range(len(table.methods))
@@ -78,25 +80,29 @@ class Prospect:
     def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
         """For every method of the table, on the healthy replica that takes its next request; a
         method without a report counts as idle."""
-        times, found = self._times, {}
-        for m, name in enumerate(self._table.methods):
-            place = _place(self._table, name, self._band, self._slots, loads)
-            steps, prefill = self._steps[m], self._prefills[m]
-            step = times.slowest({m, *place.beside}, place.batch)
-            others = place.batch - 1.0
-            without = place.batch if place.full else max(1.0, others)
-            longer = max(0.0, step - times.slowest(place.beside or {m}, without))
-            found[name] = Forecast(
-                seconds=place.waiting + prefill + steps * step,
-                waiting=place.waiting,
-                delay=others * (prefill + steps * longer)
-                + place.line * (prefill + steps * step / place.batch),
-            )
-        return found
+        hosts = _healthy_hosts(self._table.methods, loads)
+        return {
+            name: self._forecast(m, _place(self._table, name, self._band, self._slots, hosts[name]))
+            for m, name in enumerate(self._table.methods)
+        }
+
+    def _forecast(self, m: int, place: "_Place") -> Forecast:
+        times, steps, prefill = self._times, self._steps[m], self._prefills[m]
+        if place is _IDLE:
+            return Forecast(prefill + steps * times.of(m, 1.0), 0.0, 0.0)
+        step = times.slowest({m, *place.beside}, place.batch)
+        others = place.batch - 1.0
+        without = place.batch if place.full else max(1.0, others)
+        longer = max(0.0, step - times.slowest(place.beside or {m}, without))
+        return Forecast(
+            seconds=place.waiting + prefill + steps * step,
+            waiting=place.waiting,
+            delay=others * (prefill + steps * longer)
+            + place.line * (prefill + steps * step / place.batch),
+        )
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a request would run: seconds until it is admitted, the batch that it joins then, the
     methods (indices) of the others in that, and how many stand in line before it; a `full` replica
     has no place until an answer ends."""
@@ -108,13 +114,28 @@ class _Place:
     full: bool = False
 
 
+_IDLE = _Place()
+
+
+def _healthy_hosts(
+    methods: Iterable[str], loads: Sequence[LoadReport]
+) -> dict[str, list[LoadReport]]:
+    """By method the healthy replicas that host it, in the order of their reports."""
+    hosts: dict[str, list[LoadReport]] = {name: [] for name in methods}
+    for report in loads:
+        if report.healthy:
+            for name in report.methods:
+                if name in hosts:
+                    hosts[name].append(report)
+    return hosts
+
+
 def _place(
-    table: RoutingTable, method: str, band: int, slots: int, loads: Sequence[LoadReport]
+    table: RoutingTable, method: str, band: int, slots: int, hosts: Sequence[LoadReport]
 ) -> _Place:
-    hosts = [r for r in loads if method in r.methods and r.healthy]
-    roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
     if not hosts:
-        return _Place()
+        return _IDLE
+    roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
     report = first(roomy or hosts, method)
     running = {
         table.methods.index(name): count
@@ -140,5 +161,5 @@ def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: flo
     counts = list(running.values())
     steps = fmean((output / accepted[m] for m in running), weights=counts)
     prefill = fmean((predict.prefill_seconds(table, m, prompt) for m in running), weights=counts)
-    step = predict.StepTimes.at(table, prompt + output / 2.0).slowest(running, batch)
+    step = predict.StepTimes(table, prompt + output / 2.0).slowest(running, batch)
     return prefill + steps * step / batch

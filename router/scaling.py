@@ -48,7 +48,7 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     numbers = [table.methods.index(name) for name in names]
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
     prompt = float(np.mean(prompts))
-    times = predict.StepTimes.at(table, prompt + predict.emitted_output(table, -1) / 2.0)
+    times = predict.StepTimes(table, prompt + predict.emitted_output(table, -1) / 2.0)
     present = max(1.0, load.mean_batch)
     slower = [
         load.recent_step_seconds[name] / times.of(number, present)

@@ -15,7 +15,7 @@ from schemas.json_lines import json_lines
 Floats = NDArray[np.float64]
 
 
-def poisson(count: int, seed: int) -> Floats:
+def poisson(count: int, seed: int | tuple[int, ...]) -> Floats:
     """Arrival times [count] at a mean rate of one a second; the first is at 0."""
     gaps = np.random.default_rng(seed).exponential(1.0, count)
     arrivals: Floats = np.cumsum(gaps) - gaps[0]

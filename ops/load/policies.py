@@ -41,13 +41,19 @@ class Routed:
         self.purse = Purse()
         self.decision: Decision | None = None
         """The last one."""
+        self.pinned: str | None = None
+        """The method that questions ask for by name, if they do."""
         self._config = config
+        self.drawn_by(seed)
+
+    def drawn_by(self, seed: int) -> None:
+        """What is tried out is drawn from this seed on."""
         self._rng = np.random.default_rng((seed, 2))
 
     def __call__(self, question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
         methods = self.table.methods
         live = {method for load in loads for method in load.methods} if loads else methods
-        constraints = Constraints(healthy=frozenset(live))
+        constraints = Constraints(healthy=frozenset(live), pinned=self.pinned)
         self.decision = decision = choose(
             *(self.table, question.cluster, question.features, loads, constraints),
             *(self._rng, self._config, self.purse),

@@ -15,7 +15,8 @@ def calibrate(
         typer.Option(
             "--served",
             metavar="FILE",
-            help="of `specadapt loadtest`, may be repeated: one of a pinned method, one routed",
+            help="of `specadapt loadtest`, may be repeated: one of a pinned method, one routed, "
+            "in the order in which one service answered them",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="for `simulate --overhead`")],

@@ -11,17 +11,17 @@ from scipy.optimize import minimize
 from ops.cli.boundary import InputError
 from ops.load.arrivals import Floats
 from ops.simulate.experiment import Experiment
+from ops.simulate.in_turn import in_turn
 from ops.simulate.outcomes import Objectives, Outcomes
 from ops.simulate.overhead import Overhead, ServedCosts
 from ops.simulate.policies import Fleet
-from ops.simulate.runs import jobs_of, outcomes_of
 from ops.simulate.served import Served
 
 FIGURES = ("latency_mean_s", "latency_p95_s", "ttft_mean_s", "tpot_mean_s")
 """What has to be alike; tokens a second are the arrivals' where a service keeps up."""
 FIRST_CORES = (1.0, 1.4, 1.8)
 """From each of these the search begins anew: it finds the nearest hollow, not the deepest."""
-TRIES = 100
+TRIES = 200
 LEAST = 1e-5
 
 
@@ -40,15 +40,16 @@ def calibrated(experiment: Experiment, fleet: Fleet, tests: Sequence[Served]) ->
     if not hops:
         raise InputError("--served: nothing is said there of the engines' seconds; ask a service")
     reply = max(0.0, median(whole - first for first, whole in hops))
-    begin = [max(LEAST, median(first for first, _ in hops)), 1.1, 1e-3]
+    begin = [max(LEAST, median(first for first, _ in hops)), 1.1, 1e-3, 1e-3]
 
     def overhead(logs: Floats) -> Overhead:
-        request, factor, sequence, cores = map(float, np.exp(logs))
+        request, factor, sequence, stream, cores = map(float, np.exp(logs))
         return Overhead(
             request_seconds=request,
             reply_seconds=reply,
             step_factor=factor,
             sequence_seconds=sequence,
+            stream_seconds=stream,
             cores=cores,
         )
 
@@ -69,17 +70,18 @@ def ratios(
 ) -> list[dict[str, float]]:
     """Of each load test the simulated FIGURES over the served ones."""
     found = []
-    for test in tests:
-        outcomes = simulated(experiment, fleet, test, overhead)
+    for test, outcomes in zip(tests, simulated(experiment, fleet, tests, overhead), strict=True):
         figures = outcomes.figures(experiment.methods, Objectives())
         found.append({name: figures[name] / test.figures[name] for name in FIGURES})
     return found
 
 
-def simulated(experiment: Experiment, fleet: Fleet, test: Served, overhead: Overhead) -> Outcomes:
-    """What becomes of a load test's requests under this overhead instead of the experiment's."""
+def simulated(
+    experiment: Experiment, fleet: Fleet, tests: Sequence[Served], overhead: Overhead
+) -> list[Outcomes]:
+    """What becomes of the requests of load tests in turn, under this overhead instead of the
+    experiment's."""
     world = replace(
         experiment.world, overhead=overhead, costs=ServedCosts(experiment.costs, overhead)
     )
-    jobs = jobs_of(test.policy, fleet, experiment.methods, test.load, 0)
-    return Outcomes.together([outcomes_of(world, job) for job in jobs])
+    return in_turn(world, fleet, experiment.methods, tests)[0]

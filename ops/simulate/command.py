@@ -39,6 +39,14 @@ def simulate(
             "--served", metavar="FILE", help="compare with this `specadapt loadtest`, asked alike"
         ),
     ] = None,
+    after: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--after",
+            metavar="FILE",
+            help="a load test that the service answered before, and learned from; may be repeated",
+        ),
+    ] = None,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -81,12 +89,16 @@ def simulate(
 
     Example: `specadapt simulate --traces runs/trace --replicas 8 --rate 20 --json -`
     """
+    from dataclasses import replace
+
     from ops.cli.settings import load_config, names
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
     from ops.load.policies import ONLY, ROUTED
     from ops.measure.machine import describe_machine
+    from ops.simulate.chance import beside_chance
     from ops.simulate.experiment import load_experiment
+    from ops.simulate.in_turn import in_turn
     from ops.simulate.outcomes import Objectives
     from ops.simulate.overhead import read_overhead
     from ops.simulate.policies import Fleet, check
@@ -100,6 +112,10 @@ def simulate(
     methods_served = experiment.methods
     asked = None if served is None else read_served(served, experiment)
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
+    before = [read_served(file, experiment) for file in after or ()]
+    if before:
+        _, learned = in_turn(experiment.world, fleet, methods_served, before)
+        experiment = replace(experiment, world=replace(experiment.world, learned=learned))
     if asked is not None:
         wanted = [asked.policy]
     elif policies is None:
@@ -133,14 +149,20 @@ def simulate(
             **experiment.settings,
             "replicas": fleet.replicas,
             "rate": count / float(load.arrivals[-1]) if asked else mean,
+            "after": [file.name for file in after or ()],
             "arrivals": file.name if (file := served or trace) else "poisson",
             "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
         },
     }
     if asked is not None:
-        figures["served"] = compared(asked, by_policy[asked.policy])
-        figures["within"] = {"share": WITHIN, "is": within(figures["served"])}
+        found = compared(asked, by_policy[asked.policy])
+        figures["served"] = beside_chance(experiment, fleet, asked, found)
+        figures["within"] = {"share": WITHIN, "is": within(found)}
     emit(figures, lambda: _tables(figures), json)
+
+
+def _range(interval: tuple[float, float] | None) -> str | None:
+    return None if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}"
 
 
 def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
@@ -179,8 +201,15 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
     if "served" in figures:
         yield table(
             "Beside the service",
-            ["", "served", "simulated", "simulated over served"],
-            [[name, *found.values()] for name, found in figures["served"].items()],
+            ["", "served", "simulated", "over served", "prompts redrawn", "all redrawn", "slower"],
+            [
+                [
+                    *(name, found["served"], found["simulated"], found["ratio"]),
+                    *(_range(found.get(key)) for key in ("prompts_redrawn", "all_redrawn")),
+                    found.get("slower"),
+                ]
+                for name, found in figures["served"].items()
+            ],
         )
         verdict = "Within" if figures["within"]["is"] else "Not within"
         yield f"{verdict} {WITHIN:.0%} of the service: {', '.join(JUDGED)}."

@@ -18,7 +18,7 @@ class Cores:
         self.work = 0.0
         """Seconds of work of a thread that has been at work all the time."""
         self.busy = 0.0
-        """Threads at work, from now on."""
+        """Threads at work, from now on; a part of one that is at work so much of the time."""
 
     def at(self, now: float) -> None:
         """It is so late; who was at work has gone on until then."""
@@ -37,4 +37,4 @@ class Cores:
     @property
     def _pace(self) -> float:
         """Seconds of work a second."""
-        return min(1.0, self._count / self.busy) if self.busy else 1.0
+        return min(1.0, self._count / self.busy) if self.busy > 0.0 else 1.0

@@ -14,28 +14,35 @@ class Learning:
     due, as they would from the feedback actor."""
 
     def __init__(self, policy: Routed, config: RouterConfig, flush_seconds: float) -> None:
-        self._policy = policy
+        self.policy = policy
         self.learner = Learner(policy.table, config)
         self._flush_seconds, self._flushed = flush_seconds, 0.0
+        self.runs = 0
+        """Of services that it has learned from, the present one included: each counts its requests
+        from 0."""
         self._waiting: list[Observation] = []
 
     def ordered(self, now: float, request: Request, loads: Sequence[LoadReport]) -> Sequence[str]:
         """The methods to ask for it, the first choice first."""
         if now - self._flushed >= self._flush_seconds:
-            self._flushed = now
-            if self.learner.observe(self._waiting):
-                self._policy.table = self.learner.table
-            self._waiting = []
-        line = self._policy(request.question, loads)
-        request.decision = self._policy.decision
+            self.flush(now)
+        line = self.policy(request.question, loads)
+        request.decision = self.policy.decision
         return line
+
+    def flush(self, now: float) -> None:
+        """Routing goes on with what was learned of all answers until now."""
+        self._flushed = now
+        if self.learner.observe(self._waiting):
+            self.policy.table = self.learner.table
+        self._waiting = []
 
     def ended(self, now: float, request: Request, method: str) -> None:
         """An answer of this method has its last token."""
         decision = request.decision
         assert decision is not None
-        stats = stats_of(now, request, method)
-        settle(self._policy.table, decision, stats, self._policy.purse)
+        stats = stats_of(now, request, method, f"{self.runs}-{request.number}")
+        settle(self.policy.table, decision, stats, self.policy.purse)
         self._waiting.append(
             Observation(
                 stats=stats,
@@ -50,12 +57,12 @@ class Learning:
         )
 
 
-def stats_of(now: float, request: Request, method: str) -> DecodeStats:
+def stats_of(now: float, request: Request, method: str, request_id: str) -> DecodeStats:
     """What the engine would say of an answer that has its last token now."""
     path, features = request.path, request.question.features
     said = request.said + path.tokens
     return DecodeStats(
-        request_id=str(request.number),
+        request_id=request_id,
         method=method,
         temperature=features.temperature,
         prompt_tokens=features.prompt_tokens,

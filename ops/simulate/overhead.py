@@ -31,6 +31,12 @@ class Overhead(Schema):
     sequence_seconds: float = Field(
         default=0.0, ge=0.0, description="for each sequence in a decode step, whose tokens are sent"
     )
+    stream_seconds: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="the same beside the replica, which goes on: ingress, HTTP and client pass on "
+        "what a step has emitted, and take from the cores that all share",
+    )
     cores: float | None = Field(
         default=None,
         gt=0.0,

@@ -32,9 +32,12 @@ class Replica:
         engine: EngineConfig,
         costs: StepCosts,
         cores: Cores,
+        stream_seconds: float = 0.0,
     ) -> None:
-        """methods: those it hosts. known: all there are, in the order of their indices."""
-        self._cores, self._threads = cores, engine.threads
+        """methods: those it hosts. known: all there are, in the order of their indices.
+        stream_seconds: as of `Overhead`."""
+        self._cores, self._threads, self._stream = cores, engine.threads, stream_seconds
+        self._at_work = 0.0
         self.name, self.methods, self._names = name, methods, known
         self._costs = costs
         self._rows, self._chunk = rows_of(engine), engine.prefill_chunk
@@ -91,7 +94,7 @@ class Replica:
             done = max(1, ceil(self._steps_in(self._cores.work - self._since) - ALMOST))
             if done < self._stretch:
                 self._stretch = done
-                self._due(self._since + self._seconds_of(done))
+                self._due(self._since + self._seconds_of(done), self._passing_on)
         return True
 
     def advance(self) -> list[Request]:
@@ -165,7 +168,7 @@ class Replica:
             context = self._context + self._rate * (self._stretch - 1)
             last = self._costs.step(self._counts, context, self._width)
             self._longer = (last - self._first) / (self._stretch - 1)
-        self._due(self._since + self._seconds_of(self._stretch))
+        self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
 
     def _begin_reading(self) -> bool:
         """The prompt that is being read, or the next one where a row is free, if the round has any
@@ -255,8 +258,16 @@ class Replica:
         half = self._first - self._longer / 2.0
         return (sqrt(half * half + 2.0 * self._longer * seconds) - half) / self._longer
 
-    def _due(self, moment: float) -> None:
-        self._cores.busy += self._threads * ((moment != NEVER) - (self.next != NEVER))
+    @property
+    def _passing_on(self) -> float:
+        """Threads at work elsewhere on what the present steps emit, on the mean."""
+        return self._stream * len(self._running) / self._first if self._stream else 0.0
+
+    def _due(self, moment: float, beside: float = 0.0) -> None:
+        """So many threads `beside` its own are at work until then."""
+        at_work = 0.0 if moment == NEVER else self._threads + beside
+        self._cores.busy += at_work - self._at_work
+        self._at_work = at_work
         self.next = moment
         self.version += 1
 

@@ -26,9 +26,12 @@ class Replicas:
         costs: StepCosts,
         cores: Cores,
         scales: Mapping[Methods, MethodDeployment],
+        stream_seconds: float = 0.0,
     ) -> None:
-        """scales: of the deployments, by the methods of their replicas, that come and go."""
+        """scales: of the deployments, by the methods of their replicas, that come and go.
+        stream_seconds: as of `Overhead`."""
         self._table, self._engine, self._costs, self._cores = table, engine, costs, cores
+        self._stream_seconds = stream_seconds
         self._made = count()
         self._starting: dict[str, Methods] = {}
         self._ending: dict[str, Replica] = {}
@@ -53,7 +56,8 @@ class Replicas:
         if methods is None:
             return False
         self.live[name] = Replica(
-            *(name, methods, self._table.methods, self._engine, self._costs, self._cores)
+            *(name, methods, self._table.methods, self._engine, self._costs, self._cores),
+            self._stream_seconds,
         )
         self._usual[name] = UsualAnswer(self._table)
         return True

@@ -21,6 +21,7 @@ WITHIN = 0.15
 class Served:
     """What a load test asked, of which policy, and its figures by the simulation's names.
 
+    rate: requests a second, where they came as a Poisson process does.
     hops: of each answer of which the service says so, the client's seconds to the first text and to
     the end, each less the engine's own.
     """
@@ -29,6 +30,7 @@ class Served:
     load: Load
     figures: dict[str, float]
     hops: list[tuple[float, float]]
+    rate: float | None = None
 
 
 def read_served(file: Path, experiment: Experiment) -> Served:
@@ -50,6 +52,7 @@ def read_served(file: Path, experiment: Experiment) -> Served:
             "tpot_mean_s": float(found["tpot_s"]["mean"]),
         }
         hops = [_hop(one) for one in timeline if "engine" in one]
+        rate = float(given["rate"]) if given.get("arrivals") == "poisson" else None
         model, unanswered = str(given["model"]), found["requests"] - found["answered"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"--served: {file} is no JSON of `specadapt loadtest`") from error
@@ -74,6 +77,7 @@ def read_served(file: Path, experiment: Experiment) -> Served:
         Load(np.asarray([due for due, _ in asked]), np.asarray([numbers[p] for _, p in asked])),
         figures,
         hops,
+        rate,
     )
 
 

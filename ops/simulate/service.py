@@ -38,7 +38,7 @@ class World:
     """What a service is made of, beside its replicas. report_seconds: how old a replica's report is
     at most. start_seconds: from when a replica is wanted until it takes requests. flush_seconds:
     how often a router's answers are learned from, None for never. kills: when the busiest replica
-    dies, each time."""
+    dies, each time. learned: what routing has learned before the run, if anything."""
 
     table: RoutingTable
     router: RouterConfig
@@ -50,6 +50,7 @@ class World:
     overhead: Overhead = NOTHING
     flush_seconds: float | None = None
     kills: tuple[float, ...] = ()
+    learned: Learning | None = None
 
 
 class Service:
@@ -61,12 +62,13 @@ class Service:
         layout: Sequence[Methods],
         policy: Policy,
         scales: Mapping[Methods, MethodDeployment],
+        learning: Learning | None = None,
     ) -> None:
         """layout: the methods of each replica that there is at first. scales: of those that come
-        and go, by their methods."""
+        and go, by their methods. learning: of the policy, where it has learned before."""
         self._world, self._policy = world, policy
-        self.learning: Learning | None = None
-        if isinstance(policy, Routed) and world.flush_seconds is not None:
+        self.learning = learning
+        if learning is None and isinstance(policy, Routed) and world.flush_seconds is not None:
             self.learning = Learning(policy, world.router, world.flush_seconds)
         self._cores = Cores(world.overhead.cores)
         self._numbers = {name: m for m, name in enumerate(world.table.methods)}
@@ -74,7 +76,10 @@ class Service:
         self._events: list[Event] = []
         self._work: list[Event] = []
         """Due once so many seconds of work are done."""
-        self._replicas = Replicas(world.table, world.engine, world.costs, self._cores, scales)
+        self._replicas = Replicas(
+            *(world.table, world.engine, world.costs, self._cores, scales),
+            world.overhead.stream_seconds,
+        )
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
         for methods in layout:
             self._ready(0.0, self._replicas.want(0.0, methods))
@@ -85,6 +90,8 @@ class Service:
         """Prompts [n] of the workload, asked at these times [n], which rise."""
         self._outcomes = Outcomes.of(arrivals)
         self._left = len(arrivals)
+        if self.learning is not None:
+            self.learning.runs += 1
         workload = self._world.workload
         draws = np.random.default_rng((seed, 8)).integers(0, DRAWS, len(arrivals)).tolist()
         if self._queues:

@@ -57,7 +57,7 @@ def test_what_an_answer_says_of_itself():
     )
     seen = []
     service.learning.ended = lambda now, request, method: seen.append(
-        stats_of(now, request, method)
+        stats_of(now, request, method, "0")
     )
     service.learning.ordered = lambda _now, request, _loads: (
         ["ngram"] if request.number else ["naive"]
@@ -85,7 +85,7 @@ def test_an_answer_that_was_cut_off_says_so():
     )
     request.answered_by(0)
     request.handed = request.admitted = request.first = 0.0
-    assert stats_of(1.0, request, "naive").finish_reason == "length"
+    assert stats_of(1.0, request, "naive", "0").finish_reason == "length"
 
 
 def test_tables_come_no_sooner_than_they_are_flushed():

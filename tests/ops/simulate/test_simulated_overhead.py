@@ -14,10 +14,11 @@ from ops.simulate import calibration
 from ops.simulate.calibration import FIGURES, calibrated, ratios, simulated
 from ops.simulate.cores import Cores
 from ops.simulate.experiment import Experiment
+from ops.simulate.in_turn import in_turn
 from ops.simulate.outcomes import Objectives
 from ops.simulate.overhead import NOTHING, Overhead, ServedCosts, read_overhead
 from ops.simulate.policies import Fleet
-from ops.simulate.runs import Load
+from ops.simulate.runs import Load, jobs_of, outcomes_of
 from ops.simulate.served import Served
 from ops.simulate.service import Service
 from schemas import AppConfig, MethodDeployment
@@ -72,6 +73,19 @@ def test_a_request_is_work_before_a_replica_has_it_and_its_reply_comes_later():
     assert beside.last[0] == pytest.approx(0.2 + PREFILL + 4.0 + 0.2 + PREFILL)
 
 
+def test_what_passes_tokens_on_takes_from_the_cores_that_replicas_share():
+    """A second's step of one sequence is half a second of work elsewhere; the prompt is not."""
+    streamed = Overhead(stream_seconds=0.5, cores=1.0)
+    assert run(streamed, [0.0], [0]).last == pytest.approx([PREFILL + 4.0 * 1.5])
+    room = Overhead(stream_seconds=0.5, cores=2.0)
+    assert run(room, [0.0], [0]).last == pytest.approx([PREFILL + 4.0])
+    # two replicas and what passes their tokens on are three threads on two cores
+    both = run(room, [0.0, 0.0], [0, 0], replicas=2)
+    assert both.last == pytest.approx([PREFILL + 4.0 * 1.5] * 2)
+    # two sequences in a step are twice the work
+    assert run(streamed, [0.0, 0.0], [0, 0]).last == pytest.approx([2 * PREFILL + 4.0 * 2.0] * 2)
+
+
 def test_steps_within_a_service():
     served = ServedCosts(Constant(1.0), Overhead(step_factor=1.5, sequence_seconds=0.1))
     assert served.step([1, 2], 0.0, 0.0) == pytest.approx(1.5 + 0.3)
@@ -96,31 +110,37 @@ def experiment():
     return Experiment(config, world, {}, Constant(0.01))
 
 
-def load_test(experiment, policy, rate, overhead, seed):
-    """A load test of a service that has just this overhead."""
-    prompts = experiment.world.workload.drawn(200, seed)
-    load = Load(poisson(200, seed) / rate, prompts)
-    asked = Served(policy, load, {}, [(overhead.request_seconds, overhead.request_seconds)])
-    figures = simulated(experiment, FLEET, asked, overhead).figures(METHODS, Objectives())
-    return replace(asked, figures=figures)
+def load_tests(experiment, overhead, *asked):
+    """Load tests (policy, rate, seed) that a service with just this overhead answers in turn."""
+    hops = [(overhead.request_seconds, overhead.request_seconds)]
+    tests = []
+    for policy, rate, seed in asked:
+        prompts = experiment.world.workload.drawn(200, seed)
+        tests.append(Served(policy, Load(poisson(200, seed) / rate, prompts), {}, hops))
+    return [
+        replace(test, figures=found.figures(METHODS, Objectives()))
+        for test, found in zip(tests, simulated(experiment, FLEET, tests, overhead), strict=True)
+    ]
 
 
 def test_calibration_finds_what_load_tests_came_from(experiment):
     truth = Overhead(
-        request_seconds=0.1, step_factor=1.3, sequence_seconds=0.001, cores=1.5, reply_seconds=0.0
+        request_seconds=0.1,
+        step_factor=1.3,
+        sequence_seconds=0.001,
+        stream_seconds=0.002,
+        cores=1.5,
+        reply_seconds=0.0,
     )
-    tests = [
-        load_test(experiment, "pinned_naive", 0.4, truth, 1),
-        load_test(experiment, "routed", 0.8, truth, 2),
-    ]
+    tests = load_tests(experiment, truth, ("pinned_naive", 0.4, 1), ("routed", 0.8, 2))
     assert all(
         abs(np.log(r)).max() > 0.15 for r in map(_values, ratios(experiment, FLEET, tests, NOTHING))
     )
     found = calibrated(experiment, FLEET, tests)
     assert all(np.abs(_values(one) - 1.0).max() < 0.05 for one in found.ratios)
     # and another load that it has not seen
-    other = load_test(experiment, "routed", 1.0, truth, 3)
-    [one] = ratios(experiment, FLEET, [other], found.overhead)
+    other = load_tests(experiment, truth, ("routed", 1.0, 3))
+    [one] = ratios(experiment, FLEET, other, found.overhead)
     assert np.abs(_values(one) - 1.0).max() < 0.1
 
 
@@ -128,7 +148,29 @@ def _values(one):
     return np.asarray([one[name] for name in FIGURES])
 
 
+def test_a_service_has_learned_from_the_load_test_before(experiment):
+    """A table that was fitted on a faster machine sends the second test's prompts elsewhere once
+    the first one's answers have told."""
+    asked = load_tests(experiment, NOTHING, ("pinned_ngram", 0.4, 1), ("routed", 0.4, 2))
+    alone = load_tests(experiment, NOTHING, ("routed", 0.4, 2))
+    assert asked[1].figures != alone[0].figures
+    outcomes, learned = in_turn(experiment.world, FLEET, METHODS, asked)
+    assert (outcomes[0].method == METHODS.index("ngram")).all()
+    assert learned.policy.pinned is None
+    assert learned.policy.table.live_answers.sum() > 50
+    taught = replace(experiment.world, learned=learned)
+    [job] = jobs_of("routed", FLEET, METHODS, asked[1].load, 0)
+    version = learned.policy.table.version
+    after, before = outcomes_of(taught, job), outcomes_of(experiment.world, job)
+    assert (after.method != before.method).any()
+    assert learned.policy.table.version == version, "what a run learns is its own"
+    still, nothing = in_turn(replace(experiment.world, flush_seconds=None), FLEET, METHODS, asked)
+    assert (nothing, len(still)) == (None, 2)
+    with pytest.raises(InputError, match="load tests in turn are of one service"):
+        in_turn(experiment.world, Fleet(21, shared=True), METHODS, asked)
+
+
 def test_a_server_that_says_nothing_of_its_engines_is_refused(experiment):
-    asked = load_test(experiment, "routed", 0.5, NOTHING, 1)
+    [asked] = load_tests(experiment, NOTHING, ("routed", 0.5, 1))
     with pytest.raises(InputError, match="nothing is said there"):
         calibration.calibrated(experiment, FLEET, [replace(asked, hops=[])])
