@@ -75,9 +75,8 @@ def choose(
 
     band = temperature_band(features.temperature)
     prospect = Prospect(table, cluster, band, features.prompt_tokens, features.max_tokens)
-    idle = prospect.under(())
-    busy = prospect.under(loads) if loads else idle
-    alone, loaded = ({n: f.seconds for n, f in found.items()} for found in (idle, busy))
+    alone, busy = prospect.alone(), prospect.under(loads)
+    loaded = {n: forecast.seconds for n, forecast in busy.items()}
     delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
     costs = {n: loaded[n] + delays[n] for n in loaded}
@@ -175,6 +174,8 @@ def _greedy(
 
 def _weighed(seconds: Mapping[str, float], config: RouterConfig) -> dict[str, float]:
     """Predicted seconds as methods are compared by them; those of weight 0 never are."""
+    if not config.weights:
+        return dict(seconds)
     return {n: s / (config.weights.get(n) or 1.0) for n, s in seconds.items()}
 
 

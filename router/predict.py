@@ -113,12 +113,16 @@ class StepTimes:
     def of(self, method: int, batch: float) -> float:
         """Of a batch of one method, extended linearly beyond the grid's largest."""
         batches = self._batches
-        right = min(bisect_right(batches, batch), len(batches) - 1)
+        right = bisect_right(batches, batch)
+        if right == len(batches):
+            right -= 1
         if right == 0:
             return self._on_grid(method, 0)
         left = right - 1
-        below, above = self._on_grid(method, left), self._on_grid(method, right)
-        slope = (above - below) / (batches[right] - batches[left])
+        below = self._on_grid(method, left)
+        if batch == batches[left]:
+            return below
+        slope = (self._on_grid(method, right) - below) / (batches[right] - batches[left])
         return below + slope * (batch - batches[left])
 
     def slowest(self, methods: Iterable[int], batch: float) -> float:
@@ -153,6 +157,17 @@ def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> f
     return machine.prefill_ratio[method] * (constant + per_token * read)
 
 
+def prefills(table: RoutingTable, prompt_tokens: float) -> list[float]:
+    """The same of every method [m]."""
+    machine = _machine(table)
+    return [
+        ratio * (line[0] + line[1] * (prompt_tokens * (1.0 - cached)))
+        for ratio, line, cached in zip(
+            machine.prefill_ratio, machine.prefill, machine.cached_share, strict=True
+        )
+    ]
+
+
 def predicted_seconds(
     table: RoutingTable,
     accepted: Acceptance,
@@ -183,9 +198,8 @@ def typical_seconds(table: RoutingTable) -> Floats:
         output = emitted_output(table, k)
         times = StepTimes(table, prompt + output / 2.0)
         alone = np.asarray([times.of(m, 1.0) for m in methods])
-        prefills = np.asarray([prefill_seconds(table, m, prompt) for m in methods])
         steps = max(0.0, output - 1.0) / accepted[k]
-        seconds[k] = prefills[:, None] + steps * alone[:, None]
+        seconds[k] = np.asarray(prefills(table, prompt))[:, None] + steps * alone[:, None]
     return seconds
 
 

@@ -26,11 +26,6 @@ def ranked(replicas: Iterable[LoadReport], method: str) -> list[LoadReport]:
     return sorted(replicas, key=lambda report: (not report.healthy, burden(report, method)))
 
 
-def first(replicas: Iterable[LoadReport], method: str) -> LoadReport:
-    """The first of them in that order; there has to be one."""
-    return min(replicas, key=lambda report: (not report.healthy, burden(report, method)))
-
-
 def burden(report: LoadReport, method: str) -> float:
     """The outstanding tokens of a replica, as they count for a request of `method`."""
     counts = report.running_by_method
@@ -73,9 +68,15 @@ class Prospect:
         output = min(float(max_tokens), predict.expected_output(table, cluster))
         self._times = predict.StepTimes(table, prompt_tokens + output / 2.0)
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
-        self._prefills = [
-            predict.prefill_seconds(table, m, prompt_tokens) for m in range(len(table.methods))
-        ]
+        self._prefills = predict.prefills(table, prompt_tokens)
+
+    def alone(self) -> dict[str, float]:
+        """By method the seconds of a prompt that meets no other."""
+        of = self._times.of
+        return {
+            name: self._prefills[m] + self._steps[m] * of(m, 1.0)
+            for m, name in enumerate(self._table.methods)
+        }
 
     def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
         """For every method of the table, on the healthy replica that takes its next request; a
@@ -90,10 +91,14 @@ class Prospect:
         times, steps, prefill = self._times, self._steps[m], self._prefills[m]
         if place is _IDLE:
             return Forecast(prefill + steps * times.of(m, 1.0), 0.0, 0.0)
-        step = times.slowest({m, *place.beside}, place.batch)
         others = place.batch - 1.0
         without = place.batch if place.full else max(1.0, others)
-        longer = max(0.0, step - times.slowest(place.beside or {m}, without))
+        if place.beside <= {m}:
+            step = times.of(m, place.batch)
+            longer = max(0.0, step - times.of(m, without))
+        else:
+            step = times.slowest({m, *place.beside}, place.batch)
+            longer = max(0.0, step - times.slowest(place.beside, without))
         return Forecast(
             seconds=place.waiting + prefill + steps * step,
             waiting=place.waiting,
@@ -136,7 +141,8 @@ def _place(
     if not hosts:
         return _IDLE
     roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
-    report = first(roomy or hosts, method)
+    burdens = [burden(report, method) for report in roomy or hosts]
+    report = (roomy or hosts)[burdens.index(min(burdens))]
     running = {
         table.methods.index(name): count
         for name, count in report.running_by_method.items()

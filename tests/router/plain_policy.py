@@ -87,6 +87,9 @@ class Prospect:
         self._output = min(float(max_tokens), predict.expected_output(table, cluster))
         self._steps = max(0.0, self._output - 1.0) / accepted
 
+    def alone(self) -> dict[str, float]:
+        return {name: forecast.seconds for name, forecast in self.under(()).items()}
+
     def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
         return {name: self._of(m, name, loads) for m, name in enumerate(self._table.methods)}
 
