@@ -1,6 +1,7 @@
-"""Drafters that could not win are not asked at every step."""
+"""Learned drafters are not weighed at every step."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from workers.drafting.goodput import Choice
 
@@ -8,15 +9,16 @@ HOPELESS, STEPS = 0.97, 8
 """Where nothing was drafted, and no learned drafter could have brought more than that share of the
 tokens a second, none is asked in the next steps: to weigh them would take as long as they win."""
 DECIDING = 0.05
-"""Share of a forward's seconds that may be spent on weighing them where none is taken; where it
-takes longer it is done so much less often, but every STEPS steps."""
+"""Share of a forward's seconds that may be spent on weighing them; where it takes longer it is done
+so much less often, but every STEPS steps."""
 
 
 class Rest:
-    """Of all learned drafters, as long as the sequences are the same."""
+    """Of all learned drafters, or of the choice among them, while the sequences are the same."""
 
     def __init__(self) -> None:
         self._left, self._sequences = 0, tuple[Hashable, ...]()
+        self._chosen: Choice | None = None
 
     def lasts(self, sequences: tuple[Hashable, ...]) -> bool:
         """Whether they rest in this step."""
@@ -25,9 +27,15 @@ class Rest:
 
     def after(self, sequences: tuple[Hashable, ...], choice: Choice, spent: float) -> None:
         """They were offered, and this was chosen, which took so much of a forward's seconds."""
-        steps = 0
+        self._left, self._sequences = min(STEPS, round(spent / DECIDING)), sequences
         if choice.hope < HOPELESS and not any(choice.lengths):
-            steps = STEPS
-        elif choice.offer is None:
-            steps = min(STEPS, round(spent / DECIDING))
-        self._left, self._sequences = steps, sequences
+            self._left = STEPS
+        self._chosen = choice
+
+    def goes_on(self, without: Choice) -> Choice:
+        """What is chosen while they rest: the drafter that was taken drafts for the same sequences
+        again. without: the choice where none does."""
+        if self._chosen is None or self._chosen.offer is None:
+            return without
+        last = self._chosen
+        return replace(without, offer=last.offer, taken=last.taken, goodput=last.goodput)

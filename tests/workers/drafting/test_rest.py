@@ -44,7 +44,21 @@ def test_the_longer_they_are_weighed_the_less_often() -> None:
     assert sum(rest.lasts((1,)) for _ in range(2 * STEPS)) == STEPS - 1
 
 
-def test_a_drafter_that_is_taken_is_asked_again_at_once() -> None:
-    rest = Rest()
-    rest.after((1,), replace(chosen(1.0), offer=0), 4 * DECIDING)
+def test_a_drafter_that_is_taken_goes_on_where_weighing_takes_long() -> None:
+    rest, without = Rest(), chosen(0.0, length=2)
+    taken = replace(chosen(1.0), offer=1, taken=[0], goodput=7.0, promised=3.0)
+    rest.after((1,), taken, 0.0)
     assert not rest.lasts((1,))
+    rest.after((1,), taken, 3 * DECIDING)
+    assert rest.lasts((1,))
+    going_on = rest.goes_on(without)
+    assert (going_on.offer, going_on.taken, going_on.goodput) == (1, [0], 7.0)
+    assert (going_on.known, going_on.promised) == (without.known, 0.0)
+    assert rest.lasts((1,))
+    assert not rest.lasts((1,))
+
+
+def test_where_none_was_taken_none_goes_on() -> None:
+    rest, without = Rest(), chosen(0.0, length=2)
+    rest.after((1,), chosen(1.0), 3 * DECIDING)
+    assert rest.goes_on(without) is without

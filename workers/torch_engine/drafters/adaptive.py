@@ -105,7 +105,8 @@ class Adaptive:
                 Suffix.draft(proposal, known, length)
                 proposal.drafter = LOOK_UPS if length else NOBODY
             return
-        self._promise = one.arm, choice.promised
+        if choice.promised:
+            self._promise = one.arm, choice.promised
         taken = [proposals[index] for index in choice.taken]
         one.stop.price = choice.goodput * self._level_seconds(one, len(taken)) / len(taken)
         spent = self._draft(one, taken, [choice.known[index] for index in choice.taken])
@@ -151,8 +152,11 @@ class Adaptive:
         sequences = [p.sequence for p in proposals]
         names = tuple(sequence.id for sequence in sequences)
         clock = time.perf_counter()
-        offers = [] if self._rest.lasts(names) else self._offers(sequences)
+        resting = self._rest.lasts(names)
+        offers = [] if resting else self._offers(sequences)
         choice = choose(survival, offers, seconds_of(proposals, self._costs), proposals[0].beside)
+        if resting:
+            return self._rest.goes_on(choice)
         if offers:
             spent = self._costs.step.in_forwards(time.perf_counter() - clock)
             self._rest.after(names, choice, spent)

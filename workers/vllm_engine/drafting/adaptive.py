@@ -196,7 +196,9 @@ class Adaptive:
             tokens_beside=len(beside),
         )
         if offers:
-            self._rest.after(names, best, self.costs.step.in_forwards(self._clock() - began))
+            spent = self.costs.step.in_forwards(self._clock() - began)
+            # how many tokens each draft has is decided at every step here
+            self._rest.after(names, best, spent if best.offer is None else 0.0)
         return drafters, best
 
     def _offers(self, asking: Sequence[_Sequence]) -> tuple[list[str], list[Offer]]:
