@@ -100,8 +100,8 @@ def test_a_client_that_goes_away_frees_the_replica(service, stream):
 
 def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
     """The step that runs when it leaves is the last one. Steps are counted by the tokens that are
-    left, each decodes one, and are made so long that this client looks twenty times during one."""
-    extra, fields, loads = 200, {"logprobs": True, "max_tokens": 400}, []
+    left, each decodes one, and are made so long that this client looks ten times during one."""
+    extra, fields, loads = 1600, {"logprobs": True, "max_tokens": 400}, []
 
     def slow(forwards):
         service.method("naive", "set_extra_target_forwards", "naive", forwards)
@@ -124,8 +124,8 @@ def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
             next(service.stream(stack, "tiny:naive", **fields))
             until(left)
             looks()
-            while looks() < 20:
-                extra *= 2
+            while looks() < 10:
+                extra *= 4
                 slow(extra)
                 looks()  # the step under way may be of the old kind
         at_leaving = len(loads) - 1
