@@ -99,30 +99,41 @@ def test_a_client_that_goes_away_frees_the_replica(service, stream):
 
 
 def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
-    """The step that runs when it leaves is the last one. Steps are made of seconds, so that every
-    one is in some report, and are counted by the tokens that are left: each decodes one."""
-    slow, fields, loads = 200, {"logprobs": True, "max_tokens": 400}, []
+    """The step that runs when it leaves is the last one. Steps are counted by the tokens that are
+    left, each decodes one, and are made so long that this client looks twenty times during one."""
+    extra, fields, loads = 200, {"logprobs": True, "max_tokens": 400}, []
+
+    def slow(forwards):
+        service.method("naive", "set_extra_target_forwards", "naive", forwards)
 
     def left():
         """Tokens left to decode, as the replica last reported; 0 once nothing runs."""
         loads.append(service.load("naive")["outstanding_tokens"])
         return loads[-1]
 
+    def looks():
+        """How often this client looks until a step has just begun."""
+        before, looked = loads[-1], len(loads)
+        until(lambda: left() != before, seconds=120)
+        assert loads[-1], "the answer ended"
+        return len(loads) - looked
+
     try:
-        service.method("naive", "set_extra_target_forwards", "naive", slow)
-        forward = service.step_seconds("tiny:naive") / slow
-        until(lambda: left() == 0)
-        service.method("naive", "set_extra_target_forwards", "naive", int(3.0 / forward))
+        slow(extra)
         with contextlib.ExitStack() as stack:
-            next(service.stream(stack, "tiny:naive", **fields))
+            lines = service.stream(stack, "tiny:naive", **fields)  # gone, it would leave at once
+            next(lines)
             until(left)
-            before = loads[-1]
-            until(lambda: 0 < left() < before, seconds=120)  # a step has just begun
+            looks()
+            while looks() < 20:
+                extra *= 2
+                slow(extra)
+                looks()  # the step under way may be of the old kind
         at_leaving = len(loads) - 1
         until(lambda: left() == 0, seconds=120)
         assert loads[at_leaving] - min(filter(None, loads[at_leaving:])) <= 1
     finally:
-        service.method("naive", "set_extra_target_forwards", "naive", 0)
+        slow(0)
 
 
 async def test_sixty_four_streams_at_once(service):
