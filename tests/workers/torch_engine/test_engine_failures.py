@@ -89,14 +89,15 @@ def _drafters(engine: TorchEngine) -> list[object]:
     return list(engine._scheduler._drafters)
 
 
-@pytest.mark.parametrize("tail", [20, 80])  # read in the last chunk, or in others before
+@pytest.mark.parametrize("tail", [20, 80])
+@pytest.mark.parametrize("chunk", [32, 256])  # read before the last chunk, or whole
 @pytest.mark.parametrize("method", ["naive", "draft_verify", "eagle3"])
 async def test_what_was_no_number_is_not_left_to_those_who_come_later(
-    load_engine, byte_bundle: Bundle, method: str, tail: int
+    load_engine, byte_bundle: Bundle, method: str, chunk: int, tail: int
 ) -> None:
     """Its keys and values are NaN. Slots behind a sequence's end are masked, which does not help
     against what is no number, where a longer one beside it makes them looked at."""
-    engine = load_engine([method], byte_bundle, prefill_chunk=32)
+    engine = load_engine([method], byte_bundle, prefill_chunk=chunk)
     embedding = engine._target.model.embedding
     with torch.inference_mode():
         sound = embedding[7].clone()
