@@ -68,8 +68,7 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
             for item in items:
                 store.add_answers(item, rows[item.prompt.id])
                 bar.advance(task)
-        if not store.has_steps():
-            store.add_steps(await grid_steps(plan, engines, encoded, bar))
+        await grid_steps(plan, engines, encoded, store, bar)
     return Profile.load(out)
 
 
@@ -80,16 +79,20 @@ async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> N
 
 
 async def grid_steps(
-    plan: ProfilePlan, engines: Engines, encoded: Sequence[EncodedPrompt], bar: Progress
-) -> list[StepRow]:
-    """The step-time grid."""
+    plan: ProfilePlan,
+    engines: Engines,
+    encoded: Sequence[EncodedPrompt],
+    store: ProfileStore,
+    bar: Progress,
+) -> None:
+    """What the store lacks of the step-time grid. The methods of a batch size and context come one
+    after another: what is compared is measured within the same minute."""
     grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
     task = bar.add_task("step times", total=len(grid))
-    steps = []
-    for cell in grid:
-        steps.append(await step_time(plan, engines, encoded, *cell))
+    for method, batch, context in sorted(grid, key=lambda cell: cell[1:]):
+        if not store.has_step(method, batch, context):
+            store.add_step(await step_time(plan, engines, encoded, method, batch, context))
         bar.advance(task)
-    return steps
 
 
 async def all_methods(

@@ -52,13 +52,14 @@ class ProfileStore:
             self._known.add(item.prompt.id)
         self._append("rows.jsonl", rows)
 
-    def has_steps(self) -> bool:
-        """Whether the step-time grid is there."""
-        return bool(self._profile.steps)
+    def has_step(self, method: str, batch: int, context: int) -> bool:
+        """Whether this cell of the step-time grid was measured before this run."""
+        wanted = method, batch, context
+        return any((row.method, row.batch, row.context) == wanted for row in self._profile.steps)
 
-    def add_steps(self, steps: Sequence[StepRow]) -> None:
-        """The whole step-time grid."""
-        self._append("steps.jsonl", steps)
+    def add_step(self, step: StepRow) -> None:
+        """A cell of the step-time grid."""
+        self._append("steps.jsonl", [step])
 
     def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
         with (self._folder / name).open("a", encoding="utf-8") as file:

@@ -64,10 +64,9 @@ async def profile_traces(
         for item in checked:
             decoded += (await all_methods(plan, engines, [item]))[item.prompt.id]
             bar.advance(task)
-        steps = await grid_steps(plan, engines, checked, bar)
-    costs = costs_of(decoded, steps)
+        await grid_steps(plan, engines, checked, store, bar)
+    costs = costs_of(decoded, Profile.load(out).steps)
     _add(store, rows, lambda row: traced_row(costs, **_fields(row)))
-    store.add_steps(steps)
     return Profile.load(out), _over_traces(decoded, rows, plan.temperature)
 
 

@@ -31,6 +31,8 @@ def test_profiling_again_goes_on_where_it_stopped(world):
     shutil.copytree(folder / "fit", copy)
     rows = (copy / "rows.jsonl").read_text().split("\n")
     (copy / "rows.jsonl").write_text("\n".join([*rows[:14], '{"prompt_id": "half']))
+    steps = (copy / "steps.jsonl").read_text().split("\n")
+    (copy / "steps.jsonl").write_text("\n".join([*steps[:1], '{"method": "half']))
     arguments = [
         *["profile", "--out", copy, "--prompts", folder / "seven.jsonl"],
         *["--config", folder / "config.yaml", "--max-tokens", 10],
@@ -38,6 +40,9 @@ def test_profiling_again_goes_on_where_it_stopped(world):
     assert specadapt.json(*arguments)["rows"] == 16
     kept = (copy / "rows.jsonl").read_text().split("\n")[:14]
     assert kept == rows[:14]
+    timed = (copy / "steps.jsonl").read_text().split("\n")
+    assert timed[0] == steps[0]
+    assert len(timed) == len(steps)
     assert "max_tokens was 10 and is 11" in specadapt.refusal(*arguments[:-1], 11)
 
 
