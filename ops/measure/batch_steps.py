@@ -66,8 +66,10 @@ async def measure(
     prompts: Sequence[Sequence[int]],
     sampling: SamplingParams,
     wanted: int,
+    scope: str = "",
 ) -> BatchSteps:
-    """`wanted` steps of `prompts` (token ids) decoded together; the answers are then given up."""
+    """`wanted` steps of `prompts` (token ids) decoded together; the answers are then given up.
+    scope: of whose past answers drafters know."""
     steps = BatchSteps(len(prompts), wanted)
     answers = [
         asyncio.ensure_future(
@@ -78,6 +80,7 @@ async def measure(
                 ids,
                 sampling,
                 lambda chunk, i=i: steps.add(i, chunk),  # type: ignore[misc]
+                scope=scope,
             )
         )
         for i, ids in enumerate(prompts)

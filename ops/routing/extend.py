@@ -22,8 +22,9 @@ def extend(
 ) -> None:
     """Add methods to a routing table without measuring its other methods again.
 
-    Clusters stay. Seconds are related to the table's by plain decoding, so that the profile may be
-    of another machine as long as drafts cost as much there, beside plain steps.
+    Clusters stay. Methods that --methods names and the table has already get new seconds, and
+    their acceptance stays. Seconds are related to the table's by plain decoding, so that the
+    profile may be of another machine as long as drafts cost as much there, beside plain steps.
 
     Example: `specadapt extend --routing bundles/smollm2/routing --profile runs/adaptive
     --out runs/routing`

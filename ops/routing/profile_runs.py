@@ -25,6 +25,8 @@ STEP_BATCHES = (1, 2, 4, 8, 16)
 STEP_CONTEXTS = (128, 512, 1024)
 STEP_TOKENS = 64
 STEP_COUNT = 24
+STEP_TEXTS = 8
+"""Texts that steps of smaller batches go on from, one batch after another."""
 STEP_ROOM = 512
 
 BLOCK_ROUNDS = 4
@@ -184,37 +186,50 @@ async def step_time(
 ) -> StepRow:
     """Seconds per step of `batch` sequences at about `context` tokens each.
 
-    Prompts are real ones laid end to end, so that drafters see text.
+    Every method and batch size goes on from the same texts, so many sequences at a time: how many
+    tokens a step emits depends on them far more than on the batch.
     """
-    order = random.Random(f"{plan.seed} {method} {batch} {context}")
     longest = plan.setup.engine.max_context
     length = max(8, context - STEP_TOKENS // 2)
     # Ample: the first sequences go on while the last prompts are read.
     room = min(STEP_ROOM, longest - length)
     sampling = SamplingParams(temperature=plan.temperature, max_tokens=room, ignore_eos=True)
-    prompts = _laid_end_to_end(encoded, length, order, batch)
+    texts = _texts(encoded, length, random.Random(f"{plan.seed} {context}"), max(batch, STEP_TEXTS))
     await engines.others_asleep(method)
-    measured = await measure(engines, method, prompts, sampling, STEP_COUNT)
+    rounds = [
+        await measure(
+            engines,
+            method,
+            texts[start : start + batch],
+            sampling,
+            STEP_COUNT,
+            scope=f"steps {method} {batch} {context}",
+        )
+        for start in range(0, len(texts) - batch + 1, batch)
+    ]
+    count = sum(measured.count for measured in rounds)
     return StepRow(
         method=method,
         batch=batch,
         context=context,
-        seconds=measured.seconds,
-        count=measured.count,
-        tokens=measured.tokens,
+        seconds=sum(measured.seconds * measured.count for measured in rounds) / count,
+        count=count,
+        tokens=sum(measured.tokens * measured.count for measured in rounds) / count,
     )
 
 
-def _laid_end_to_end(
+def _texts(
     encoded: Sequence[EncodedPrompt], length: int, order: random.Random, count: int
 ) -> list[tuple[int, ...]]:
-    """`count` prompts of exactly `length` tokens."""
+    """`count` texts of exactly `length` tokens: prompts laid end to end, of which the last one is
+    whole where it is no longer, so that what follows is its answer. The first texts are the same
+    for every count."""
     result = []
     for _ in range(count):
         ids: list[int] = []
         while len(ids) < length:
-            ids.extend(order.choice(encoded).token_ids)
-        result.append(tuple(ids[:length]))
+            ids = [*order.choice(encoded).token_ids, *ids]
+        result.append(tuple(ids[-length:]))
     return result
 
 

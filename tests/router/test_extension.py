@@ -70,10 +70,47 @@ def test_what_is_known_of_the_others_stays(known: RoutingTable) -> None:
     assert made.provenance["extended_by"][0]["methods"] == ["draft"]
 
 
+def test_methods_that_are_named_get_new_seconds(known: RoutingTable, whole: RoutingTable) -> None:
+    """What is known of their acceptance stays, and of everybody else everything."""
+    profile, vectors = make_profile(methods=("naive", "ngram"))
+    ngram = known.methods.index("ngram")
+    wrong = known.step_seconds.copy()
+    wrong[ngram] *= 2.0
+    ratio = known.live_step_ratio.copy()
+    ratio[ngram] = 3.0
+    spoilt = known.model_copy(update={"step_seconds": wrong, "live_step_ratio": ratio})
+    made = extended(spoilt, slower(profile, 2.5), vectors, ["ngram"])
+    assert made.methods == known.methods
+    for name in ("step_seconds", "prefill_seconds", "live_step_ratio"):
+        np.testing.assert_allclose(getattr(made, name), getattr(known, name), rtol=1e-3)
+    np.testing.assert_array_equal(made.acceptance_steps, known.acceptance_steps)
+    assert made.assignment == known.assignment
+    assert made.fit_id != known.fit_id
+    assert made.provenance["extended_by"][0]["timed"] == ["ngram"]
+    both, vectors = make_profile()
+    together = extended(spoilt, both, vectors, ["ngram", "draft"])
+    np.testing.assert_allclose(together.step_seconds, whole.step_seconds, rtol=1e-3)
+
+
+def test_batches_that_the_table_does_not_have_count_for_nothing(known: RoutingTable) -> None:
+    profile, vectors = make_profile(methods=("naive", "draft"))
+    last = profile.steps[-1]
+    larger = last.model_copy(update={"batch": 16 * known.batch_grid[-1], "seconds": 9.0})
+    odd = replace(profile, steps=(*profile.steps, larger))
+    expected = extended(known, profile, vectors).step_seconds
+    np.testing.assert_array_equal(extended(known, odd, vectors).step_seconds, expected)
+
+
 def test_what_cannot_be_added_is_refused(known: RoutingTable) -> None:
     profile, vectors = make_profile(methods=("naive", "draft"))
     with pytest.raises(AssignError, match="has naive already"):
         extended(known, profile, vectors, ["naive"])
+    with pytest.raises(AssignError, match="those that are named get new seconds"):
+        extended(known, *make_profile(methods=("naive", "ngram")))
+    hashes = known.settings_hashes | {"ngram": "other"}
+    others = known.model_copy(update={"settings_hashes": hashes})
+    with pytest.raises(AssignError, match="ngram was profiled with other settings"):
+        extended(others, *make_profile(methods=("naive", "ngram")), ["ngram"])
     with pytest.raises(AssignError, match="eagle not in the profile"):
         extended(known, profile, vectors, ["eagle"])
     with pytest.raises(ProfileError, match="no plain one"):
