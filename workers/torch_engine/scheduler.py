@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from schemas import FinishReason
+from workers.drafting.lookup.past import PastAnswers
 from workers.engine import EngineBusyError
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import Lease
@@ -37,6 +38,7 @@ class Scheduler:
     the CPU costs more than what is saved: reading the weights once less, about one step's time
     beside the ten or so that a chunk of 256 takes.
     joint: prompts of together so few tokens are read in one forward.
+    past: takes every method's answers, where a drafter looks them up.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Scheduler:
         chunk: int,
         joint: int,
         prefix_cache: bool,
+        past: PastAnswers,
     ) -> None:
         self.target = target
         """May be exchanged for one over the same pool between any two steps, by any thread."""
@@ -64,6 +67,7 @@ class Scheduler:
         self._max_waiting = max_waiting
         self._chunk = chunk
         self._joint = joint
+        self._past = past
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
         self._running: list[DecodeSequence] = []
@@ -138,6 +142,7 @@ class Scheduler:
 
     def round(self) -> None:
         """Read a chunk of prompts, then one step of everybody who has emitted; retire."""
+        self._past.work()
         self._retire()
         self._read_prompts()
         self._retire()
@@ -293,6 +298,9 @@ class Scheduler:
         for drafter in self._drafters:
             drafter.release(sequence)
         sequence.leave()
+        if reason != "error":
+            answer = sequence.tokens[sequence.prompt_tokens :]
+            self._past.add(sequence.request.scope, answer)
 
     def _end_all(self) -> None:
         """Tell everybody; what they hold goes with the engine."""

@@ -13,6 +13,7 @@ from workers.drafting.backlog import Backlog
 from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
+from workers.drafting.lookup.past import PAST_BYTES
 from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.torch_engine.drafters.learned import Learned, Used, learned_by
@@ -58,16 +59,18 @@ class Adaptive:
         *,
         learned: str = "medusa,eagle3",
         least: float = 0.02,
-        past_tokens: int = 50_000,
+        past_bytes: int = PAST_BYTES,
         look_ups: bool = True,
         priors: bool = True,
     ) -> None:
         self._costs = materials.costs
         self._costs.wanted = True
-        settings: dict[str, Setting] = {"least": least, "past_tokens": past_tokens}
-        suffix = materials.drafter("suffix", settings)
-        assert isinstance(suffix, Suffix)
-        self._suffix, self._look_ups = suffix, look_ups
+        self._suffix: Suffix | None = None
+        if look_ups:
+            settings: dict[str, Setting] = {"least": least, "past_bytes": past_bytes}
+            suffix = materials.drafter("suffix", settings)
+            assert isinstance(suffix, Suffix)
+            self._suffix = suffix
         self.learned = [
             one for name in learned.split(",") if (one := learned_by(name, materials, priors))
         ]
@@ -90,7 +93,7 @@ class Adaptive:
         if not proposals:
             return
         foretold = [
-            self._suffix.foretell(p.sequence, p.limit) if self._look_ups else NOTHING
+            self._suffix.foretell(p.sequence, p.limit) if self._suffix else NOTHING
             for p in proposals
         ]
         choice = self._choice(proposals, [known.survival for known in foretold])
@@ -132,7 +135,7 @@ class Adaptive:
                 one.arm.sat_out(sequence)
             if not mine and seen:
                 one.arm.heard(sequence, *seen)
-        if self._look_ups:
+        if self._suffix:
             self._suffix.commit(proposal, path, output)
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
