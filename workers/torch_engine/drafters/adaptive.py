@@ -46,7 +46,7 @@ class Adaptive:
 
     look_ups: False drafts with the learned ones alone; with a single one it is its length that is
     decided. priors: whether what the router expects of a prompt's cluster counts. Raises
-    BundleError where nobody is left to draft.
+    BundleError where nobody is left to draft, ValueError where nobody was named.
 
     All tokens are chosen, not sampled.
     """
@@ -72,8 +72,15 @@ class Adaptive:
             assert isinstance(suffix, Suffix)
             self._suffix = suffix
         self.learned = [
-            one for name in learned.split(",") if (one := learned_by(name, materials, priors))
+            one
+            for name in filter(None, learned.split(","))
+            if (one := learned_by(name, materials, priors))
         ]
+        if not learned and not look_ups:
+            raise ValueError(
+                "drafter 'adaptive': nobody is left to draft: name methods in learned, or leave "
+                "look_ups true"
+            )
         if not self.learned and not look_ups:
             raise BundleError(f"bundle {materials.bundle.name} has no part {learned!r} drafts with")
         self._offered = [one for one in self.learned for _ in FIRST_OR_ALL]
@@ -169,7 +176,7 @@ class Adaptive:
         """Of every drafter its first level, and all that it would draft."""
         offers = list[Offer]()
         for one in self.learned:
-            backlog = one.backlog(sequences)
+            backlog = Backlog.of(one.unread(sequences))
             levels = 1.0, one.arm.reached
             for reached, tree in zip(levels, one.arm.trees(sequences), strict=True):
                 seconds = partial(self._seconds, one, reached, backlog)
@@ -192,14 +199,16 @@ class Adaptive:
             Proposal(sequence=p.sequence, plan=plan, limit=min(p.limit, one.arm.levels))
             for p in proposals
         ]
-        backlog = one.backlog([p.sequence for p in proposals])
+        sequences = [p.sequence for p in proposals]
+        unread = one.unread(sequences)
         clock = time.perf_counter()
         one.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
+        # of a long text it may have read but a chunk
+        read = [was - left for was, left in zip(unread, one.unread(sequences), strict=True)]
         deepest = max(draft.drafted_levels for draft in drafts)
-        self._costs.saw_drafting(one.arm.name, backlog.whole(deepest), seconds)
+        self._costs.saw_drafting(one.arm.name, Backlog.of(read).whole(deepest), seconds)
         for proposal, drafted, foretold in zip(proposals, drafts, known, strict=True):
-            one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
             limit = min(proposal.limit, one.arm.levels)
             self._used[proposal.sequence.id] = Used(one, drafted, limit, foretold)
         return seconds
