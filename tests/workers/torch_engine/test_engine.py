@@ -226,7 +226,7 @@ async def test_nobody_waits_when_a_row_cannot_be_had(
     def broken(_prompt: object, _running: object) -> None:
         raise ArithmeticError("broken on purpose")
 
-    monkeypatch.setattr(engine._scheduler._prefixes, "take", broken)
+    monkeypatch.setattr(engine._scheduler._rows.prefixes, "take", broken)
     jobs = [decode(engine, "naive", [i], max_tokens=9) for i in range(3)]
     ended = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 60)
     answers = [end for end in ended if not isinstance(end, EngineBusyError)]  # it had died before
@@ -238,14 +238,18 @@ async def test_the_load_is_told_while_a_row_is_copied(
     load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = load_engine(["naive"], byte_bundle)
-    take, copying, told = engine._scheduler._prefixes.take, threading.Event(), threading.Event()
+    take, copying, told = (
+        engine._scheduler._rows.prefixes.take,
+        threading.Event(),
+        threading.Event(),
+    )
 
     def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> object:
         copying.set()
         assert told.wait(60)
         return take(prompt, running, scope)
 
-    monkeypatch.setattr(engine._scheduler._prefixes, "take", slow)
+    monkeypatch.setattr(engine._scheduler._rows.prefixes, "take", slow)
     jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]
     await asyncio.to_thread(copying.wait, 60)
     load = await asyncio.wait_for(asyncio.to_thread(engine.load), 60)

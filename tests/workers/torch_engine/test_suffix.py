@@ -93,7 +93,7 @@ async def test_where_nobody_looks_answers_up_none_is_kept(
     for method in served:
         await mean_accepted(engine, byte_bundle, method=method)
     assert engine._past.capacity == engine.load().past_bytes == 0
-    assert not any(isinstance(drafter, Suffix) for drafter in engine._scheduler._drafters)
+    assert not any(isinstance(drafter, Suffix) for drafter in engine._scheduler._rows._drafters)
 
 
 def test_a_step_indexes_one_piece_at_most(make_rig, byte_bundle: Bundle) -> None:
