@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -110,6 +111,11 @@ class TorchEngine:
     def cuda_graphs(self) -> int:
         """The target's forwards that are replayed from CUDA graphs, by shape."""
         return self._target.model.graphs
+
+    @property
+    def step_errors(self) -> deque[float]:
+        """See StepSeconds.errors; to be read and emptied between requests."""
+        return self._target.costs.step.errors
 
     def poison(self) -> None:
         """Ruin the target while the engine runs, for experiments: its embeddings, and so all that
