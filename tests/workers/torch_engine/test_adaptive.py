@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from any_choice import anyhow
 from decoding import assert_greedy, decode
 
 from schemas import MethodSpec
@@ -121,15 +122,7 @@ def test_any_switches_leave_the_answers_alone(
     """Every step any drafter for any of the sequences, which come and go; the others copy, or
     draft nothing."""
     draw = random.Random(seed)
-
-    def anyhow(survival: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
-        everyone = range(len(survival))
-        offer = draw.choice([None, *range(len(offers))])
-        taken = [] if offer is None else [i for i in everyone if draw.random() < 0.6]
-        lengths = [0 if i in taken else draw.randint(0, len(survival[i])) for i in everyone]
-        return Choice(lengths, offer if taken else None, taken, 0.0, [0.5] * len(survival))
-
-    monkeypatch.setattr(adaptive, "choose", anyhow)
+    monkeypatch.setattr(adaptive, "choose", anyhow(draw))
     rig = make_rig(byte_bundle, ["adaptive"], prefill_chunk=16)
     prompts = [prompt(draw.randint(1, 60)) for _ in range(6)]
     asked = []

@@ -152,11 +152,12 @@ async def test_the_same_seed_gives_the_same_answer_by_every_method(
     load_engine, byte_bundle: Bundle
 ) -> None:
     """Alone and in one batch, and when another method goes on with it."""
-    methods = ["naive", "draft_verify", "ngram", "medusa", "eagle", "eagle2", "eagle3", "specinfer"]
-    engine = load_engine([*methods, "adaptive"], byte_bundle)
+    methods = ["naive", "draft_verify", "ngram", "suffix", "medusa", "eagle", "eagle2", "eagle3"]
+    methods += ["specinfer", "adaptive", "adaptive_length"]
+    engine = load_engine(methods, byte_bundle)
     wishes = {"max_tokens": 40, "temperature": 0.8, "seed": 12}
     plain = await decode(engine, "naive", [7, 8, 9], **wishes)
-    together = [decode(engine, method, [7, 8, 9], **wishes) for method in [*methods, "adaptive"]]
+    together = [decode(engine, method, [7, 8, 9], **wishes) for method in methods]
     assert all(answer.tokens == plain.tokens for answer in await asyncio.gather(*together))
     begun = plain.tokens[:15]
     rest = await decode(engine, "eagle", [7, 8, 9], answered=begun, **wishes)
