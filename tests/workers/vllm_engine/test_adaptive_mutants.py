@@ -42,8 +42,8 @@ MUTANTS: dict[str, tuple[Callable[[], None], str, str]] = {
     ),
     "reading up costs nothing": (
         lambda: rows.test_a_drafter_that_has_much_to_read_is_asked_for_later(4000, "medusa"),
-        "follower.unread(one) if follower else 0",
-        "0",
+        "backlog = self._backlog(name, [one.id for one in asking])",
+        "backlog = Backlog.of([0 for _ in asking])",
     ),
 }
 
