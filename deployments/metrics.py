@@ -129,6 +129,7 @@ class ReplicaMetrics:
             "replica_outstanding_tokens", "admitted but not yet decoded, at most", keys
         )
         self.free_slots = _gauge("replica_free_slots", "free tokens of the KV pool", keys)
+        self.past = _gauge("replica_past_answers_bytes", "that drafts are looked up in", keys)
         self.batch = _gauge("replica_batch_sequences", "moving mean over the steps", keys)
         self.step = _gauge(
             "replica_step_seconds", "moving mean over the method's steps", ("replica", "method")
@@ -139,6 +140,7 @@ class ReplicaMetrics:
         self.waiting.set(load.waiting, tags=self._tags)
         self.outstanding_tokens.set(load.outstanding_tokens, tags=self._tags)
         self.free_slots.set(load.free_slots, tags=self._tags)
+        self.past.set(load.past_bytes, tags=self._tags)
         self.batch.set(load.mean_batch, tags=self._tags)
         for method, seconds in load.recent_step_seconds.items():
             self.step.set(seconds, tags=self._tags | {"method": method})

@@ -26,5 +26,8 @@ class LoadReport(Schema):
     slots_each: int = Field(
         default=0, ge=0, description="that every request takes; 0: as many as it may have tokens"
     )
+    past_bytes: int = Field(
+        default=0, ge=0, description="that past answers take, of which drafts are looked up"
+    )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

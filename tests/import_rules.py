@@ -104,7 +104,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
 ASSEMBLERS = {
     "workers": {"loader"},
     "workers/torch_engine": {
-        *("engine", "logprobs", "method", "processed_logits", "rehearsal", "scheduler"),
+        *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
         *("slowed_target", "step", "stopwatch", "target", "tracing"),
     },
     "deployments": {"app", "ingress", "run"},

@@ -61,7 +61,7 @@ class Figures(Protocol):
 
 
 def load_report(
-    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
+    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool, past_bytes: int = 0
 ) -> LoadReport:
     """A replica's load at this moment."""
     running, waiting, outstanding, free = scheduler.counts()
@@ -77,6 +77,7 @@ def load_report(
         recent_step_seconds=scheduler.step_seconds,
         free_slots=free,
         slots_each=scheduler.slots_each,
+        past_bytes=past_bytes,
         healthy=healthy,
         time=time.time(),
     )

@@ -34,7 +34,7 @@ _ALL = (
         verifier="one_hot",
         lossless=True,
         source="SuffixDecoding (arXiv 2411.04975), with calibrated lengths",
-        settings={"drafter": {"least": 0.1, "past_tokens": 50_000}, "stop": {"gamma": 16}},
+        settings={"drafter": {"least": 0.1, "past_bytes": 40_000_000}, "stop": {"gamma": 16}},
     ),
     MethodSpec(
         name="adaptive",

@@ -18,13 +18,19 @@ ADAPTIVE = "adaptive"
 """The drafter that chooses among others, and among look-ups unless its settings leave them out."""
 
 
+def learned_methods(spec: MethodSpec) -> list[str]:
+    """The methods among whose drafters an adaptive one chooses, as far as its settings name any."""
+    named = str(spec.settings.get("drafter", {}).get("learned", ""))
+    return [name for name in named.split(",") if name]
+
+
 def part_of(spec: MethodSpec) -> str | None:
     """The bundle's part that a method drafts with; None where it drafts with none, or can do
     without."""
     settings = spec.settings.get("drafter", {})
     if spec.drafter == ADAPTIVE and settings.get("look_ups") is False:
-        first, *others = str(settings.get("learned")).split(",")
-        return None if others else part_of(get_method(first))
+        learned = learned_methods(spec)
+        return part_of(get_method(learned[0])) if len(learned) == 1 else None
     usual = PARTS.get(spec.drafter)
     return usual and str(settings.get("part", usual))
 
@@ -34,8 +40,7 @@ def parts_of(spec: MethodSpec, bundle: Bundle) -> tuple[str, ...]:
     if spec.drafter != ADAPTIVE:
         part = part_of(spec)
         return () if part is None else (part,)
-    learned = str(spec.settings.get("drafter", {}).get("learned", "")).split(",")
-    parts = dict.fromkeys(part_of(method_of(name, bundle)) for name in learned if name)
+    parts = dict.fromkeys(part_of(method_of(name, bundle)) for name in learned_methods(spec))
     return tuple(part for part in parts if part is not None and bundle.has(part))
 
 

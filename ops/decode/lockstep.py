@@ -16,6 +16,7 @@ from ops.decode.figures import Run
 from ops.measure.decoding import DecodeFailedError, EncodedPrompt
 from schemas import DecodeRequest, EngineConfig, SamplingParams
 from workers.bundle import Bundle
+from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
 from workers.torch_engine.engine import Models, load_models
@@ -25,8 +26,8 @@ from workers.torch_engine.target import Target
 
 WARM_UP_TOKENS = 8
 DECIDING = ("adaptive", "suffix")
-"""Drafters that decide by what steps cost; of others' steps they hear nothing, as where everybody
-is served by one method."""
+"""Drafters that decide by what steps cost and look past answers up; of others' steps and answers
+they hear nothing, as where everybody is served by one method."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ class _Lane:
         self._eos = end_tokens(bundle.part("target"), self._tokenizer)
         self._batch = batch
         target = Target(models.target.model, models.target.model.make_pool(batch, models.capacity))
+        past = PastAnswers()
         if models.methods[method].spec.drafter in DECIDING:
-            target.costs = models.target.costs
+            target.costs, past = models.target.costs, models.past
         self._scheduler = Scheduler(
             target,
             models.methods,
@@ -123,6 +125,7 @@ class _Lane:
             chunk=engine.prefill_chunk,
             joint=models.joint,
             prefix_cache=False,
+            past=past,
         )
         self._waiting = deque[tuple[EncodedPrompt, DecodeRequest]]()
         self._running = list[_Request]()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 from rich.progress import Progress
 
@@ -15,6 +16,7 @@ from ops.measure.engines import Engines, engines_of
 from ops.measure.prompts import Prompt
 from schemas import SamplingParams
 from workers.bundle import load_bundle
+from workers.torch_engine.engine import TorchEngine
 
 STAGES = ("draft", "verify", "sample", "host")
 MIB = 2**20
@@ -33,8 +35,9 @@ class StagesPlan:
 
 
 async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, Any]], float]:
-    """By method and batch the milliseconds of a step and of its stages, tokens a step and
-    sequences a step; and by how many MiB this process grew when the models were loaded."""
+    """By method and batch the milliseconds of a step and of its stages, tokens a step, sequences a
+    step and how wrong the step-cost model was; and by how many MiB this process grew when the
+    models were loaded."""
     bundle = load_bundle(plan.setup.bundle)
     encoded, _ = encode(bundle, plan.prompts, plan.setup.engine.max_context - plan.max_tokens)
     before = _own_mib()
@@ -44,9 +47,13 @@ async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, 
         task = bar.add_task("batches", total=len(plan.setup.names) * len(plan.batches))
         for name in plan.setup.names:
             await _batch(plan, engines, encoded, name, 1, "warm-up")
+            engine = engines.of(name)
+            assert isinstance(engine, TorchEngine)
             for batch in plan.batches:
+                engine.step_errors.clear()
                 answers = await _batch(plan, engines, encoded, name, batch, str(batch))
-                found.setdefault(name, {})[str(batch)] = step_of(answers)
+                errors = cost_error(list(engine.step_errors))
+                found.setdefault(name, {})[str(batch)] = step_of(answers) | errors
                 bar.advance(task)
     return found, grown
 
@@ -72,6 +79,17 @@ def step_of(answers: Sequence[Answer]) -> dict[str, float]:
         **{f"{stage}_ms": value for stage, value in parts.items()},
         "tokens_per_step": sum(s.output_tokens - 1 for s in stats) / steps,
         "mean_batch": sum(s.mean_batch * (s.target_steps - 1) for s in stats) / steps,
+    }
+
+
+def cost_error(errors: Sequence[float]) -> dict[str, float]:
+    """Of steps' seconds without drafting: how far what `adaptive` and `suffix` would have expected
+    of them, and had not learned from them yet, was from what they took, as a share of that."""
+    sizes = np.abs(np.asarray(errors))
+    return {
+        "cost_error_median": float(np.median(sizes)),
+        "cost_error_p90": float(np.quantile(sizes, 0.9)),
+        "cost_error_mean": float(np.mean(errors)),
     }
 
 

@@ -52,6 +52,18 @@ def test_a_method_that_chooses_drafts_with_the_parts_of_all_that_are_there(
     assert parts_of(get_method("ngram"), tiny_bundle) == ()
 
 
+def test_a_length_is_decided_for_the_one_drafter_that_is_named():
+    def part(**drafter):
+        settings = {"drafter": {"look_ups": False, **drafter}}
+        return part_of(get_method("adaptive").model_copy(update={"settings": settings}))
+
+    assert part(learned="eagle2") == "eagle"
+    assert part(learned="medusa,eagle3") is None
+    assert part(learned="") is part() is None
+    with pytest.raises(ValueError, match="unknown method 'eagle9': choose from"):
+        part(learned="eagle9")
+
+
 def test_every_part_that_a_method_needs_is_found_before_it_is_loaded(tiny_bundle, tmp_path):
     """No drafter of ours reads a part that `part_of` does not know of."""
     from decoding import SMALL

@@ -2,6 +2,7 @@
 drafter's drafts."""
 
 from bisect import insort
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,8 @@ TOKEN = 0.05 / 200
 """Of what a token of context costs, beside the same."""
 FORGET = 1.0 / 400
 """Steps after which what was seen weighs less."""
+ERRORS = 4096
+"""Steps of which it is remembered how wrong their seconds were expected."""
 FASTEST = 0.1
 """Of what was measured first: no step takes less."""
 DOUBLED = 32.0
@@ -50,6 +53,9 @@ class StepSeconds:
         covariance = np.diag([0.0] * len(KNOTS) + [SEQUENCE**2, SEQUENCE**2, TOKEN**2])
         covariance[: len(KNOTS), : len(KNOTS)] = common + EACH**2 * np.eye(len(KNOTS))
         self._slower = Regression(covariance / NOISE**2, FORGET)
+        self.errors: deque[float] = deque(maxlen=ERRORS)
+        """Of the newest steps what was expected over what they took, less 1, before they were
+        learned from."""
 
     @property
     def known(self) -> bool:
@@ -78,8 +84,10 @@ class StepSeconds:
         uneven = np.array([min(widths) < max(widths)])
         alone = self._alone(rows)
         features = self._features(rows, sequences, context, uneven)
-        most = MOST_SURPRISE * (alone + features @ self._slower.weights)[0]
-        self._slower.saw(features[0] / alone[0], (min(seconds, most) - alone[0]) / alone[0])
+        expected = float((alone + features @ self._slower.weights)[0])
+        self.errors.append(expected / seconds - 1.0)
+        taken = min(seconds, MOST_SURPRISE * expected)
+        self._slower.saw(features[0] / alone[0], (taken - alone[0]) / alone[0])
 
     def of(self, rows: Floats, sequences: int, context: int) -> Floats:
         """Expected seconds of steps with so many rows [r], rising; 0 where nothing was measured.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadReport, MethodSpec
 from workers.bundle import Bundle
+from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
 from workers.stream import Stream
@@ -56,7 +58,7 @@ class TorchEngine:
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
         self._slowed = SlowedTarget(models.target)
-        self._methods, self._scheduler = models.methods, models.scheduler
+        self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -87,7 +89,10 @@ class TorchEngine:
         """The present load; safe to call from any thread, never blocks on a step."""
         healthy = self._scheduler.healthy and self._thread.is_alive()
         healthy &= not self._scheduler.stalled(self._config.stall_seconds)
-        return load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
+        scheduler = self._scheduler
+        return load_report(
+            self._replica, self._methods, scheduler, healthy=healthy, past_bytes=self._past.bytes
+        )
 
     def set_extra_target_forwards(self, method: str, forwards: int) -> None:
         """Make a method slower while the engine runs, by so many extra target forwards a step.
@@ -106,6 +111,11 @@ class TorchEngine:
     def cuda_graphs(self) -> int:
         """The target's forwards that are replayed from CUDA graphs, by shape."""
         return self._target.model.graphs
+
+    @property
+    def step_errors(self) -> deque[float]:
+        """See StepSeconds.errors; to be read and emptied between requests."""
+        return self._target.costs.step.errors
 
     def poison(self) -> None:
         """Ruin the target while the engine runs, for experiments: its embeddings, and so all that
@@ -195,13 +205,14 @@ class TorchEngine:
 
 @dataclass(frozen=True)
 class Models:
-    """The models behind a scheduler. capacity: tokens of a sequence, prompt and answer. joint: of
-    prompts that are read in one forward."""
+    """The models behind a scheduler. past: answers that drafters look up. capacity: tokens of a
+    sequence, prompt and answer. joint: of prompts that are read in one forward."""
 
     target: Target
     methods: dict[str, Method]
     drafters: Sequence[Drafter]
     scheduler: Scheduler
+    past: PastAnswers
     capacity: int
     joint: int
 
@@ -246,8 +257,9 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         chunk=config.prefill_chunk,
         joint=joint,
         prefix_cache=config.prefix_cache,
+        past=materials.past,
     )
-    return Models(target, built, materials.drafters, scheduler, capacity, joint)
+    return Models(target, built, materials.drafters, scheduler, materials.past, capacity, joint)
 
 
 def _device(name: str) -> torch.device:

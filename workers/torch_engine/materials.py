@@ -8,6 +8,7 @@ import torch
 
 from schemas.method import Setting
 from workers.bundle import Bundle
+from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine import registry
 from workers.torch_engine.models.model import Model
@@ -21,6 +22,7 @@ class Materials:
     rows: of the target's pool, of sequences that run and of those that are remembered; capacity:
     tokens of one sequence at most; chunk: tokens of prompts that may be read between two steps.
     target: its embedding and LM head may be shared. costs: what steps of the engine cost.
+    past: what its methods have answered, as far as a drafter wants it.
     plan: the method's own parts, for selectors.
     """
 
@@ -33,6 +35,7 @@ class Materials:
     target: Model
     chunk: int
     costs: StepCosts = field(default_factory=StepCosts)
+    past: PastAnswers = field(default_factory=PastAnswers)
     plan: Plan | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 

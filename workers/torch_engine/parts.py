@@ -57,6 +57,10 @@ class Resuming(Protocol):
 class Remembering(Resuming, Protocol):
     """One with rows of its own, which are kept as long as the target's."""
 
+    def unread(self, sequence: DecodeSequence) -> int:
+        """Tokens that it lacks of the sequence, and reads before it drafts."""
+        ...
+
     def keep(self, sequence: DecodeSequence) -> None:
         """The target's row is kept for what it holds; called before the sequence is released."""
         ...

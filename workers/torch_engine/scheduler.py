@@ -9,11 +9,11 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from schemas import FinishReason
+from workers.drafting.lookup.past import PastAnswers
 from workers.engine import EngineBusyError
 from workers.torch_engine.method import Method
-from workers.torch_engine.models.kv_pool import Lease
-from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
-from workers.torch_engine.parts import Drafter, Remembering, Resuming
+from workers.torch_engine.parts import Drafter
+from workers.torch_engine.rows import Rows
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import NotANumberError, StepError, read_chunk, step
 from workers.torch_engine.target import Target
@@ -37,6 +37,7 @@ class Scheduler:
     the CPU costs more than what is saved: reading the weights once less, about one step's time
     beside the ten or so that a chunk of 256 takes.
     joint: prompts of together so few tokens are read in one forward.
+    past: takes every method's answers, where a drafter looks them up.
     """
 
     def __init__(
@@ -51,19 +52,18 @@ class Scheduler:
         chunk: int,
         joint: int,
         prefix_cache: bool,
+        past: PastAnswers,
     ) -> None:
         self.target = target
         """May be exchanged for one over the same pool between any two steps, by any thread."""
         self._methods = methods
-        self._drafters = drafters
-        self._rows = rows
+        self._most = rows
         self.slots_each = capacity
-        self._remembering = [one for one in drafters if isinstance(one, Remembering)]
-        self._prefixes = PrefixCache(target.pool, self._forgotten)
-        self._prefix_cache = prefix_cache
+        self._rows = Rows(target.pool, methods, drafters, remembers=prefix_cache)
         self._max_waiting = max_waiting
         self._chunk = chunk
         self._joint = joint
+        self._past = past
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
         self._running: list[DecodeSequence] = []
@@ -79,7 +79,7 @@ class Scheduler:
         with self._work:
             if self._stopping:
                 raise EngineBusyError("the engine is shut down: send the request elsewhere")
-            places = self._rows + self._max_waiting
+            places = self._most + self._max_waiting
             if len(self._waiting) + len(self._running) >= places:
                 raise EngineBusyError(
                     f"{len(self._running)} requests run and {len(self._waiting)} wait "
@@ -108,7 +108,7 @@ class Scheduler:
         """Running and waiting sequences, tokens they may still emit, free KV slots."""
         with self._work:
             everyone = [*self._running, *self._waiting]
-            free = (self._rows - len(self._running)) * self.slots_each
+            free = (self._most - len(self._running)) * self.slots_each
             outstanding = sum(max(0, s.remaining) for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 
@@ -138,6 +138,7 @@ class Scheduler:
 
     def round(self) -> None:
         """Read a chunk of prompts, then one step of everybody who has emitted; retire."""
+        self._past.work()
         self._retire()
         self._read_prompts()
         self._retire()
@@ -187,52 +188,20 @@ class Scheduler:
         not to be read together with these: once they are read it may find its prompt in their rows.
         """
         with self._work:
-            if not self._waiting or len(self._running) == self._rows:
+            if not self._waiting or len(self._running) == self._most:
                 return None
             sequence = self._waiting[0]
         # Rows may have to be searched and copied, which nobody who asks for the load waits for.
         # Only this thread takes sequences out of the line: until it has a row it stays the first.
-        if together and len(sequence.tokens) - self._found(sequence) > room:
+        found = self._rows.found(sequence, self._running) if together else 0
+        if together and len(sequence.tokens) - found > room:
             return None
-        lease = self._lease_for(sequence)
+        lease = self._rows.take(sequence, self._running)
         with self._work:
             self._waiting.popleft()
             sequence.admit(lease)
             self._running.append(sequence)
         return sequence
-
-    def _found(self, sequence: DecodeSequence) -> int:
-        """How many of its prompt's tokens it would find in other rows."""
-        if self._reads_all(sequence):
-            return 0
-        scope = sequence.request.scope
-        return self._prefixes.finds(sequence.tokens, self._holdings(), scope)
-
-    def _lease_for(self, sequence: DecodeSequence) -> Lease:
-        if self._reads_all(sequence):
-            return self._prefixes.take_empty()
-        scope = sequence.request.scope
-        lease, source = self._prefixes.take(sequence.tokens, self._holdings(), scope)
-        drafter = self._methods[sequence.method].plan.drafter
-        if isinstance(drafter, Resuming) and source is not None:
-            lease.length = drafter.begin(lease, source, lease.length)
-        if source is lease:
-            self._forgotten(lease)
-        return lease
-
-    def _reads_all(self, sequence: DecodeSequence) -> bool:
-        """Whether its prompt is read whole: a drafter that captures hidden states may want those of
-        all tokens."""
-        drafter = self._methods[sequence.method].plan.drafter
-        whole = drafter.captures and not isinstance(drafter, Resuming)
-        return bool(whole) or not self._prefix_cache
-
-    def _holdings(self) -> list[Holding]:
-        return [Holding(s.lease, s.tokens, s.request.scope) for s in self._running]
-
-    def _forgotten(self, lease: Lease) -> None:
-        for drafter in self._remembering:
-            drafter.drop(lease)
 
     def _step(self, batch: list[DecodeSequence]) -> None:
         """One step of sequences that decode, and what it says of the load."""
@@ -283,16 +252,10 @@ class Scheduler:
         with self._work:
             self._running.remove(sequence)
             sequence.stream.finish(reason, sequence.stats(reason), error)
-        lease = sequence.lease
-        lease.spoilt = reason == "error"
-        if not self._prefix_cache or lease.spoilt:
-            self.target.pool.release(lease)
-        elif self._prefixes.give_back(lease, sequence.tokens, sequence.request.scope):
-            for remembering in self._remembering:
-                remembering.keep(sequence)
-        for drafter in self._drafters:
-            drafter.release(sequence)
-        sequence.leave()
+        self._rows.give_back(sequence, spoilt=reason == "error")
+        if reason != "error":
+            answer = sequence.tokens[sequence.prompt_tokens :]
+            self._past.add(sequence.request.scope, answer)
 
     def _end_all(self) -> None:
         """Tell everybody; what they hold goes with the engine."""

@@ -39,7 +39,8 @@ def test_a_store_of_everybodys_answers_is_refused(tmp_path):
     apart = GuardConfig(keys_file=tmp_path / "keys.yaml", isolation="tenant")
     suffix = get_method("vllm_suffix")
     check_isolation(GuardConfig(), [suffix])
-    check_isolation(apart, [get_method("vllm_ngram")])
+    keep_scopes_apart = ("vllm_ngram", "suffix", "adaptive", "vllm_adaptive")
+    check_isolation(apart, [get_method(name) for name in keep_scopes_apart])
     with pytest.raises(ValueError, match="vllm_suffix drafts from all past answers"):
         check_isolation(apart, [suffix])
     settings = {**suffix.settings, "drafter": {"max_cached_requests": 0}}

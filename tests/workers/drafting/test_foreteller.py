@@ -5,12 +5,13 @@ import random
 import pytest
 
 from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.lookup.past import PastAnswers
 
 LIMIT = 12
 
 
-def foreteller(past_tokens: int = 10_000) -> Foreteller:
-    return Foreteller(least=0.02, past_tokens=past_tokens)
+def foreteller(past: PastAnswers | None = None) -> Foreteller:
+    return Foreteller(least=0.02, past=past or PastAnswers())
 
 
 def decode(
@@ -18,7 +19,7 @@ def decode(
 ) -> list[tuple[float, int]]:
     """What was expected of each step's foretold tokens, and how many came; all are verified."""
     text = list(prompt)
-    one.begin(key, text, "", len(prompt), greedy=greedy)
+    one.begin(key, text, "", greedy=greedy)
     said = []
     at = 0
     while at < len(answer) - LIMIT:
@@ -50,7 +51,7 @@ def copied(draw: random.Random, prompt: tuple[int, ...], tokens: int, slip: floa
 @pytest.mark.parametrize("slip", [0.5, 0.2, 0.05])
 def test_as_many_come_as_are_expected(slip: float) -> None:
     """Of long drafts too, for which every share of a level counts as often as there are levels."""
-    draw, one = random.Random(1), foreteller(past_tokens=0)
+    draw, one = random.Random(1), foreteller()
     said = []
     for key in range(40):
         prompt = tuple(draw.randrange(300) for _ in range(200))
@@ -68,30 +69,31 @@ def test_answers_at_temperature_0_do_not_speak_for_others() -> None:
     prompt = tuple(range(200))
     asked = {}
     for greedy in (True, False):
-        one = foreteller(past_tokens=0)
+        one = foreteller()
         for key in range(20):  # at temperature 0 all goes on as before, above it nothing does
             decode(one, key, copied(draw, prompt, 100, 0.02), prompt=prompt)
             decode(one, -key, copied(draw, prompt, 100, 0.7), greedy=False, prompt=prompt)
         text = [*prompt, 5, 6, 7]
-        one.begin("new", text, "", len(text), greedy=greedy)
+        one.begin("new", text, "", greedy=greedy)
         asked[greedy] = one.foretell("new", LIMIT).survival[0]
     assert asked[True] > 0.8 > 0.5 > asked[False]
 
 
 def test_past_answers_are_believed_less_than_the_text_itself() -> None:
-    one = foreteller()
-    one.begin("past", [1, 2, 3, 4, 5, 6], "", 0, greedy=True)
-    one.end("past")
-    one.begin("asks", [3, 4], "", 2, greedy=True)
-    one.begin("has it", [3, 4, 5, 6, 9, 3, 4], "", 2, greedy=True)
-    past, own = one.foretell("asks", LIMIT), one.foretell("has it", 2)
-    assert past.tokens == own.tokens == (5, 6)
-    assert past.survival[0] < own.survival[0]
+    past = PastAnswers(10**6)
+    one = foreteller(past)
+    past.add("", [1, 2, 3, 4, 5, 6])
+    past.work()
+    one.begin("asks", [3, 4], "", greedy=True)
+    one.begin("has it", [3, 4, 5, 6, 9, 3, 4], "", greedy=True)
+    others, own = one.foretell("asks", LIMIT), one.foretell("has it", 2)
+    assert others.tokens == own.tokens == (5, 6)
+    assert others.survival[0] < own.survival[0]
 
 
 def test_a_text_in_which_look_ups_fail_is_soon_not_believed() -> None:
     """And another, in which they hold, is believed as before."""
-    draw, one = random.Random(3), foreteller(past_tokens=0)
+    draw, one = random.Random(3), foreteller()
     for key in range(10):
         prompt = tuple(draw.randrange(300) for _ in range(200))
         decode(one, key, copied(draw, prompt, 150, 0.05), prompt=prompt)

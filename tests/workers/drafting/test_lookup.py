@@ -1,6 +1,8 @@
 """Where text occurred before, what followed, and how sure that is."""
 
 import random
+import tracemalloc
+from array import array
 from collections import Counter
 
 import pytest
@@ -10,7 +12,13 @@ from hypothesis import strategies as st
 from workers.drafting.lookup.calibration import OWN, Calibration, kind_of
 from workers.drafting.lookup.continuation import NOTHING, best_continuation
 from workers.drafting.lookup.occurrences import EXAMINED, LONGEST, Index, Occurrence
-from workers.drafting.lookup.past import OVERLAP, PIECE, PastAnswers
+from workers.drafting.lookup.past import (
+    OVERLAP,
+    PIECE,
+    TOKEN_BYTES,
+    WAITING_BYTES,
+    PastAnswers,
+)
 
 ANCHORS = (8, 4, 2, 1)
 texts = st.lists(st.integers(0, 4), min_size=1, max_size=120)
@@ -116,32 +124,91 @@ def remembered(past):
     return counted
 
 
+def grams(past):
+    """The same as it is indexed."""
+    known = {}
+    for scope, places in past._places.items():
+        assert places, "an empty scope is none"
+        for gram, found in places.items():
+            assert found == sorted(found)
+            known[scope, tuple(array("i", gram))] = len(found)
+    return known
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from(["a", "b"]), st.lists(st.integers(0, 3), max_size=40))),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]), st.lists(st.integers(0, 3), max_size=40), st.booleans()
+        )
+    ),
     st.integers(0, 100),
 )
-def test_past_answers_stay_within_their_capacity_and_their_scope(answers, capacity):
-    past = PastAnswers(capacity)
-    for scope, answer in answers:
+def test_past_answers_stay_within_their_capacity_and_their_scope(answers, tokens):
+    past = PastAnswers(tokens * TOKEN_BYTES)
+    for scope, answer, works in answers:
         past.add(scope, answer)
-        past.work()
-        assert past.tokens == sum(len(piece) for _, piece in past._pieces.values()) <= capacity
-        assert {key: len(places) for key, places in past._places.items()} == remembered(past)
+        if works:
+            past.work()
+        indexed = sum(len(piece) for _, piece in past._pieces.values())
+        waiting = sum(len(piece) for _, piece in past._waiting)
+        assert past.bytes == indexed * TOKEN_BYTES + waiting * WAITING_BYTES <= past.capacity
+        assert grams(past) == remembered(past)
     for scope in ("a", "b"):
         for one in past.find(scope, [0, 1, 2, 3, 0, 1]):
             assert any(one.text is piece for own, piece in past._pieces.values() if own == scope)
             assert one.matched == longest_match(one.text, one.start, [0, 1, 2, 3, 0, 1]) >= 2
-    past.clear()
-    assert (past.tokens, past.find("a", [0, 1])) == (0, [])
+
+
+def test_the_oldest_go_first():
+    past, answers = (
+        PastAnswers(100 * TOKEN_BYTES),
+        [[n, n + 1, n + 2] * 10 for n in range(0, 50, 5)],
+    )
+    for answer in answers:
+        past.add("", answer)
+        past.work()
+    known = [bool(past.find("", answer[:3])) for answer in answers]
+    assert known == [False] * 7 + [True] * 3
+
+
+def test_who_wants_most_says_how_much_is_kept():
+    past = PastAnswers()
+    past.add("", [1, 2, 3, 4])
+    past.work()
+    assert (past.bytes, past.find("", [1, 2])) == (0, [])
+    for wanted in (100 * TOKEN_BYTES, 50 * TOKEN_BYTES, 0):
+        past.want(wanted)
+    assert past.capacity == 100 * TOKEN_BYTES
+    with pytest.raises(ValueError, match="past_bytes must not be negative: -1"):
+        past.want(-1)
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5])
+def test_as_many_bytes_are_taken_as_are_said_at_most(repeats):
+    """As the allocator counts them, of answers that came once and of some that came again, while
+    the index grows and when the oldest go."""
+    draw, past = random.Random(repeats), PastAnswers(4_000_000)
+    once = [" ".join(str(draw.randrange(300, 50_000)) for _ in range(300)) for _ in range(30)]
+    tracemalloc.start()
+    try:
+        before, most = tracemalloc.get_traced_memory()[0], 0.0
+        for at in range(30):
+            past.add("", [int(token) for token in once[at // repeats].split()])
+            assert tracemalloc.get_traced_memory()[0] - before < past.bytes + 3_000
+            past.work()
+            most = max(most, (tracemalloc.get_traced_memory()[0] - before) / past.bytes)
+        assert 0.5 < most <= 1.0
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_long_answer_is_kept_in_pieces_that_overlap():
     answer = list(range(2 * PIECE))
-    past = PastAnswers(10_000)
+    past = PastAnswers(10_000 * TOKEN_BYTES)
     past.add("", answer)
     for _ in range(5):
         past.work()
-    assert past.tokens > len(answer)
+    assert past.bytes > len(answer) * TOKEN_BYTES
     for end in (PIECE - 10, PIECE, PIECE + 10, 2 * PIECE - 20):
         [best] = [o for o in past.find("", answer[:end]) if o.matched == LONGEST][:1]
         assert best.text[best.start : best.start + 8] == answer[end : end + 8]

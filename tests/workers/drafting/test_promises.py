@@ -5,6 +5,7 @@ import random
 import pytest
 
 from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.promises import LEAST, Promises
 
 
@@ -39,8 +40,8 @@ def test_what_keeps_its_promises_is_believed_and_never_more() -> None:
 def test_only_verified_tokens_count() -> None:
     """A text in which all goes on as before is foretold as surely as it was, whatever came of
     tokens that nobody verified."""
-    one, text = Foreteller(least=0.02, past_tokens=0), [1, 2, 3, 4, 5, 6, 1, 2, 3]
-    one.begin("text", text, "", len(text), greedy=True)
+    one, text = Foreteller(least=0.02, past=PastAnswers()), [1, 2, 3, 4, 5, 6, 1, 2, 3]
+    one.begin("text", text, "", greedy=True)
     before = one.foretell("text", 3)
     one.came("text", [9], 0)
     assert one._promises[True].kept == 1.0

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from any_choice import anyhow
 from decoding import assert_greedy, decode
 
+from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
+from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer
 from workers.drafting.rest import STEPS
+from workers.drafting.step_costs import StepCosts
 from workers.methods import get_method
 from workers.torch_engine.drafters import adaptive
 
@@ -77,6 +81,23 @@ def test_nobody_left_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> No
         load_engine(["adaptive_length"], replace(byte_bundle, parts=parts))
 
 
+def test_nobody_named_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> None:
+    settings = {"drafter": {"learned": "", "look_ups": False}}
+    nobody = get_method("adaptive").model_copy(update={"settings": settings})
+    with pytest.raises(ValueError, match="nobody is left to draft: name methods in learned"):
+        load_engine([nobody], byte_bundle)
+
+
+async def test_look_ups_alone_may_be_chosen_among(load_engine, byte_bundle: Bundle, cost) -> None:
+    cost(np.ones_like)
+    settings = {"drafter": {"learned": ""}, "stop": {"gamma": 16}}
+    alone = get_method("adaptive").model_copy(update={"settings": settings})
+    engine = load_engine([alone], byte_bundle)
+    answer = await decode(engine, "adaptive", [*range(40)] * 2, max_tokens=TOKENS)
+    assert answer.stats.by_drafter.keys() <= {"suffix", "none"}
+    assert_greedy(byte_bundle, [*range(40)] * 2, answer.tokens, TOKENS)
+
+
 async def test_the_drafters_account_for_all_steps(load_engine, byte_bundle: Bundle) -> None:
     engine = load_engine(["adaptive"], byte_bundle)
     stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats
@@ -101,15 +122,7 @@ def test_any_switches_leave_the_answers_alone(
     """Every step any drafter for any of the sequences, which come and go; the others copy, or
     draft nothing."""
     draw = random.Random(seed)
-
-    def anyhow(survival: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
-        everyone = range(len(survival))
-        offer = draw.choice([None, *range(len(offers))])
-        taken = [] if offer is None else [i for i in everyone if draw.random() < 0.6]
-        lengths = [0 if i in taken else draw.randint(0, len(survival[i])) for i in everyone]
-        return Choice(lengths, offer if taken else None, taken, 0.0, [0.5] * len(survival))
-
-    monkeypatch.setattr(adaptive, "choose", anyhow)
+    monkeypatch.setattr(adaptive, "choose", anyhow(draw))
     rig = make_rig(byte_bundle, ["adaptive"], prefill_chunk=16)
     prompts = [prompt(draw.randint(1, 60)) for _ in range(6)]
     asked = []
@@ -145,6 +158,48 @@ def test_it_knows_who_waits_for_its_drafts(
     while any(sequence.finished is None for sequence in asked):
         rig.round()
     assert max(beside) == 2
+
+
+def deciding(learned: str) -> MethodSpec:
+    settings = {"drafter": {"learned": learned, "look_ups": False}, "stop": {"gamma": 4}}
+    return get_method("adaptive").model_copy(update={"settings": settings})
+
+
+@pytest.fixture
+def paid(cost, monkeypatch: pytest.MonkeyPatch) -> list[Draft]:
+    """Every draft whose seconds are learned from, and was drafted whatever it cost."""
+    cost(np.ones_like)
+    drafts = list[Draft]()
+    monkeypatch.setattr(StepCosts, "saw_drafting", lambda _, __, draft, ___: drafts.append(draft))
+    return drafts
+
+
+def test_a_chunk_is_paid_for_as_a_chunk(make_rig, byte_bundle: Bundle, paid: list[Draft]) -> None:
+    """A draft model reads a long prompt chunk by chunk, and drafts nothing before its end."""
+    rig = make_rig(byte_bundle, [deciding("draft_verify")], prefill_chunk=32)
+    paid.clear()  # the rehearsal's
+    rig.finish(rig.submit("adaptive", prompt(100), max_tokens=12, accepted={"draft_verify": 9.0}))
+    reading = [draft for draft in paid if draft.late]
+    # the last few are read with the first draft token
+    assert [draft.missing for draft in reading] == [32, 32, pytest.approx(36, abs=3)]
+    assert [draft.levels > 0 for draft in reading] == [False, False, True]
+    assert all(draft.levels > 0 for draft in paid[3:])
+
+
+@pytest.mark.parametrize("learned", ["draft_verify", "eagle3"])
+def test_what_the_prefix_cache_holds_is_not_paid_for_again(
+    make_rig, byte_bundle: Bundle, paid: list[Draft], learned: str
+) -> None:
+    rig = make_rig(byte_bundle, [deciding(learned)])
+    asked, missing = prompt(80), list[float]()
+    for turn in range(2):
+        paid.clear()
+        sequence = rig.submit("adaptive", asked, max_tokens=20, accepted={learned: 9.0})
+        (answer,) = rig.finish(sequence)
+        missing.append(sum(draft.missing for draft in paid))
+        asked = [*asked, *answer.tokens, *prompt(20 + turn)]
+    assert missing[0] == pytest.approx(80, abs=2)
+    assert missing[1] == pytest.approx(20, abs=4)
 
 
 def test_drafters_that_could_not_win_rest_until_the_batch_is_another(

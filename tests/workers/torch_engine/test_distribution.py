@@ -4,13 +4,17 @@ Verifiers meet tables as models (table_world) for every kind of proposal and par
 engines decode with real models over the same vocabulary of five.
 """
 
+import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
 import torch
+from any_choice import anyhow
 from conftest_bundle import byte_tokenizer, make_bundle
 from engine_chances import answers_p_value
 
@@ -18,7 +22,9 @@ from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine import distribution, registry
+from workers.torch_engine.drafters import adaptive
 from workers.torch_engine.parts import Proposal
+from workers.torch_engine.sequence import Tally
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.greedy import Greedy
@@ -166,6 +172,41 @@ async def test_whole_engines(
     load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
 ) -> None:
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
+
+
+ADAPTIVE = [
+    ({"learned": "medusa,eagle3"}, {"temperature": 0.8, "top_k": 4}),
+    ({"learned": "draft_verify,eagle"}, {"frequency_penalty": 0.5, "min_p": 0.05}),
+    ({"learned": "eagle3", "look_ups": False}, {"temperature": 1.3, "top_p": 0.9}),
+]
+
+
+@pytest.mark.parametrize(("drafter", "wishes"), ADAPTIVE, ids=str)
+async def test_a_whole_engine_that_chooses_among_drafters(
+    load_engine,
+    five: Bundle,
+    cost,
+    monkeypatch: pytest.MonkeyPatch,
+    drafter: dict[str, Any],
+    wishes: dict[str, Any],
+) -> None:
+    """Every step any drafter for any of the sequences, with what is foretold beside it, and all of
+    it verified: who drafted says nothing of what is said."""
+    cost(np.ones_like)
+    monkeypatch.setattr(adaptive, "choose", anyhow(random.Random(1)))
+    settings = {"drafter": drafter, "stop": {"gamma": 4}}
+    method = get_method("adaptive").model_copy(update={"settings": settings})
+    used = Counter[str]()
+    count = Tally.count_levels
+
+    def counted(tally: Tally, proposed: int, accepted: int, name: str | None) -> None:
+        used[name or ""] += proposed
+        count(tally, proposed, accepted, name)
+
+    monkeypatch.setattr(Tally, "count_levels", counted)
+    assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
+    assert all(used[name] > 100 for name in str(drafter["learned"]).split(","))
+    assert (used["suffix"] > 100) == drafter.get("look_ups", True)
 
 
 async def test_a_whole_engine_under_seeds(load_engine, five: Bundle) -> None:

@@ -152,11 +152,12 @@ async def test_the_same_seed_gives_the_same_answer_by_every_method(
     load_engine, byte_bundle: Bundle
 ) -> None:
     """Alone and in one batch, and when another method goes on with it."""
-    methods = ["naive", "draft_verify", "ngram", "medusa", "eagle", "eagle2", "eagle3", "specinfer"]
-    engine = load_engine([*methods, "adaptive"], byte_bundle)
+    methods = ["naive", "draft_verify", "ngram", "suffix", "medusa", "eagle", "eagle2", "eagle3"]
+    methods += ["specinfer", "adaptive", "adaptive_length"]
+    engine = load_engine(methods, byte_bundle)
     wishes = {"max_tokens": 40, "temperature": 0.8, "seed": 12}
     plain = await decode(engine, "naive", [7, 8, 9], **wishes)
-    together = [decode(engine, method, [7, 8, 9], **wishes) for method in [*methods, "adaptive"]]
+    together = [decode(engine, method, [7, 8, 9], **wishes) for method in methods]
     assert all(answer.tokens == plain.tokens for answer in await asyncio.gather(*together))
     begun = plain.tokens[:15]
     rest = await decode(engine, "eagle", [7, 8, 9], answered=begun, **wishes)
@@ -226,7 +227,7 @@ async def test_nobody_waits_when_a_row_cannot_be_had(
     def broken(_prompt: object, _running: object) -> None:
         raise ArithmeticError("broken on purpose")
 
-    monkeypatch.setattr(engine._scheduler._prefixes, "take", broken)
+    monkeypatch.setattr(engine._scheduler._rows.prefixes, "take", broken)
     jobs = [decode(engine, "naive", [i], max_tokens=9) for i in range(3)]
     ended = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 60)
     answers = [end for end in ended if not isinstance(end, EngineBusyError)]  # it had died before
@@ -238,14 +239,18 @@ async def test_the_load_is_told_while_a_row_is_copied(
     load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = load_engine(["naive"], byte_bundle)
-    take, copying, told = engine._scheduler._prefixes.take, threading.Event(), threading.Event()
+    take, copying, told = (
+        engine._scheduler._rows.prefixes.take,
+        threading.Event(),
+        threading.Event(),
+    )
 
     def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> object:
         copying.set()
         assert told.wait(60)
         return take(prompt, running, scope)
 
-    monkeypatch.setattr(engine._scheduler._prefixes, "take", slow)
+    monkeypatch.setattr(engine._scheduler._rows.prefixes, "take", slow)
     jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]
     await asyncio.to_thread(copying.wait, 60)
     load = await asyncio.wait_for(asyncio.to_thread(engine.load), 60)

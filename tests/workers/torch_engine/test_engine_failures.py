@@ -86,7 +86,7 @@ async def test_an_engine_that_says_nothing_else_has_failed(
 
 
 def _drafters(engine: TorchEngine) -> list[object]:
-    return list(engine._scheduler._drafters)
+    return list(engine._scheduler._rows._drafters)
 
 
 @pytest.mark.parametrize("tail", [20, 80])

@@ -98,7 +98,7 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
 
         return recorded
 
-    for drafter in rig.scheduler._drafters:
+    for drafter in rig.scheduler._rows._drafters:
         monkeypatch.setattr(drafter, "propose", watch(drafter.propose))
     return seen
 
@@ -155,7 +155,7 @@ def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor
 
 def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> None:
     rig = make_rig(bundle, [spec("eagle", "eagle", "chain")])
-    (drafter,) = rig.scheduler._drafters
+    (drafter,) = rig.scheduler._rows._drafters
     assert drafter.head.embedding is rig.engine._target.model.embedding
     assert drafter.head._own_read_out is None
 
@@ -179,7 +179,7 @@ def test_a_heads_checkpoint_is_gone_once_it_is_loaded(
     rig = make_rig(bundle, [spec(part, part, "chain")])
     gc.collect()
     assert [weights() for weights in seen] == [None]
-    assert rig.scheduler._drafters[0].head
+    assert rig.scheduler._rows._drafters[0].head
 
 
 @pytest.mark.parametrize("part", ["medusa", "eagle", "eagle3"])
@@ -188,7 +188,7 @@ def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: 
     rig = make_rig(bundle, [spec(part, part, "chain")], prefill_chunk=CHUNK)
     prompts = [[1] * 40, [2] * 3, [3] * 20]
     asked = [rig.submit(f"{part}_chain", prompt, max_tokens=9) for prompt in prompts]
-    (drafter,) = rig.scheduler._drafters
+    (drafter,) = rig.scheduler._rows._drafters
     for _ in range(4):
         rig.round()
         held = [drafter._states[s.id] for s in asked if s.id in drafter._states]

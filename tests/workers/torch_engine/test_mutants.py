@@ -4,13 +4,12 @@ Most mutants are the engine's own source with one thing changed; where that line
 says so and the mutant has to be written anew.
 """
 
-import inspect
 import random
-import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+import mutants
 import numpy as np
 import pytest
 import table_world as world
@@ -44,15 +43,10 @@ PENALISED = {"frequency_penalty": 2.0}
 
 
 def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> Any:
-    """The module as it would be with `old` replaced by `new`."""
+    """The module as it would be with `old` replaced by `new`; nothing of it is registered."""
     registry._import_parts()  # before nothing is registered any more
-    source = inspect.getsource(module)
-    assert source.count(old) == 1, f"{module.__name__} does not say {old!r} once"
-    made = ModuleType(f"{module.__name__}_mutant")
-    monkeypatch.setitem(sys.modules, made.__name__, made)
     monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
-    exec(compile(source.replace(old, new), made.__name__, "exec"), made.__dict__)
-    return made
+    return mutants.mutated(monkeypatch, module, old, new)
 
 
 def fit(verifier: type[Any], draft: world.Drafting, wishes: dict[str, Any]) -> float:

@@ -48,7 +48,6 @@ def test_nothing_is_left_of_it(make_rig, byte_bundle: Bundle, settings: dict[str
     method = rig.scheduler._methods["adaptive"]
     for one in method.plan.drafter.learned:
         assert not one.drafter._states
-        assert not one.reached
         assert not one.arm._drafts
         if isinstance(one.drafter, FeatureDrafter):
             assert not one.drafter.pool._leases

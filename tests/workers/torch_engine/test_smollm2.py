@@ -6,11 +6,13 @@ import pytest
 from conftest_bundle import DEMO
 from decoding import assert_greedy, decode
 
-from schemas import EngineConfig
+from schemas import EngineConfig, MethodSpec
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat, encode_text
 from workers.end_tokens import end_tokens
 from workers.loader import load_engine
+from workers.methods import METHODS
+from workers.portfolio import decodable, method_of
 
 FOLDER = DEMO.parent / "smollm2"
 QUESTIONS = ("Name three fruits.", "What is 12 + 30?", "Say the word echo twice: echo echo")
@@ -62,3 +64,40 @@ def test_answers_are_hugging_faces_token_for_token(bundle):
     for index, answer in enumerate(found):
         assert assert_greedy(bundle, prompts[index // 2], answer.tokens, 24)
     assert "Bananas" in found[0].text
+
+
+def lossless(bundle) -> list[MethodSpec]:
+    """Of our own engine, as the bundle has tuned them."""
+    specs = [method_of(name, bundle) for name in METHODS]
+    return [s for s in specs if s.lossless and s.engine == "torch" and decodable(s, bundle)]
+
+
+@pytest.mark.slow
+def test_every_lossless_method_says_what_hugging_face_says(bundle):
+    """Alone, and all of them in one batch; past answers are known by then."""
+    specs, prompts = lossless(bundle), [asked(bundle, question) for question in QUESTIONS]
+    assert {"naive", "suffix", "adaptive", "ngram"} <= {spec.name for spec in specs}
+    config = EngineConfig(
+        dtype="float32", threads=1, max_context=256, kv_slots=256 * 16, max_batch=16
+    )
+
+    async def answers():
+        engine = load_engine(specs, bundle, config)
+        try:
+            for prompt in prompts:
+                jobs = [decode(engine, spec.name, prompt, max_tokens=48) for spec in specs]
+                for job in jobs[:: len(jobs) - 1]:
+                    yield prompt, await job
+                for answer in await asyncio.gather(*jobs[1:-1]):
+                    yield prompt, answer
+        finally:
+            engine.close()
+
+    async def check():
+        return [
+            assert_greedy(bundle, prompt, answer.tokens, 48) async for prompt, answer in answers()
+        ]
+
+    found = asyncio.run(check())
+    assert len(found) == len(specs) * len(prompts)
+    assert sum(found) >= len(found) - len(specs), "near-ties are rare"

@@ -1,5 +1,6 @@
 """The suffix drafter in the engine: what it draws on, and what it learns of."""
 
+import itertools
 import random
 
 import numpy as np
@@ -8,7 +9,9 @@ from decoding import assert_greedy, decode
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
+from workers.drafting.lookup.past import TOKEN_BYTES
 from workers.methods import get_method
+from workers.torch_engine.drafters.suffix import Suffix
 
 PROMPT = random.Random(3).sample(range(256), 12)
 TOKENS = 48
@@ -26,9 +29,9 @@ def suffix(**settings: float) -> MethodSpec:
     return spec.model_copy(update={"settings": merged})
 
 
-async def mean_accepted(engine, bundle: Bundle, scope: str = "") -> float:
+async def mean_accepted(engine, bundle: Bundle, scope: str = "", method: str = "suffix") -> float:
     """Of one answer, which is plain decoding's: accepted tokens a step."""
-    answer = await decode(engine, "suffix", PROMPT, scope=scope, max_tokens=TOKENS)
+    answer = await decode(engine, method, PROMPT, scope=scope, max_tokens=TOKENS)
     assert_greedy(bundle, PROMPT, answer.tokens, TOKENS)
     return answer.stats.accepted_tokens / answer.stats.target_steps
 
@@ -58,8 +61,72 @@ async def test_an_answer_that_was_given_before_is_known(load_engine, byte_bundle
     assert await mean_accepted(engine, byte_bundle, "another") == pytest.approx(first, abs=0.5)
 
 
+@pytest.mark.parametrize("method", ["naive", "ngram", "eagle3", "adaptive"])
+async def test_answers_of_every_method_are_known(
+    load_engine, byte_bundle: Bundle, method: str
+) -> None:
+    """Whoever looks them up, and in the answer's scope alone."""
+    for asks in ("suffix", "adaptive"):
+        cold = load_engine([asks], byte_bundle)
+        first = await mean_accepted(cold, byte_bundle, method=asks)
+        engine = load_engine(list(dict.fromkeys([method, "suffix", "adaptive"])), byte_bundle)
+        await mean_accepted(engine, byte_bundle, "tenant", method)
+        assert await mean_accepted(engine, byte_bundle, "tenant", asks) > first + 1.0
+        if method not in ("suffix", "adaptive"):
+            other = await mean_accepted(engine, byte_bundle, "another", asks)
+            assert other == pytest.approx(first, abs=0.5)
+
+
+async def test_what_is_kept_is_said_in_bytes(load_engine, byte_bundle: Bundle) -> None:
+    engine = load_engine([suffix(past_bytes=100 * TOKEN_BYTES), "naive"], byte_bundle)
+    assert engine.load().past_bytes == 0
+    for method in ("naive", "naive", "suffix", "naive"):
+        await mean_accepted(engine, byte_bundle, method=method)
+    assert TOKENS * TOKEN_BYTES < engine.load().past_bytes <= 100 * TOKEN_BYTES
+
+
+@pytest.mark.parametrize("served", [["naive", "ngram"], ["naive", "adaptive_length"]])
+async def test_where_nobody_looks_answers_up_none_is_kept(
+    load_engine, byte_bundle: Bundle, served: list[str]
+) -> None:
+    engine = load_engine(served, byte_bundle)
+    for method in served:
+        await mean_accepted(engine, byte_bundle, method=method)
+    assert engine._past.capacity == engine.load().past_bytes == 0
+    assert not any(isinstance(drafter, Suffix) for drafter in engine._scheduler._rows._drafters)
+
+
+def test_a_step_indexes_one_piece_at_most(make_rig, byte_bundle: Bundle) -> None:
+    rig = make_rig(byte_bundle, ["naive", "suffix"])
+    past, pieces = rig.engine._past, list[int]()
+    for _ in range(5):
+        past.add("", list(range(300)))
+    running = rig.submit("naive", PROMPT, max_tokens=12)
+    while running.finished is None:
+        rig.round()
+        pieces.append(len(past._pieces))
+    assert pieces[:7] == [1, 2, 3, 4, 5, 5, 5]
+
+
+async def test_an_answer_that_failed_is_not_kept(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load_engine(["naive", "suffix"], byte_bundle)
+    forward, count = engine._target.forward, itertools.count()
+
+    def broken(*args):
+        if next(count) == 20:
+            raise ArithmeticError("broken on purpose")
+        return forward(*args)
+
+    monkeypatch.setattr(engine._target, "forward", broken)
+    assert (await decode(engine, "naive", PROMPT, max_tokens=TOKENS)).finish == "error"
+    monkeypatch.undo()
+    assert engine.load().past_bytes == 0
+
+
 async def test_nothing_is_kept_where_nothing_may_be(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine([suffix(past_tokens=0)], byte_bundle)
+    engine = load_engine([suffix(past_bytes=0)], byte_bundle)
     first = await mean_accepted(engine, byte_bundle)
     assert await mean_accepted(engine, byte_bundle) == pytest.approx(first, abs=0.5)
 
@@ -73,7 +140,7 @@ async def test_a_long_prompt_is_indexed_in_parts(load_engine, byte_bundle: Bundl
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"least": 0.0}, "least must be between 0 and 1"), ({"past_tokens": -1}, "must not be neg")],
+    [({"least": 0.0}, "least must be between 0 and 1"), ({"past_bytes": -1}, "must not be neg")],
 )
 def test_settings_that_make_no_sense_are_refused(
     load_engine, byte_bundle: Bundle, settings: dict[str, float], said: str

@@ -154,3 +154,15 @@ def test_a_text_that_is_too_long_is_refused(tiny_bundle):
     tracer = Tracer([get_method("ngram")], tiny_bundle, CONFIG, batch=1)
     with pytest.raises(ValueError, match="250 prompt and 10 answer tokens exceed"):
         tracer.read(range(250), range(10), SamplingParams(max_tokens=10))
+
+
+def test_suffix_knows_answers_that_it_was_traced_on_before_and_no_others(tiny_bundle):
+    answer = [*range(100, 130)]
+    tracer = Tracer([get_method(m) for m in ("suffix", "ngram")], tiny_bundle, CONFIG, batch=1)
+    text = tracer.read([5, 6, 7, 8, *answer[:4]], answer[4:], SamplingParams(max_tokens=26))
+    text.p = [1.0] * len(text.p)
+    kept = []
+    for method in ("ngram", "suffix", "suffix"):
+        [trace] = asyncio.run(tracer.trace(method, [text]))
+        kept.append(sum(len(position) for position in trace.kept))
+    assert kept[1] == 0 < kept[2]

@@ -87,6 +87,24 @@ def test_an_answer_serves_later_ones_of_its_scope():
         assert (choice.tokens_of(0, {})[:2] == answer[5:7]) == known
 
 
+def test_an_answer_of_another_method_serves_later_ones():
+    world = World()
+    answer = list(range(20, 40))
+    for token in answer:
+        world.step({"s/a": [token]}, rows=[])
+    world.running.clear()
+    say(world, "s/b", answer[:4])
+    assert world.step({"s/b": [answer[4]]}).tokens_of(0, {})[:2] == answer[5:7]
+    assert not world.adaptive._others
+
+
+def test_where_nothing_is_kept_other_methods_are_not_followed():
+    world = World(past_bytes=0)
+    for token in range(20, 30):
+        world.step({"s/a": [token]}, rows=[])
+    assert not world.adaptive._others
+
+
 def test_what_has_ended_is_forgotten():
     world = World(MEDUSA)
     say(world, "s/a", [5, 6])
@@ -203,5 +221,5 @@ def test_rows_of_other_methods_and_rows_without_room_get_nothing():
 
 
 def test_options_come_through_a_configuration():
-    options = Options((EAGLE, MEDUSA), least=0.1, past_tokens=7, priors=False)
+    options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, priors=False)
     assert Options.from_config(options.to_config()) == options

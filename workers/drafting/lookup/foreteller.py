@@ -21,7 +21,6 @@ class _State:
 
     text: Sequence[int]
     scope: str
-    answer: int
     index: Index
     own: TextCalibration
     others: TextCalibration
@@ -38,42 +37,35 @@ class Foreteller:
     promised of them is that, times what lately came of tokens that were verified, over what was
     expected of these.
 
-    past_tokens: of past answers, of a text's scope, which are kept; 0 keeps none.
-    Raises ValueError for other numbers.
+    past: answers that were given before, of which those of a text's own scope are looked at; who
+    holds it fills it.
+    Raises ValueError where `least` is no such probability.
     """
 
-    def __init__(self, *, least: float, past_tokens: int) -> None:
+    def __init__(self, *, least: float, past: PastAnswers) -> None:
         if not 0.0 < least < 1.0:
             raise ValueError(f"least must be between 0 and 1, not {least}")
-        if past_tokens < 0:
-            raise ValueError(f"past_tokens must not be negative: {past_tokens}")
-        self._least = least
-        self.past = PastAnswers(past_tokens)
+        self._least, self._past = least, past
         self._own = {greedy: Calibration(OWN) for greedy in (False, True)}
         self._others = {greedy: Calibration(OTHERS) for greedy in (False, True)}
         self._promises = {greedy: Promises() for greedy in (False, True)}
         self._states: dict[Hashable, _State] = {}
 
-    def begin(
-        self, key: Hashable, text: Sequence[int], scope: str, prompt_tokens: int, *, greedy: bool
-    ) -> None:
+    def begin(self, key: Hashable, text: Sequence[int], scope: str, *, greedy: bool) -> None:
         """Know a text of this name, which grows by itself; nothing where it is known."""
         if key not in self._states:
             index = Index(text, ANCHORS)
             own, others = (TextCalibration(of[greedy]) for of in (self._own, self._others))
             promises = self._promises[greedy]
-            self._states[key] = _State(
-                text, scope, prompt_tokens, index, own, others, own, promises
-            )
+            self._states[key] = _State(text, scope, index, own, others, own, promises)
 
     def foretell(self, key: Hashable, limit: int) -> Continuation:
         """Up to `limit` tokens that may come next in a text that is known."""
-        self.past.work()
         state = self._states[key]
         state.index.extend(AT_ONCE)
         occurrences = state.index.find(state.text)
         own = best_continuation(occurrences, state.own.share, limit, self._least)
-        past = self.past.find(state.scope, state.text)
+        past = self._past.find(state.scope, state.text)
         others = best_continuation(past, state.others.share, limit, self._least)
         if own.expected >= others.expected:
             state.foretold, state.calibration = own, state.own
@@ -100,7 +92,5 @@ class Foreteller:
         state.index.extend(AT_ONCE)
 
     def end(self, key: Hashable) -> None:
-        """Forget a text, and keep its answer for others."""
-        state = self._states.pop(key, None)
-        if state is not None:
-            self.past.add(state.scope, state.text[state.answer :])
+        """Forget a text."""
+        self._states.pop(key, None)

@@ -13,6 +13,7 @@ from workers.drafting.backlog import Backlog
 from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
+from workers.drafting.lookup.past import PAST_BYTES
 from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.torch_engine.drafters.learned import Learned, Used, learned_by
@@ -45,7 +46,7 @@ class Adaptive:
 
     look_ups: False drafts with the learned ones alone; with a single one it is its length that is
     decided. priors: whether what the router expects of a prompt's cluster counts. Raises
-    BundleError where nobody is left to draft.
+    BundleError where nobody is left to draft, ValueError where nobody was named.
 
     All tokens are chosen, not sampled.
     """
@@ -58,19 +59,28 @@ class Adaptive:
         *,
         learned: str = "medusa,eagle3",
         least: float = 0.02,
-        past_tokens: int = 50_000,
+        past_bytes: int = PAST_BYTES,
         look_ups: bool = True,
         priors: bool = True,
     ) -> None:
         self._costs = materials.costs
         self._costs.wanted = True
-        settings: dict[str, Setting] = {"least": least, "past_tokens": past_tokens}
-        suffix = materials.drafter("suffix", settings)
-        assert isinstance(suffix, Suffix)
-        self._suffix, self._look_ups = suffix, look_ups
+        self._suffix: Suffix | None = None
+        if look_ups:
+            settings: dict[str, Setting] = {"least": least, "past_bytes": past_bytes}
+            suffix = materials.drafter("suffix", settings)
+            assert isinstance(suffix, Suffix)
+            self._suffix = suffix
         self.learned = [
-            one for name in learned.split(",") if (one := learned_by(name, materials, priors))
+            one
+            for name in filter(None, learned.split(","))
+            if (one := learned_by(name, materials, priors))
         ]
+        if not learned and not look_ups:
+            raise ValueError(
+                "drafter 'adaptive': nobody is left to draft: name methods in learned, or leave "
+                "look_ups true"
+            )
         if not self.learned and not look_ups:
             raise BundleError(f"bundle {materials.bundle.name} has no part {learned!r} drafts with")
         self._offered = [one for one in self.learned for _ in FIRST_OR_ALL]
@@ -90,7 +100,7 @@ class Adaptive:
         if not proposals:
             return
         foretold = [
-            self._suffix.foretell(p.sequence, p.limit) if self._look_ups else NOTHING
+            self._suffix.foretell(p.sequence, p.limit) if self._suffix else NOTHING
             for p in proposals
         ]
         choice = self._choice(proposals, [known.survival for known in foretold])
@@ -132,7 +142,7 @@ class Adaptive:
                 one.arm.sat_out(sequence)
             if not mine and seen:
                 one.arm.heard(sequence, *seen)
-        if self._look_ups:
+        if self._suffix:
             self._suffix.commit(proposal, path, output)
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
@@ -166,7 +176,7 @@ class Adaptive:
         """Of every drafter its first level, and all that it would draft."""
         offers = list[Offer]()
         for one in self.learned:
-            backlog = one.backlog(sequences)
+            backlog = Backlog.of(one.unread(sequences))
             levels = 1.0, one.arm.reached
             for reached, tree in zip(levels, one.arm.trees(sequences), strict=True):
                 seconds = partial(self._seconds, one, reached, backlog)
@@ -189,14 +199,16 @@ class Adaptive:
             Proposal(sequence=p.sequence, plan=plan, limit=min(p.limit, one.arm.levels))
             for p in proposals
         ]
-        backlog = one.backlog([p.sequence for p in proposals])
+        sequences = [p.sequence for p in proposals]
+        unread = one.unread(sequences)
         clock = time.perf_counter()
         one.drafter.propose(drafts)
         seconds = time.perf_counter() - clock
+        # of a long text it may have read but a chunk
+        read = [was - left for was, left in zip(unread, one.unread(sequences), strict=True)]
         deepest = max(draft.drafted_levels for draft in drafts)
-        self._costs.saw_drafting(one.arm.name, backlog.whole(deepest), seconds)
+        self._costs.saw_drafting(one.arm.name, Backlog.of(read).whole(deepest), seconds)
         for proposal, drafted, foretold in zip(proposals, drafts, known, strict=True):
-            one.reached[proposal.sequence.id] = len(proposal.sequence.tokens)
             limit = min(proposal.limit, one.arm.levels)
             self._used[proposal.sequence.id] = Used(one, drafted, limit, foretold)
         return seconds

@@ -62,6 +62,10 @@ class DraftModel:
         self._rows.begin(lease, source, length)
         return length
 
+    def unread(self, sequence: DecodeSequence) -> int:
+        """Tokens that its cache lacks of the sequence but the last."""
+        return max(0, len(sequence.tokens) - 1 - self._rows.length(sequence.lease))
+
     def keep(self, sequence: DecodeSequence) -> None:
         """Keep the row that goes with it."""
         self._rows.keep(sequence.lease)

@@ -86,6 +86,15 @@ class FeatureDrafter:
         the next pair begins with has to be read again."""
         return self._rows.begin(lease, source, length - 1)
 
+    def unread(self, sequence: DecodeSequence) -> int:
+        """Pairs that it lacks of the sequence but the last. Of a prompt that was left in the middle
+        only so many states are there."""
+        if sequence.id not in self._states:
+            return 0
+        state = self._states[sequence.id]
+        missing = len(sequence.tokens) - 2 - state.lease.length
+        return max(0, min(missing, sum(map(len, state.unread))))
+
     def keep(self, sequence: DecodeSequence) -> None:
         """Keep the row that goes with it, and read what was never drafted from: once the target's
         states are gone, only the target could give them again."""
@@ -104,11 +113,11 @@ class FeatureDrafter:
 
     def _catch_up(self, sequence: DecodeSequence) -> None:
         """Read all pairs but the last where many are missing."""
-        state = self._states[sequence.id]
-        # of a prompt that was left in the middle only so many states are there
-        missing = sequence.tokens[state.lease.length + 1 : -1][: sum(map(len, state.unread))]
-        if len(missing) < CATCH_UP:
+        count = self.unread(sequence)
+        if count < CATCH_UP:
             return
+        state = self._states[sequence.id]
+        missing = sequence.tokens[state.lease.length + 1 :][:count]
         states = state.take()
         span = Span(state.lease, missing, logits_from=len(missing) - 1)
         layout = self.head.lay_out([span], self.pool)

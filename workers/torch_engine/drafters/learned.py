@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 
 from workers.batch_schedule import schedule_of
 from workers.drafting.arm import Arm
-from workers.drafting.backlog import Backlog
 from workers.drafting.confidence import Confidence
 from workers.drafting.ease import Ease
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.drafters.paying import Paying
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Drafter, Plan, Proposal, Tree
+from workers.torch_engine.parts import Drafter, Plan, Proposal, Remembering, Tree
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
 
@@ -36,8 +35,7 @@ MEMORY = 200.0
 class Learned:
     """The drafter of a method, with trees by their width, and what is expected of it.
 
-    ease: of its confidence, by sequence. reached: by sequence the tokens that there were when it
-    last drafted.
+    ease: of its confidence, by sequence.
     """
 
     arm: Arm
@@ -45,7 +43,6 @@ class Learned:
     trees: Mapping[int, Tree]
     confidence: Confidence = field(default_factory=Confidence)
     ease: Ease = field(default_factory=Ease)
-    reached: dict[int, int] = field(default_factory=dict)
     _merged: tuple[float, float] = (MERGED * EXPECTED, EXPECTED)
 
     def __post_init__(self) -> None:
@@ -61,15 +58,16 @@ class Learned:
         """The share of foretold tokens that come beside its own, where both are verified."""
         return self._merged[0] / self._merged[1]
 
-    def backlog(self, sequences: Sequence[DecodeSequence]) -> Backlog:
-        """What it missed of them while it sat out."""
-        return Backlog.of([len(one.tokens) - self.reached.get(one.id, 0) for one in sequences])
+    def unread(self, sequences: Sequence[DecodeSequence]) -> list[int]:
+        """Tokens of each that it reads before it drafts."""
+        if not isinstance(self.drafter, Remembering):
+            return [0] * len(sequences)
+        return [self.drafter.unread(one) for one in sequences]
 
     def forget(self, sequence: DecodeSequence) -> None:
         """The sequence has ended."""
         self.arm.forget(sequence)
         self.ease.forget(sequence.id)
-        self.reached.pop(sequence.id, None)
 
     def learn_merged(self, came: float, expected: float) -> None:
         """So many came of the foretold tokens only, where so many were expected."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from workers.drafting.goodput import choose
 from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
 from workers.drafting.step_costs import Floats, StepCosts
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
@@ -24,22 +25,25 @@ class Suffix:
     much as brings the most tokens a second, by what steps have cost here. On SmolLM2's answers a
     third of the matches of one token go on as before, so that these count as well.
 
-    Its tokens are chosen, not sampled. Raises ValueError naming a setting that cannot be.
+    past_bytes: of the engine's past answers, whichever methods gave them; with 0 it looks at the
+    request alone. Its tokens are chosen, not sampled. Raises ValueError naming a setting that
+    cannot be.
     """
 
     captures: frozenset[int] = frozenset()
     has_distribution = False
 
     def __init__(
-        self, materials: Materials, *, least: float = 0.1, past_tokens: int = 50_000
+        self, materials: Materials, *, least: float = 0.1, past_bytes: int = PAST_BYTES
     ) -> None:
         self._costs = materials.costs
         self._costs.wanted = True
         try:
-            self._foreteller = Foreteller(least=least, past_tokens=past_tokens)
+            materials.past.want(past_bytes)
+            past = materials.past if past_bytes else PastAnswers()
+            self._foreteller = Foreteller(least=least, past=past)
         except ValueError as error:
             raise ValueError(f"drafter 'suffix': {error}") from error
-        self.past = self._foreteller.past
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Up to `limit` tokens each."""
@@ -68,13 +72,12 @@ class Suffix:
         self._foreteller.came(proposal.sequence.id, emitted, len(proposal) if alone else 0)
 
     def release(self, sequence: DecodeSequence) -> None:
-        """Drop the sequence's index, and keep its answer for others."""
+        """Drop the sequence's index."""
         self._foreteller.end(sequence.id)
 
     def _begin(self, sequence: DecodeSequence) -> None:
-        scope, prompt = sequence.request.scope, sequence.prompt_tokens
-        greedy = sequence.sampling.temperature == 0.0
-        self._foreteller.begin(sequence.id, sequence.tokens, scope, prompt, greedy=greedy)
+        scope, greedy = sequence.request.scope, sequence.sampling.temperature == 0.0
+        self._foreteller.begin(sequence.id, sequence.tokens, scope, greedy=greedy)
 
 
 def worthwhile(

@@ -20,6 +20,10 @@ class CompanionRows:
         """The row that goes with one in use."""
         return self._used[lease]
 
+    def length(self, lease: Lease) -> int:
+        """Slots that are read of the row that goes with one in use, if any does."""
+        return self._used[lease].length if lease in self._used else 0
+
     def acquire(self, lease: Lease) -> Lease:
         """An empty one for a row that has none."""
         self._used[lease] = self.pool.acquire()

@@ -12,6 +12,7 @@ from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
+from workers.torch_engine.drafters.suffix import Suffix
 from workers.torch_engine.engine import load_models
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
@@ -85,6 +86,7 @@ class Tracer:
         )
         self._methods = {spec.name: TracedMethod(spec, materials, self._texts) for spec in methods}
         self._drafters: list[Drafter] = materials.drafters
+        self._past = materials.past
         self._captures = frozenset[int]().union(*(d.captures for d in self._drafters))
 
     @torch.inference_mode()
@@ -111,6 +113,7 @@ class Tracer:
             self._texts[sequence.id] = text
         try:
             while running:
+                self._past.work()
                 for error in step(running, self._target, self._methods):
                     raise error
                 for sequence in running:
@@ -126,12 +129,17 @@ class Tracer:
         del self._texts[sequence.id]
         for drafter in self._drafters:
             drafter.release(sequence)
+        # others' traces are of the same answers: no drafter is to know one before it is asked
+        if isinstance(self._methods[sequence.method].plan.drafter, Suffix):
+            answer = sequence.tokens[sequence.prompt_tokens :]
+            self._past.add(sequence.request.scope, answer)
 
     def _sequence(self, method: str, text: GivenText, row: int) -> DecodeSequence:
         request = DecodeRequest(
             request_id=f"{method}-{row}",
             method=method,
             prompt_token_ids=text.prompt,
+            scope=method,
             # drafts are those of requests without a seed, which are made for nobody's answer
             sampling=text.sampling.model_copy(update={"seed": None}),
         )

@@ -14,6 +14,7 @@ from workers.drafting.backlog import Backlog
 from workers.drafting.goodput import Choice as Granted
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
 from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.drafting.step_costs import StepCosts
@@ -40,7 +41,7 @@ class Options:
 
     learned: tuple[Learned, ...]
     least: float = 0.02
-    past_tokens: int = 50_000
+    past_bytes: int = PAST_BYTES
     priors: bool = True
 
     @classmethod
@@ -88,15 +89,22 @@ class _Sequence:
     """A request's tokens, of which the engine's process knows nothing but these."""
 
     id: str
+    scope: str
     accepted: Mapping[str, float]
+    prompt_tokens: int
     text: list[int] = field(default_factory=list)
     used: Arm | None = None
+
+    def follow(self, step: Step, row: int) -> None:
+        """Its new tokens."""
+        self.text += step.tokens(row, len(self.text))
 
 
 class Adaptive:
     """Grants draft tokens by goodput, as our own engine's adaptive drafter does: look-ups foretell
     with a probability, learned drafters expect what they lately had, seconds are those that steps
-    have taken here, from one choice to the next but for the learned drafters' drafts.
+    have taken here, from one choice to the next but for the learned drafters' drafts. All of the
+    engine's answers are looked up later, those of other methods as well.
 
     followers: the drafters with KV of their own.
     """
@@ -107,7 +115,8 @@ class Adaptive:
         followers: Mapping[str, Follower],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._foreteller = Foreteller(least=options.least, past_tokens=options.past_tokens)
+        self._past = PastAnswers(options.past_bytes)
+        self._foreteller = Foreteller(least=options.least, past=self._past)
         self._arms = {
             one.drafter: Arm(one.method, one.tokens, priors=options.priors)
             for one in options.learned
@@ -115,6 +124,7 @@ class Adaptive:
         self._followers, self._clock = followers, clock
         self.costs = StepCosts()
         self._sequences: dict[str, _Sequence] = {}
+        self._others: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
         self._began, self._drafting, self._steps = 0.0, 0.0, 0
         self._rest, self._plain = Rest(), PlainSteps()
@@ -127,8 +137,13 @@ class Adaptive:
         verified besides.
         """
         self._time(step)
-        for request in step.gone(self._sequences):
-            self._end(request)
+        for known in (self._sequences, self._others):
+            for request in step.gone(known):
+                self._end(known.pop(request))
+        self._past.work()
+        if self._past.capacity:
+            for row in set(range(len(limits))).difference(rows):
+                self._known(self._others, step, row).follow(step, row)
         sequences = [self._learn(step, row) for row in rows]
         if self._promise:
             arm, promised = self._promise
@@ -243,7 +258,7 @@ class Adaptive:
     def _learn(self, step: Step, row: int) -> _Sequence:
         sequence = self._sequence(step, row)
         came, drafted = step.sampled[row], step.drafted()[row]
-        sequence.text += step.tokens(row, len(sequence.text))
+        sequence.follow(step, row)
         if came:
             used = sequence.used
             self._foreteller.came(sequence.id, came, drafted if used is None else 0)
@@ -257,17 +272,20 @@ class Adaptive:
         return sequence
 
     def _sequence(self, step: Step, row: int) -> _Sequence:
-        name = step.runner.input_batch.req_ids[row]
-        if name not in self._sequences:
-            scope, accepted = step.asked(row)
-            known = self._sequences[name] = _Sequence(name, accepted)
-            prompt, greedy = step.prompt_tokens(row), step.greedy(row)
-            self._foreteller.begin(name, known.text, scope, prompt, greedy=greedy)
-        return self._sequences[name]
+        sequence = self._known(self._sequences, step, row)
+        self._foreteller.begin(sequence.id, sequence.text, sequence.scope, greedy=step.greedy(row))
+        return sequence
 
-    def _end(self, request: str) -> None:
-        sequence = self._sequences.pop(request, None)
-        if sequence is not None:
-            self._foreteller.end(request)
-            for arm in self._arms.values():
-                arm.forget(sequence)
+    @staticmethod
+    def _known(among: dict[str, _Sequence], step: Step, row: int) -> _Sequence:
+        name = step.runner.input_batch.req_ids[row]
+        if name not in among:
+            scope, accepted = step.asked(row)
+            among[name] = _Sequence(name, scope, accepted, step.prompt_tokens(row))
+        return among[name]
+
+    def _end(self, sequence: _Sequence) -> None:
+        self._past.add(sequence.scope, sequence.text[sequence.prompt_tokens :])
+        self._foreteller.end(sequence.id)
+        for arm in self._arms.values():
+            arm.forget(sequence)

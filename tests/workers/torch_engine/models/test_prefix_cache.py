@@ -54,7 +54,7 @@ def test_a_conversation_goes_on_where_it_stopped(
         assert cached >= before - 1
         before = len(prompt) + 20
         prompt = [*prompt, *answer.tokens, *words(7, turn)]
-    assert rig.scheduler._prefixes.kept_rows == 1
+    assert rig.scheduler._rows.prefixes.kept_rows == 1
 
 
 def test_the_same_prompt_again_reads_its_last_token(make_rig, byte_bundle: Bundle) -> None:
@@ -72,7 +72,7 @@ def test_another_scopes_prompt_is_read_anew(make_rig, byte_bundle: Bundle) -> No
         asked = [rig.submit("naive", SYSTEM, max_tokens=9, scope=scope) for scope in ("a", "b")]
         answers = rig.finish(*asked)
         assert [check(byte_bundle, SYSTEM, answer) for answer in answers] == [expected] * 2
-    assert rig.scheduler._prefixes.kept_rows == 2
+    assert rig.scheduler._rows.prefixes.kept_rows == 2
 
 
 def test_short_beginnings_are_not_worth_a_copy(make_rig, byte_bundle: Bundle) -> None:
@@ -103,7 +103,7 @@ def test_requests_come_first_and_the_oldest_prefix_goes(make_rig, byte_bundle: B
         return [check(byte_bundle, p, a) for p, a in zip(prompts, answers, strict=True)]
 
     assert ask(first, second) == [0, 0]
-    assert rig.scheduler._prefixes.kept_rows == 2
+    assert rig.scheduler._rows.prefixes.kept_rows == 2
     assert ask(first) == [29]
     assert ask(third) == [0]
     assert ask(first) == [29], "the second was used longer ago"
@@ -135,4 +135,4 @@ def test_half_read_prompts_are_kept_and_failed_ones_are_not(
     assert rig.answer(sequence).finish == "error"
     (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=4))
     assert check(byte_bundle, SYSTEM, answer) == 16
-    assert rig.scheduler._prefixes.kept_rows == 1
+    assert rig.scheduler._rows.prefixes.kept_rows == 1

@@ -1,0 +1,79 @@
+"""Which row of the target's pool a sequence has, and what is remembered of it."""
+
+from collections.abc import Mapping, Sequence
+
+from workers.torch_engine.method import Method
+from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
+from workers.torch_engine.parts import Drafter, Remembering, Resuming
+from workers.torch_engine.sequence import DecodeSequence
+
+
+class Rows:
+    """Gives sequences rows that hold as much of their prompts as other rows do, as far as their
+    drafters can go on from there, and takes them back, with what drafters hold beside them.
+
+    remembers: whether rows are searched and kept (`engine.prefix_cache`).
+    """
+
+    def __init__(
+        self,
+        pool: KvPool,
+        methods: Mapping[str, Method],
+        drafters: Sequence[Drafter],
+        *,
+        remembers: bool,
+    ) -> None:
+        self.prefixes = PrefixCache(pool, self._forgotten)
+        self.remembering = [one for one in drafters if isinstance(one, Remembering)]
+        self._pool, self._methods, self._drafters = pool, methods, drafters
+        self._remembers = remembers
+
+    def found(self, sequence: DecodeSequence, running: Sequence[DecodeSequence]) -> int:
+        """How many of its prompt's tokens it would find in other rows, those in use included."""
+        if self._reads_all(sequence):
+            return 0
+        scope = sequence.request.scope
+        return self.prefixes.finds(sequence.tokens, _holdings(running), scope)
+
+    def take(self, sequence: DecodeSequence, running: Sequence[DecodeSequence]) -> Lease:
+        """One for a sequence that is to run beside these. Raises RuntimeError where all are in
+        use."""
+        if self._reads_all(sequence):
+            return self.prefixes.take_empty()
+        scope = sequence.request.scope
+        lease, source = self.prefixes.take(sequence.tokens, _holdings(running), scope)
+        drafter = self._methods[sequence.method].plan.drafter
+        if isinstance(drafter, Resuming) and source is not None:
+            lease.length = drafter.begin(lease, source, lease.length)
+        if source is lease:
+            self._forgotten(lease)
+        return lease
+
+    def give_back(self, sequence: DecodeSequence, *, spoilt: bool) -> None:
+        """The sequence has ended; spoilt: what its row holds may be no numbers."""
+        lease = sequence.lease
+        lease.spoilt = spoilt
+        if not self._remembers or spoilt:
+            self._pool.release(lease)
+        elif self.prefixes.give_back(lease, sequence.tokens, sequence.request.scope):
+            for remembering in self.remembering:
+                remembering.keep(sequence)
+        for drafter in self._drafters:
+            drafter.release(sequence)
+        sequence.leave()
+
+    def _reads_all(self, sequence: DecodeSequence) -> bool:
+        """Whether its prompt is read whole: a drafter that captures hidden states may want those of
+        all tokens."""
+        drafter = self._methods[sequence.method].plan.drafter
+        whole = drafter.captures and not isinstance(drafter, Resuming)
+        return bool(whole) or not self._remembers
+
+    def _forgotten(self, lease: Lease) -> None:
+        for drafter in self.remembering:
+            drafter.drop(lease)
+
+
+def _holdings(running: Sequence[DecodeSequence]) -> list[Holding]:
+    return [Holding(s.lease, s.tokens, s.request.scope) for s in running]
