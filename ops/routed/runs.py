@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,12 +74,16 @@ async def _repeat(
     """Every prompt once by every arm, prompts and arms in an order of chance, and right before or
     after it in the engine of this process. One request at a time: what is compared runs within
     seconds of each other."""
-    limits = httpx.Limits(max_connections=1)
     sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=plan.temperature)
     warm_up = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
-    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+    async with AsyncExitStack() as stack:
+        clients = {
+            arm: await stack.enter_async_context(_client(url, site.keys.get(arm)))
+            for arm in (ROUTED, *site.methods)
+        }
+        client = clients[ROUTED]
         await _until_ready(client, site.methods)
-        arms = await _arms(client, site.methods, plan)
+        arms = await _arms(clients, plan)
         order = random.Random(f"{plan.seed} {repeat}")
 
         async def served(arm: str, prompt: Prompt) -> None:
@@ -121,16 +126,23 @@ async def _until_ready(client: httpx.AsyncClient, methods: Sequence[str]) -> Non
         await asyncio.sleep(0.2)
 
 
-async def _arms(
-    client: httpx.AsyncClient, methods: Sequence[str], plan: Plan
-) -> dict[str, Questions]:
+def _client(url: str, key: str | None) -> httpx.AsyncClient:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    limits = httpx.Limits(max_connections=1)
+    return httpx.AsyncClient(base_url=url, timeout=None, limits=limits, headers=headers)
+
+
+async def _arms(clients: Mapping[str, httpx.AsyncClient], plan: Plan) -> dict[str, Questions]:
     """By arm what asks its requests."""
-    model = await model_name(client)
-    names = {ROUTED: model, **{method: f"{model}:{method}" for method in methods}}
+    model = await model_name(clients[ROUTED])
     sampling = {"max_tokens": plan.max_tokens, "temperature": plan.temperature}
     return {
-        arm: Questions(client, plan.prompts, {"model": name, **sampling})
-        for arm, name in names.items()
+        arm: Questions(
+            client,
+            plan.prompts,
+            {"model": model if arm == ROUTED else f"{model}:{arm}", **sampling},
+        )
+        for arm, client in clients.items()
     }
 
 

@@ -1,8 +1,8 @@
 """The service that `bench routed` measures: started with the methods it compares, or joined."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -10,7 +10,9 @@ import httpx
 from ops.cli.boundary import InputError
 from ops.cli.settings import Setup
 from ops.measure.engines import POLLING_SECONDS
+from ops.routed.arm_keys import kept_apart, new_keys
 from ops.routed.beside import Beside, beside
+from ops.routed.figures import ROUTED
 from ops.service.client import model_names
 from ops.service.running import started_service
 from schemas import AppConfig, MethodDeployment
@@ -23,7 +25,8 @@ class Site:
 
     service: gives the address of a service for one repeat. beside: the same methods in an engine
     of this process, or None. methods: to be pinned. rest: seconds after an answer until no engine
-    uses the machine any more. settings: what is known of it.
+    uses the machine any more. settings: what is known of it. keys: by arm the API key that it asks
+    with; none where the service keeps no arms apart.
     """
 
     service: Callable[[], AbstractContextManager[str]]
@@ -31,6 +34,7 @@ class Site:
     rest: float
     settings: dict[str, Any]
     beside: Callable[[], AbstractContextManager[Beside | None]] = nullcontext
+    keys: Mapping[str, str] = field(default_factory=dict)
 
 
 def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
@@ -47,7 +51,17 @@ def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
         "methods": {spec.name: spec.settings_hash() for spec in setup.methods},
     }
     rest = _rest_seconds(settings, setup.names)
-    site = Site(lambda: started_service(cold), tuple(setup.names), rest, known)
+    # vLLM's suffix drafter draws on everybody's answers, and refuses to be told apart
+    apart = all(spec.engine == "torch" for spec in setup.methods)
+    keys = new_keys((ROUTED, *setup.names)) if apart else {}
+
+    @contextmanager
+    def service() -> Iterator[str]:
+        known_keys = kept_apart(cold, keys) if keys else nullcontext(cold)
+        with known_keys as config, started_service(config) as url:
+            yield url
+
+    site = Site(service, tuple(setup.names), rest, {**known, "arms_apart": apart}, keys=keys)
     return replace(site, beside=lambda: beside(setup)) if in_process else site
 
 

@@ -98,6 +98,7 @@ def test_a_service_that_is_started_has_the_named_methods_and_keeps_no_prefix(
     assert 0.0 < cost["ci95"][0] <= cost["ratio"] <= cost["ci95"][1]
     settings = figures["settings"]
     assert settings["started_by"] == "this command"
+    assert settings["arms_apart"]
     assert settings["methods"].keys() == {"ngram"}
     assert settings["engine"]["prefix_cache"] is False
     assert settings["dtype"] == "float32"
