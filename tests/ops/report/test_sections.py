@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,6 +234,17 @@ def test_an_interval_says_how_sure(ends, neutral, word):
     assert certainty(Mean(value=1.0, low=ends[0], high=ends[1]), neutral) == word
 
 
+SHARE = {
+    "answers": 4,
+    "speedup": 1.4,
+    "best_of_prompt": 0.78,
+    "oracle_combine": 0.7,
+    "best_schedule": 0.67,
+    "ci95": {
+        name: [0.6, 0.8]
+        for name in ("speedup", "best_of_prompt", "oracle_combine", "best_schedule")
+    },
+}
 FIGURES = {
     "answers": 4,
     "best_single": {"name": "ngram", "speedup": 1.5},
@@ -255,13 +267,9 @@ FIGURES = {
         "best_of_prompt": {"ratio": 1.6 / 1.8, "ci95": [0.8, 0.9]},
     },
     "reached": {
-        "adaptive": {
-            "speedup": 1.4,
-            "best_of_prompt": 0.78,
-            "oracle_combine": 0.7,
-            "best_schedule": 0.67,
-            "by_domain": {"math": {"oracle_combine": 0.75}},
-        }
+        "adaptive": SHARE
+        | {"by_domain": {"math": SHARE}, "by_cluster": {"3": SHARE | {"oracle_combine": 0.75}}},
+        "suffix": SHARE | {"by_domain": {"math": SHARE}, "by_cluster": {}},
     },
 }
 
@@ -272,12 +280,14 @@ def test_bounds_are_shown_and_said():
     assert dict(zip(ladder.x, ladder.y, strict=True))["Oracle_Combine"] == 2.0
     assert ladder.low == (1.0,) * 5
     assert blocks["bounds-combined"].rows[0][-1] == pytest.approx(2.0 / 1.5)
-    assert blocks["bounds-reached-domain"].rows == [["adaptive", 0.75]]
+    assert blocks["bounds-reached-domain"].rows == [["math", *[0.7, 0.6, 0.8] * 2]]
+    assert blocks["bounds-reached-cluster"].rows == [["3", 0.75, 0.6, 0.8, None, None, None]]
+    assert blocks["bounds-reached"].rows[0][:5] == ["adaptive", 4, 1.4, 0.6, 0.8]
     assert "bounds-cluster" not in blocks
     said = " ".join(summary_section(published(), None, FIGURES, None, seed=0).text)
     assert "Sure: choosing drafter and length at every position" in said
     assert "Open: routing by the table is 1.07 times the best single drafter" in said
-    assert "adaptive reaches 70% of Oracle_Combine" in said
+    assert "Sure: adaptive reaches 70% of Oracle_Combine (95%: 0.60 to 0.80)" in said
 
 
 def test_predictors_are_shown_by_kind_and_number():
@@ -315,12 +325,40 @@ def test_files_are_told_apart(tmp_path):
     assert read_figures([bounds]) == {"bench bounds": FIGURES}
     with pytest.raises(ValueError, match="a second file of bench bounds"):
         read_figures([bounds, bounds])
-    bounds.write_text("{}")
-    with pytest.raises(ValueError, match="not of bench bounds"):
-        read_figures([bounds])
+    for text in ("{}", "[1]"):
+        bounds.write_text(text)
+        with pytest.raises(ValueError, match="not of bench bounds"):
+            read_figures([bounds])
     bounds.write_text("{")
     with pytest.raises(ValueError, match="not JSON"):
         read_figures([bounds])
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"combined": None}, "combined does not fit"),
+        ({"ci95": {"ngram": [1.0]}}, "ci95.ngram.1 is missing"),
+        ({"reached": {"suffix": {"speedup": 1.5}}}, "reached.suffix.answers is missing"),
+    ],
+)
+def test_a_file_of_another_version_is_named_with_its_field(tmp_path, changed, says):
+    file = tmp_path / "bounds.json"
+    file.write_text(json.dumps(FIGURES | changed))
+    with pytest.raises(ValueError, match=f"bounds.json: {says}.*`specadapt bench bounds` of anoth"):
+        read_figures([file])
+
+
+def test_files_that_were_published_can_be_read_or_say_why():
+    folder = Path("docs/benchmarks")
+    for name in ("bounds", "bounds-again", "router", "quality", "quality-42"):
+        assert read_figures([folder / f"{name}.json"])
+    for name in ("bounds-thousand", "prediction-clusters", "stages", "quality", "quality-42-0.8"):
+        assert read_figures([folder / "smollm2" / f"{name}.json"])
+    with pytest.raises(ValueError, match=r"prediction.json: choices is missing; .* anew"):
+        read_figures([folder / "prediction.json"])
+    with pytest.raises(ValueError, match=r"smollm2/bounds.json: combined is missing; .* anew"):
+        read_figures([folder / "smollm2" / "bounds.json"])
 
 
 def test_intervals_along_the_answer_hold_the_mean():
