@@ -85,7 +85,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         ),
         "gpu": BENCHMARK | {"decode"},
         "quality": BENCHMARK | {"decode"},
-        "bounds": BENCHMARK | {"trace", "step"},
+        "bounds": BENCHMARK | {"decode", "trace", "step"},
         "routing": BENCHMARK | {"trace"},
         "prediction": BENCHMARK | {"routing"},
         "balance": BENCHMARK | {"http", "load"},

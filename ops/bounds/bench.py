@@ -50,7 +50,7 @@ def bench_bounds(
     """
     from ops.bounds.clusters import with_clusters
     from ops.bounds.costs import measure
-    from ops.bounds.figures import answers_of, bounds
+    from ops.bounds.figures import answers_of, bounds, speedups_of
     from ops.bounds.reached import reached
     from ops.cli.settings import load_config, resolve, with_baseline, with_dtype
     from ops.measure.machine import describe_machine
@@ -84,9 +84,10 @@ def bench_bounds(
         of_prompt = {prompt_id: text for prompt_id, (_, text) in texts.items()}
         answers = with_clusters(answers, of_prompt, routing, settings.router, temperature)
     seconds = measure(setup, timed, max_tokens)
-    figures = bounds(answers, levels, seconds, seed)
+    speedups = speedups_of(answers, levels, seconds)
+    figures = bounds(answers, levels, speedups, seed)
     if decoded is not None:
-        figures["reached"] = reached(decoded, figures, set(texts))
+        figures["reached"] = reached(decoded, answers, speedups, set(texts), seed)
     figures["settings"] = {
         **describe_machine(),
         "dtype": setup.engine.dtype,
@@ -128,13 +129,30 @@ def _tables(figures: Mapping[str, Any]) -> list[Any]:
             columns = [group, "answers", *figures["fixed"], *together]
             rows = [[name, *values.values()] for name, values in found.items()]
             shown.append(table(f"By {group}", columns, rows))
-    if found := figures.get("reached"):
-        names = ["speedup", "best_of_prompt", "oracle_combine", "best_schedule"]
-        shown.append(
-            table(
-                "Reached by decoding, and the share of the bounds",
-                ["method", *names],
-                [[method, *(values[n] for n in names)] for method, values in found.items()],
-            )
-        )
+    shown += _reached(figures.get("reached", {}))
     return shown
+
+
+def _reached(found: Mapping[str, Any]) -> list[Any]:
+    names = ["speedup", "best_of_prompt", "oracle_combine", "best_schedule"]
+    shown = []
+    if found:
+        rows = [
+            [method, own["answers"], *(f"{own[n]:.2f} ({_ends(own, n)})" for n in names)]
+            for method, own in found.items()
+        ]
+        title = "Reached by decoding, and the share of the bounds"
+        shown.append(table(title, ["method", "answers", *names], rows))
+    for key, group in {"by_domain": "domain", "by_cluster": "cluster"}.items():
+        if labels := list(dict.fromkeys(g for own in found.values() for g in own.get(key, {}))):
+            rows = [
+                [label, *(own[key].get(label, {}).get("oracle_combine") for own in found.values())]
+                for label in labels
+            ]
+            shown.append(table(f"Share of Oracle_Combine by {group}", [group, *found], rows))
+    return shown
+
+
+def _ends(own: Mapping[str, Any], name: str) -> str:
+    low, high = own["ci95"][name]
+    return f"{low:.2f} to {high:.2f}"

@@ -68,26 +68,39 @@ def _kept(method: str, row: Mapping[str, Any]) -> list[int]:
     return [int(sum(kept)) for kept in row["kept"]]
 
 
-def bounds(
-    answers: Sequence[Answer], levels: Mapping[str, int], seconds: StepSeconds, seed: int
-) -> dict[str, Any]:
-    """Speedups over plain decoding of the tokens after the first, harmonic means over answers, each
-    domain counting alike: every drafter as it is (fixed), each with just the tokens that are kept
-    (oracle_length), all together, and every set of two or more (combined). Answers that have a
-    cluster are broken down by it, and say what routing to its method reaches."""
-    found = _speedups_of(answers, levels, seconds)
-    counts = Counter(answer.domain for answer in answers)
-    weights = np.asarray([1.0 / counts[answer.domain] for answer in answers])
-    means = {name: harmonic_mean(values, weights) for name, values in found.items()}
-    single = max(levels, key=lambda name: means[name])
+def speedups_of(
+    answers: Sequence[Answer], levels: Mapping[str, int], seconds: StepSeconds
+) -> dict[str, Floats]:
+    """By drafter and bound the speedup of each answer [n] over plain decoding, of the tokens after
+    the first; of routing and the best of each cluster where answers have one."""
+    rows = [_speedups(answer, levels, seconds) for answer in answers]
+    found = {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
     if all(answer.cluster is not None for answer in answers):
         found[ROUTED] = _routed(answers, found)
         found[CLUSTER] = _best_of_each([answer.cluster for answer in answers], found, levels)
     found[DOMAIN] = _best_of_each([answer.domain for answer in answers], found, levels)
+    return found
+
+
+def domain_weights(answers: Sequence[Answer]) -> Floats:
+    """What each answer counts [n], where each domain counts alike."""
+    counts = Counter(answer.domain for answer in answers)
+    return np.asarray([1.0 / counts[answer.domain] for answer in answers])
+
+
+def bounds(
+    answers: Sequence[Answer], levels: Mapping[str, int], found: Mapping[str, Floats], seed: int
+) -> dict[str, Any]:
+    """The figures of the answers' speedups (`speedups_of`), harmonic means, each domain counting
+    alike: every drafter as it is (fixed), each with just the tokens that are kept (oracle_length),
+    all together, and every set of two or more (combined). Answers that have a cluster are broken
+    down by it, and say what routing to its method reaches."""
+    weights = domain_weights(answers)
+    means = {name: harmonic_mean(values, weights) for name, values in found.items()}
+    single = max(levels, key=lambda name: means[name])
     together = [
         name for name in (ROUTED, DOMAIN, CLUSTER, PROMPT, COMBINED, SCHEDULE) if name in found
     ]
-    means |= {name: harmonic_mean(found[name], weights) for name in together}
     shown = [*levels, *together]
     figures = {
         "answers": len(answers),
@@ -177,14 +190,6 @@ def _set(names: Sequence[str]) -> str:
 
 def _length(name: str) -> str:
     return f"{name}, oracle length"
-
-
-def _speedups_of(
-    answers: Sequence[Answer], levels: Mapping[str, int], seconds: StepSeconds
-) -> dict[str, Floats]:
-    """By drafter and bound the speedup of each answer [n]."""
-    rows = [_speedups(answer, levels, seconds) for answer in answers]
-    return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
 
 
 def _speedups(answer: Answer, levels: Mapping[str, int], seconds: StepSeconds) -> dict[str, float]:

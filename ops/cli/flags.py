@@ -124,6 +124,14 @@ StepCosts = Annotated[
         help="measured: the routing table's; h100-llama-8b: published of Llama-3.1-8B on an H100",
     ),
 ]
+ServiceOverhead = Annotated[
+    Path | None,
+    typer.Option(
+        "--overhead",
+        metavar="FILE",
+        help="what the service adds, of `specadapt calibrate`  [default: nothing]",
+    ),
+]
 Replicas = Annotated[
     int | None,
     typer.Option(

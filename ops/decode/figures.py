@@ -99,6 +99,24 @@ def paired_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, l
     return result
 
 
+def decode_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, float]:
+    """By prompt the speedup after the first token, paired and over repeats as in
+    `paired_speedups`."""
+    reference = {(run.prompt_id, run.repeat): run for run in baseline}
+    result = {}
+    for prompt_id, repeats in group(runs).items():
+        pairs = [(reference.get((prompt_id, run.repeat)), run) for run in repeats]
+        ratios = [
+            speedup(theirs, ours)
+            for other, run in pairs
+            if other and counts(run) and counts(other)
+            if (theirs := other.decode_tokens_per_s) and (ours := run.decode_tokens_per_s)
+        ]
+        if ratios:
+            result[prompt_id] = statistics.median(ratios)
+    return result
+
+
 def counts(run: Run) -> bool:
     """Whether the answer is long enough to count for speed; a shorter one is mostly prefill."""
     return len(run.token_ids) >= MIN_TOKENS
@@ -194,6 +212,7 @@ def summarise(
         figures[speedup_key(name)] = domain_mean(speedups)
         figures[f"{speedup_key(name)}_ci95"] = domain_mean_ci(speedups, seed)
     return figures | {
+        BY_PROMPT: decode_speedups(runs, plain[baseline]),
         "speedup_vs_hf": domain_mean(over_hf["plain"]) if "plain" in over_hf else None,
         "speedup_vs_hf_modes": {
             mode: {"speedup": domain_mean(values), "ci95": domain_mean_ci(values, seed)}
@@ -225,6 +244,10 @@ def summarise(
             for domain in sorted(over_plain[baseline])
         },
     }
+
+
+BY_PROMPT = "decode_speedup_by_prompt"
+"""The name of `decode_speedups` over the baseline among the figures."""
 
 
 def speedup_key(baseline: str) -> str:

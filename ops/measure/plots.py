@@ -16,7 +16,7 @@ GREY = "#7d7d7d"
 """Of equal contrast to white and to black."""
 
 PIXELS_PER_INCH = 150
-COLOURS = ("#2f86d1", "#d9702a", "#2a9d6f", "#b565c9", "#c0923a", "#5f8f9e", "#cf5c6e", "#8a8a8a")
+COLOURS = ("#2f86d1", "#d9702a", "#2a9d6f", "#b565c9", "#b8892f", "#5f8f9e", "#cf5c6e", "#8a8a8a")
 
 STYLE = {
     "figure.facecolor": "none",

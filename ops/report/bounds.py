@@ -1,6 +1,6 @@
 """The bounds that `bench bounds` found, as tables and a chart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ops.report.blocks import Chart, Section, Series, Table
@@ -107,31 +107,54 @@ def _reached(figures: Mapping[str, Any]) -> list[Table]:
     if not found:
         return []
     keys = ["best_of_prompt", "oracle_combine", "best_schedule"]
-    columns = ["method", "speedup", *(f"share of: {BOUNDS[key]}" for key in keys)]
-    tables = [
-        Table(
-            "bounds-reached",
-            "What decoding reached",
-            "Tokens/s after the first token over plain decoding's, and the share of each bound.",
-            columns,
-            [[n, own["speedup"], *(own[key] for key in keys)] for n, own in found.items()],
-            decimals=2,
-        )
+    shares = [(key, f"share of: {BOUNDS[key]}") for key in keys]
+    columns = [("speedup", "speedup"), *shares]
+    total = Table(
+        "bounds-reached",
+        "What decoding reached",
+        "Speedup after the first token over plain decoding, and the share of each bound on the "
+        "same answers, with 95% bootstrap intervals.",
+        ["method", "answers", *(c for _, n in columns for c in (n, f"{n}, low", f"{n}, high"))],
+        [
+            [
+                name,
+                own["answers"],
+                *(v for key, _ in columns for v in (own[key], *own["ci95"][key])),
+            ]
+            for name, own in found.items()
+        ],
+        decimals=2,
+    )
+    grouped = {"by_domain": "domain", "by_cluster": "cluster"}
+    return [
+        total,
+        *(_reached_by(found, key, group) for key, group in grouped.items() if _any(found, key)),
     ]
-    domains = sorted({domain for own in found.values() for domain in own["by_domain"]})
-    if domains:
-        tables.append(
-            Table(
-                "bounds-reached-domain",
-                "The share of Oracle_Combine that decoding reached, by domain",
-                "The same, within each domain.",
-                ["method", *domains],
-                [[name, *_shares(own["by_domain"], domains)] for name, own in found.items()],
-                decimals=2,
-            )
-        )
-    return tables
 
 
-def _shares(found: Mapping[str, Any], domains: Sequence[str]) -> list[float | None]:
-    return [found.get(domain, {}).get("oracle_combine") for domain in domains]
+def _any(found: Mapping[str, Any], key: str) -> bool:
+    return any(own.get(key) for own in found.values())
+
+
+def _reached_by(found: Mapping[str, Any], key: str, group: str) -> Table:
+    """A row for each domain or cluster, in the order of the file."""
+    labels = list(dict.fromkeys(label for own in found.values() for label in own.get(key) or {}))
+    columns = [c for name in found for c in (name, f"{name}, low", f"{name}, high")]
+    return Table(
+        f"bounds-reached-{group}",
+        f"The share of Oracle_Combine that decoding reached, by {group}",
+        f"The same, within each {group}; with few answers intervals are too narrow.",
+        [group, *columns],
+        [
+            [label, *(v for own in found.values() for v in _share(own, key, label))]
+            for label in labels
+        ],
+        decimals=2,
+    )
+
+
+def _share(own: Mapping[str, Any], key: str, label: str) -> list[float | None]:
+    inside = (own.get(key) or {}).get(label)
+    if inside is None:
+        return [None, None, None]
+    return [inside["oracle_combine"], *inside["ci95"]["oracle_combine"]]

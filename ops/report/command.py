@@ -64,6 +64,14 @@ def report(
     """
     if from_paper == (profile is not None):
         raise InputError("--profile: name one to report on, or ask for --from-paper instead")
+    for flag, given in {
+        "traces": traces,
+        "figures": figures,
+        "bundle": bundle,
+        "price": price,
+    }.items():
+        if from_paper and given:
+            raise InputError(f"--{flag}: the paper's numbers have no use for it; name a --profile")
     try:
         from ops.report.report import Sources, make_report
         from ops.report.trackers import log_report

@@ -46,7 +46,9 @@ def _draw(axes: Any, chart: Chart, series: Series, at: int, places: list[Any]) -
     if chart.kind == "boxes":
         names = ("whislo", "q1", "med", "q3", "whishi")
         box = dict(zip(names, series.y, strict=True)) | {"label": series.name}
-        axes.bxp([box], positions=[at], showfliers=False, boxprops={"color": colour})
+        parts = ("boxprops", "whiskerprops", "capprops", "medianprops")
+        coloured = {part: {"color": colour} for part in parts}
+        axes.bxp([box], positions=[at], showfliers=False, **coloured)
         return
     y = np.asarray([np.nan if value is None else value for value in series.y], dtype=float)
     bars = chart.kind in ("bars", "stack")

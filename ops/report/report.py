@@ -23,7 +23,7 @@ from ops.report.pictures import draw
 from ops.report.predictors import predictors_section
 from ops.report.quality import quality_section
 from ops.report.results import Results, published
-from ops.report.speed import speed_section
+from ops.report.speed import answers_tokens, speed_section
 from ops.report.stages import stages_section
 from ops.report.summary import summary_section
 from ops.trace.store import read_meta, read_rows
@@ -108,7 +108,9 @@ def _of_profile(
         *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
         *([stages_section(stages)] if stages else []),
         *([quality_section(quality)] if quality else []),
-        speed_section(own, profile.steps, sources.price),
+        speed_section(
+            own, profile.steps, sources.price, answers_tokens(profile, sources.temperature)
+        ),
         memory_section(family, meta.methods),
         _conditions(profile),
     ]

@@ -5,6 +5,7 @@ from typing import Any
 
 from ops.report.blocks import Chart, Section, Series, Table
 from ops.report.results import Results
+from router.profile import Profile
 from router.speedup import speedup
 from schemas.profile import StepRow
 
@@ -39,19 +40,47 @@ def throughput(steps: Sequence[StepRow], context: int) -> dict[str, dict[int, fl
     return found
 
 
+def answers_tokens(profile: Profile, temperature: float) -> dict[str, float] | None:
+    """By method the tokens of a decode step of all of a retimed profile's answers at a temperature,
+    or None where the profile's own steps were measured.
+
+    A routing table's steps are those of this acceptance at every batch size: what larger batches
+    emit less, its seconds are longer by (`router.assign.step_samples`).
+    """
+    if "timed_by" not in profile.meta.provenance:
+        return None
+    emitted: dict[str, list[tuple[float, float]]] = {}
+    for row in profile.rows:
+        if row.temperature == temperature and row.target_steps > 1.0:
+            own = (row.output_tokens - 1.0, row.target_steps - 1.0)
+            emitted.setdefault(row.method, []).append(own)
+    return {
+        name: sum(tokens for tokens, _ in own) / sum(steps for _, steps in own)
+        for name, own in emitted.items()
+    }
+
+
 def cost_per_million(tokens_per_s: float, price_per_hour: float) -> float:
     """Of a million output tokens, in the price's currency, on a machine that is always busy."""
     return price_per_hour / SECONDS_AN_HOUR / tokens_per_s * MILLION
 
 
-def speed_section(results: Results, steps: Sequence[StepRow], price: float | None) -> Section:
-    """price: of the measured machine, in a currency an hour."""
+def speed_section(
+    results: Results,
+    steps: Sequence[StepRow],
+    price: float | None,
+    answered: Mapping[str, float] | None = None,
+) -> Section:
+    """price: of the measured machine, in a currency an hour. answered: by method tokens of a step,
+    where the steps are a routing table's, which counts none (`answers_tokens`)."""
     blocks: list[Table | Chart] = [consistency_table(results)]
-    text = []
+    if answered is not None:
+        steps = [row.model_copy(update={"tokens": answered.get(row.method)}) for row in steps]
     contexts = sorted({row.context for row in steps if row.tokens is not None})
-    if contexts:
-        rates = throughput(steps, contexts[0])
-        blocks += [_sweep(rates, results.baseline, contexts[0])]
+    rates = throughput(steps, contexts[0]) if contexts else {}
+    text = _missing(results, bool(steps), rates, price)
+    if rates:
+        blocks.append(_sweep(rates, results.baseline, contexts[0], answered is not None))
         if price is not None:
             blocks.append(_costs(rates, price))
             text.append(
@@ -61,7 +90,27 @@ def speed_section(results: Results, steps: Sequence[StepRow], price: float | Non
     return Section("speed", "Speed: consistency, batches and cost", text, blocks)
 
 
-def _sweep(rates: Mapping[str, Mapping[int, float]], baseline: str, context: int) -> Chart:
+def _missing(
+    results: Results, grid: bool, rates: Mapping[str, Any], price: float | None
+) -> list[str]:
+    """What cannot be drawn by batch size, and why."""
+    absent = [name for name in results.rates if name not in rates]
+    if not absent:
+        return []
+    what = "speedup by batch size" + (" and cost" if price is not None else "")
+    of = f" of {', '.join(absent)}" if rates else ""
+    why = "says nothing of the tokens of a step" if grid else "is empty"
+    return [
+        f"There is no {what}{of}: the profile's step grid {why}. "
+        "Profile anew, or retime the answers by a routing table (`specadapt retime`)."
+    ]
+
+
+def _sweep(
+    rates: Mapping[str, Mapping[int, float]], baseline: str, context: int, retimed: bool
+) -> Chart:
+    measured = "steps and tokens are the profile's step grid"
+    of_table = "steps are the routing table's, tokens of a step those of all answers"
     plain = rates.get(baseline, {})
     series = [
         Series(
@@ -77,7 +126,7 @@ def _sweep(rates: Mapping[str, Mapping[int, float]], baseline: str, context: int
         "batch-sweep",
         "Speedup by batch size",
         f"Tokens/s of a whole batch over {baseline}'s of the same size, at about {context} tokens "
-        "of context, prefills left out; steps and tokens are the profile's step grid.",
+        f"of context, prefills left out; {of_table if retimed else measured}.",
         "lines",
         "sequences in a batch",
         f"speedup over {baseline}",

@@ -152,12 +152,18 @@ def _bounds(figures: Mapping[str, Any]) -> list[Finding]:
         if name.startswith("adaptive"):
             findings.append(
                 Finding(
-                    "Without interval",
-                    f"{name} reaches {own['oracle_combine']:.0%} of Oracle_Combine and "
+                    certainty(_share(own, "oracle_combine")),
+                    f"{name} reaches {own['oracle_combine']:.0%} of Oracle_Combine "
+                    f"({_ends(_share(own, 'oracle_combine'))}) and "
                     f"{own['best_schedule']:.0%} of the cheapest schedule.",
                 )
             )
     return findings
+
+
+def _share(own: Mapping[str, Any], bound: str) -> Mean:
+    low, high = own["ci95"][bound]
+    return Mean(value=own[bound], low=low, high=high)
 
 
 def _overlap(found: Mean) -> Finding:

@@ -14,7 +14,7 @@ def log_report(
     made: Mapping[str, Any], folder: Path, mlflow_uri: str | None, wandb_project: str | None
 ) -> None:
     """What `make_report` made, in a folder of its own, to those of both that are named. Raises
-    InputError where a package is missing."""
+    InputError where a package is missing or cannot log there; the folder is as it was."""
     results = Results.model_validate(made["results"])
     metrics = metrics_of(results)
     about = {"source": results.source, "baseline": results.baseline}
@@ -45,11 +45,19 @@ def log_to_mlflow(
         import mlflow
     except ImportError as error:
         raise InputError(f"--mlflow needs `pip install 'specadapt[mlflow]'`: {error}") from error
-    mlflow.set_tracking_uri(address)
-    with mlflow.start_run(run_name=RUN):
-        mlflow.log_params(dict(parameters))
-        mlflow.log_metrics(dict(metrics))
-        mlflow.log_artifacts(str(folder))
+    try:
+        mlflow.set_tracking_uri(address)
+        with mlflow.start_run(run_name=RUN):
+            mlflow.log_params(dict(parameters))
+            mlflow.log_metrics(dict(metrics))
+            mlflow.log_artifacts(str(folder))
+    except ImportError as error:
+        # mlflow-skinny has what talks to a server, and none of what databases need.
+        raise InputError(
+            f"--mlflow: {address} needs more of MLflow: `pip install mlflow`: {error}"
+        ) from error
+    except mlflow.exceptions.MlflowException as error:
+        raise InputError(f"--mlflow: {address}: {error}") from error
 
 
 def log_to_wandb(
@@ -60,8 +68,13 @@ def log_to_wandb(
         import wandb
     except ImportError as error:
         raise InputError(f"--wandb needs `pip install 'specadapt[wandb]'`: {error}") from error
-    with wandb.init(project=project, name=RUN, config=dict(parameters)) as run:
-        run.log(dict(metrics))
-        files = wandb.Artifact("report", type="report")
-        files.add_dir(str(folder))
-        run.log_artifact(files)
+    try:
+        with wandb.init(project=project, name=RUN, config=dict(parameters)) as run:
+            run.log(dict(metrics))
+            files = wandb.Artifact("report", type="report")
+            files.add_dir(str(folder))
+            run.log_artifact(files)
+    except wandb.errors.Error as error:
+        raise InputError(
+            f"--wandb: {project}: {error} WANDB_MODE=offline keeps the run here."
+        ) from error

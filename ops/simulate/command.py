@@ -61,14 +61,7 @@ def simulate(
         typer.Option("--kill", min=0.0, metavar="S", help="then the busiest replica dies"),
     ] = None,
     start_seconds: flags.StartSeconds = 30.0,
-    overhead: Annotated[
-        Path | None,
-        typer.Option(
-            "--overhead",
-            metavar="FILE",
-            help="what the service adds, of `specadapt calibrate`  [default: nothing]",
-        ),
-    ] = None,
+    overhead: flags.ServiceOverhead = None,
     learn: Annotated[
         bool,
         typer.Option("--learn/--no-learn", help="routing learns from its answers, as it serves"),

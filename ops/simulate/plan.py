@@ -1,7 +1,7 @@
 """`specadapt plan`: how many replicas of what, for a rate and objectives."""
 
-from collections.abc import Iterable
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -9,6 +9,9 @@ from rich.console import Group
 from ops.cli import flags
 from ops.cli.boundary import InputError
 from ops.cli.output import emit, progress, table
+
+if TYPE_CHECKING:
+    from ops.simulate.planning import Search
 
 
 def plan(
@@ -18,7 +21,16 @@ def plan(
     routing: flags.Routing = None,
     methods: flags.Methods = None,
     traces: flags.AcceptanceTraces = None,
-    costs: flags.StepCosts = "measured",
+    costs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--costs",
+            metavar="MODEL",
+            help="as of `specadapt simulate`; repeatable, to compare hardware, with a --price "
+            "each  [default: measured]",
+        ),
+    ] = None,
+    overhead: flags.ServiceOverhead = None,
     ttft_slo: flags.TtftSlo = None,
     tpot_slo: flags.TpotSlo = None,
     latency_slo: flags.LatencySlo = None,
@@ -27,8 +39,9 @@ def plan(
         typer.Option("--share", min=0.01, max=1.0, help="of the requests keep to all objectives"),
     ] = 0.95,
     price: Annotated[
-        float, typer.Option("--price", min=0.0, metavar="P", help="of a replica's hour")
-    ] = 1.0,
+        list[float] | None,
+        typer.Option("--price", min=0.0, metavar="P", help="of a replica's hour  [default: 1]"),
+    ] = None,
     most: Annotated[int, typer.Option("--most", min=1, metavar="N", help="replicas")] = 200,
     requests: Annotated[
         int, typer.Option("--requests", min=100, metavar="N", help="of each simulation")
@@ -47,58 +60,56 @@ def plan(
     from ops.cli.settings import load_config
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
-    from ops.load.policies import ONLY, ROUTED
     from ops.measure.machine import describe_machine
     from ops.simulate.experiment import load_experiment
     from ops.simulate.outcomes import Objectives
-    from ops.simulate.planning import Search, smallest
-    from ops.simulate.policies import Fleet
+    from ops.simulate.overhead import read_overhead
+    from ops.simulate.planning import Demand, searches_of, smallest
     from ops.simulate.runs import on_all_cores
 
     if ttft_slo is None and tpot_slo is None and latency_slo is None:
         raise InputError("--ttft-slo, --tpot-slo, --latency-slo: name one at least")
-    experiment = load_experiment(
-        *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
-        *(0.0, (), seed),
-    )
-    served = experiment.methods
-    ways = [(ROUTED, True), *([(ROUTED, False)] if len(served) > 1 else [])]
-    ways += [(f"{ONLY}{m}", True) for m in served] if len(served) > 1 else []
-    unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
-    searches = []
-    for policy, shared in ways:
-        step = 1 if shared else len(served)
-        each = experiment.capacity(Fleet(step, shared), policy) / step
-        least = max(step, int(rate / each) + 1)
-        objectives = Objectives(ttft_slo, tpot_slo, latency_slo)
-        searches.append(
-            Search(policy, shared, step, least, most, unit, rate, objectives, share, seed)
+    priced = _priced(costs or ["measured"], price)
+    # Each replica is bought with cores of its own.
+    added = read_overhead(overhead).model_copy(update={"cores": None})
+    experiments = {
+        model: load_experiment(
+            *(load_config(config), bundle, routing, methods, traces, model, temperature),
+            *(max_tokens, 0.0, (), seed, added),
         )
-    feasible = [search for search in searches if search.least <= most]
+        for model in priced
+    }
+    unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
+    demand = Demand(unit, rate, Objectives(ttft_slo, tpot_slo, latency_slo), share, most, seed)
+    searches = [
+        (model, one) for model, own in experiments.items() for one in searches_of(own, demand)
+    ]
+    feasible = [(model, search) for model, search in searches if search.least <= most]
     if not feasible:
-        fewest = min(search.least for search in searches)
+        fewest = min(search.least for _, search in searches)
         raise InputError(f"--most: at {rate:g} requests a second {fewest} replicas are too few yet")
     plans = []
     with progress() as bar:
         task = bar.add_task("fleets", total=len(feasible))
-        for search, found in zip(
-            feasible, on_all_cores(experiment.world, smallest, feasible), strict=True
-        ):
-            bar.advance(task)
-            if found is not None:
-                layout = "shared" if search.shared else "per_method"
-                plans.append(_plan(search.policy, layout, found, price))
+        for model, own in experiments.items():
+            tried = [search for of, search in feasible if of == model]
+            for search, found in zip(tried, on_all_cores(own.world, smallest, tried), strict=True):
+                bar.advance(task)
+                if found is not None:
+                    plans.append(_plan(search, found, model, priced[model]))
     plans.sort(key=lambda one: (one["price_per_hour"], one["latency_mean_s"]))
+    settings = {model: own.settings for model, own in experiments.items()}
     figures = {
         "plans": plans,
         "best": plans[0] if plans else None,
         "settings": {
             **describe_machine(),
-            **experiment.settings,
+            **settings[next(iter(settings))],
+            "costs": [own["costs"] for own in settings.values()],
             "rate": rate,
             "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
             "share": share,
-            "price": price,
+            "price": priced,
             "most": most,
             "requests": requests,
             "arrivals": "poisson" if trace is None else trace.name,
@@ -107,12 +118,25 @@ def plan(
     emit(figures, lambda: _tables(figures), json)
 
 
-def _plan(policy: str, layout: str, found: dict[str, Any], price: float) -> dict[str, Any]:
+def _priced(costs: Sequence[str], prices: Sequence[float] | None) -> dict[str, float]:
+    """By cost model a replica's price an hour. Raises InputError where one has none, and for a
+    model that is named twice."""
+    if len(set(costs)) < len(costs):
+        raise InputError("--costs: a model is named twice")
+    given = prices or [1.0]
+    if len(given) != len(costs):
+        raise InputError(f"--price: {len(given)} for {len(costs)} of --costs; name one for each")
+    return dict(zip(costs, given, strict=True))
+
+
+def _plan(search: "Search", found: dict[str, Any], model: str, price: float) -> dict[str, Any]:
     per_hour = found["replicas"] * price
     per_token = per_hour / 3600.0 / found["tokens_per_s"]
+    layout = "shared" if search.shared else "per_method"
     return {
-        "policy": policy,
-        "layout": layout if policy == "routed" else "one method",
+        "policy": search.policy,
+        "layout": layout if search.policy == "routed" else "one method",
+        "costs": model,
         "price_per_hour": per_hour,
         "price_per_million_tokens": 1e6 * per_token,
         **found,
@@ -122,6 +146,7 @@ def _plan(policy: str, layout: str, found: dict[str, Any], price: float) -> dict
 def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
     settings = figures["settings"]
     columns = {
+        **({"costs": "costs"} if len(settings["costs"]) > 1 else {}),
         "layout": "layout",
         "replicas": "replicas",
         "an hour": "price_per_hour",
@@ -144,4 +169,5 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
         ["policy", *columns],
         [[one["policy"], *(one[key] for key in columns.values())] for one in figures["plans"]],
     )
-    yield f"Step costs: {settings['costs']['model']} ({settings['costs']['source']})."
+    for costs in settings["costs"]:
+        yield f"Step costs: {costs['model']} ({costs['source']})."

@@ -4,10 +4,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from ops.load.arrivals import Floats
+from ops.load.policies import ONLY, ROUTED
+from ops.simulate.experiment import Experiment
 from ops.simulate.outcomes import Objectives, Outcomes
 from ops.simulate.policies import Fleet
 from ops.simulate.runs import Load, jobs_of, outcomes_of
 from ops.simulate.service import World
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a fleet has to keep to; fields are those of Search."""
+
+    unit: Floats
+    rate: float
+    objectives: Objectives
+    share: float
+    most: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,26 @@ class Search:
     objectives: Objectives
     share: float
     seed: int
+
+
+def searches_of(experiment: Experiment, demand: Demand) -> list[Search]:
+    """Routed on replicas of all methods or of one each, and each method alone."""
+    served = experiment.methods
+    ways = [(ROUTED, True)]
+    if len(served) > 1:
+        ways += [(ROUTED, False), *((f"{ONLY}{m}", True) for m in served)]
+    searches = []
+    for policy, shared in ways:
+        step = 1 if shared else len(served)
+        each = experiment.capacity(Fleet(step, shared), policy) / step
+        least = max(step, int(demand.rate / each) + 1)
+        searches.append(
+            Search(
+                *(policy, shared, step, least, demand.most, demand.unit, demand.rate),
+                *(demand.objectives, demand.share, demand.seed),
+            )
+        )
+    return searches
 
 
 def smallest(world: World, search: Search) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from profile_report import METHODS, PROMPTS, profile_report
 
 from ops.report.report import Sources, make_report
 
@@ -23,6 +24,27 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "report.html"
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, file: Path) -> dict[str, Path]:
+    """The paper's page, and those of a profile, with charts and with pictures."""
+    return {
+        "paper": file,
+        "profile": profile_report(tmp_path_factory.mktemp("profile"), static=False),
+        "static": profile_report(tmp_path_factory.mktemp("static"), static=True),
+    }
+
+
+PAGES = pytest.mark.parametrize("name", ["paper", "profile", "static"])
+
+
+def drawn(browser: "Browser", file: Path, width: int = 1000) -> "ChatPage":
+    """The page, all of its charts drawn and its pictures decoded."""
+    page = browser.begin(file.as_uri(), width=width)
+    page.until(lambda: len(page.all(".chart .xtitle")) == len(page.all(".chart")))
+    page.until(lambda: page.run("return [...document.images].every((image) => image.complete)"))
+    return page
+
+
 @pytest.fixture
 def report(browser: "Browser", file: Path) -> "ChatPage":
     """The page, its charts drawn."""
@@ -39,11 +61,81 @@ def test_it_is_drawn_and_asks_for_nothing(report: "ChatPage") -> None:
         assert report.run(f"return {paths}.filter((p) => p.getBBox().height > 0).length") == bars
 
 
+def visible(page: "ChatPage", chart: str, elements: str) -> int:
+    """How many of these elements of a chart have an extent."""
+    found = f"[...document.querySelectorAll('#{chart}-chart {elements}')].map((e) => e.getBBox())"
+    return int(page.run(f"return {found}.filter((b) => b.width + b.height > 0).length"))
+
+
+def test_every_kind_of_chart_is_drawn(browser: "Browser", pages: dict[str, Path]) -> None:
+    page = drawn(browser, pages["profile"])
+    assert page.console_errors() == []
+    points = visible(page, "figure-2", ".scatterlayer .point")
+    assert points == PROMPTS + 2, "prompts and centroids"
+    assert visible(page, "batch-sweep", ".scatterlayer .js-line") == METHODS, "and plain decoding"
+    assert visible(page, "figure-1b", ".errorbar path") == METHODS
+    assert visible(page, "bounds-ladder", ".errorbar path") == 4
+    [boxes] = page.run(
+        "return [...document.querySelectorAll('.chart')].map((c) => "
+        "c.querySelectorAll('.boxlayer path.box').length).filter((n) => n)"
+    )
+    assert boxes == METHODS - 1, "plain decoding drafts nothing"
+
+
+def test_a_static_page_shows_its_pictures(browser: "Browser", pages: dict[str, Path]) -> None:
+    page = drawn(browser, pages["static"])
+    assert page.console_errors() == []
+    assert page.all("script") == page.all(".chart") == []
+    widths = page.run("return [...document.images].map((image) => image.naturalWidth)")
+    with_charts = pages["profile"].read_text(encoding="utf-8")
+    assert len(widths) == with_charts.count('class="chart"')
+    assert min(widths) >= 500
+
+
+INKS = """return [...document.images].map((image) => {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+  const inks = {};
+  for (let at = 0; at < data.length; at += 4) {
+    const ink = data[at + 3] === 255 ? `rgb(${data[at]}, ${data[at + 1]}, ${data[at + 2]})` : null;
+    inks[ink] = (inks[ink] ?? 0) + 1;
+  }
+  return { ground: data[3], inks: Object.keys(inks).filter((ink) => inks[ink] >= 200) };
+})"""
+"""By picture how opaque its corner is, and the colours that much of it has."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_are_legible_on_any_page(
+    browser: "Browser", pages: dict[str, Path], scheme: str
+) -> None:
+    """They are transparent: whatever they are drawn in differs from the page's ground."""
+    browser.prefer(scheme)
+    page = drawn(browser, pages["static"])
+    ground = page.run("return getComputedStyle(document.body).backgroundColor")
+    found = page.run(INKS)
+    assert {picture["ground"] for picture in found} == {0}
+    for ink in {ink for picture in found for ink in picture["inks"]} - {"null"}:
+        assert page.driver.execute_script(CONTRAST, ink, ground) >= 3.0, f"{ink} on {ground}"
+    browser.reset()
+
+
+@PAGES
+def test_a_page_asks_for_nothing(browser: "Browser", pages: dict[str, Path], name: str) -> None:
+    page = drawn(browser, pages[name])
+    asked = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert [address for address in asked if not address.startswith("data:")] == []
+
+
+@PAGES
 @pytest.mark.parametrize("width", [360, 1000])
-def test_no_width_scrolls_sideways(browser: "Browser", file: Path, width: int) -> None:
-    page = browser.begin(file.as_uri(), width=width)
-    page.until(lambda: len(page.all(".chart .barlayer")) == len(CHARTS))
-    assert page.sideways() == 0
+def test_no_width_scrolls_sideways(
+    browser: "Browser", pages: dict[str, Path], name: str, width: int
+) -> None:
+    assert drawn(browser, pages[name], width).sideways() == 0
 
 
 CONTRAST = """
@@ -58,21 +150,34 @@ return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
 """
 
 
+COLOURS = """
+const seen = (selector, property) =>
+  [...document.querySelectorAll(selector)].map((e) => getComputedStyle(e)[property]);
+return {
+  text: [...seen(".chart text", "fill"), ...seen("p, .note, td, th, nav a, summary", "color")],
+  drawn: [
+    ...seen(".chart .point path, .chart .scatterlayer .point", "fill"),
+    ...seen(".chart .js-line, .chart path.box", "stroke"),
+  ],
+};
+"""
+
+
+@PAGES
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_is_legible(browser: "Browser", file: Path, scheme: str) -> None:
+def test_what_is_shown_is_legible(
+    browser: "Browser", pages: dict[str, Path], name: str, scheme: str
+) -> None:
+    """Text by 4.5 to its ground, marks and lines by 3 (WCAG 2.2, 1.4.3 and 1.4.11)."""
     browser.prefer(scheme)
-    page = browser.begin(file.as_uri())
-    page.until(lambda: page.all(".chart .xtick text"))
+    page = drawn(browser, pages[name])
     ground = page.run("return getComputedStyle(document.body).backgroundColor")
-    colours = [
-        page.run("return getComputedStyle(document.querySelector('.chart .xtick text')).fill"),
-        *(
-            page.run(f"return getComputedStyle(document.querySelector({selector!r})).color")
-            for selector in ("p", ".note", "td", "nav a")
-        ),
-    ]
-    for colour in colours:
-        assert page.driver.execute_script(CONTRAST, colour, ground) >= 4.5
+    found = page.run(COLOURS)
+    assert bool(found["drawn"]) == (name != "static")
+    for kind, least in {"text": 4.5, "drawn": 3.0}.items():
+        for colour in set(found[kind]) - {"none"}:
+            contrast = page.driver.execute_script(CONTRAST, colour, ground)
+            assert contrast >= least, f"{kind} {colour} on {ground}"
     browser.reset()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.bounds.costs import StepSeconds
-from ops.bounds.figures import Answer, bounds
+from ops.bounds.figures import Answer, bounds, speedups_of
 from ops.bounds.reached import reached
 
 LEVELS = {"copy": 4, "draft": 4}
@@ -27,9 +27,13 @@ def answer(name, copy, draft, cluster=None, routed=None):
     return Answer(name, name[0], kept, cluster, routed)
 
 
+def found(answers):
+    return bounds(answers, LEVELS, speedups_of(answers, LEVELS, SECONDS), seed=0)
+
+
 def test_the_best_of_a_group_is_one_drafter_for_all_of_it():
     answers = [answer("a1", 3, 0), answer("a2", 3, 0), answer("b1", 0, 3), answer("b2", 3, 2)]
-    figures = bounds(answers, LEVELS, SECONDS, seed=0)
+    figures = found(answers)
     assert figures["best_single"]["speedup"] < figures["best_of_domain"] < figures["best_of_prompt"]
     assert figures["by_domain"]["a"]["best_of_domain"] == figures["by_domain"]["a"]["copy"]
     assert figures["by_domain"]["b"]["best_of_domain"] == figures["by_domain"]["b"]["draft"]
@@ -37,7 +41,7 @@ def test_the_best_of_a_group_is_one_drafter_for_all_of_it():
 
 
 def test_where_no_drafter_pays_the_best_of_a_group_is_none():
-    figures = bounds([answer("a1", 0, 0)], LEVELS, SECONDS, seed=0)
+    figures = found([answer("a1", 0, 0)])
     assert figures["by_domain"]["a"]["best_of_domain"] == 1.0
     assert figures["best_single"]["speedup"] < 1.0
 
@@ -48,7 +52,7 @@ def test_what_routing_reaches():
         answer("a2", 0, 3, 1, "draft"),
         answer("b1", 0, 0, 1, "naive"),
     ]
-    figures = bounds(answers, LEVELS, SECONDS, seed=0)
+    figures = found(answers)
     assert figures["by_cluster"]["0"]["routed"] == pytest.approx(1 / 1.1 * 4)
     assert figures["by_domain"]["b"]["routed"] == 1.0
     assert figures["routed_over"]["best_of_prompt"]["ratio"] == pytest.approx(1.0)
@@ -59,21 +63,71 @@ def test_what_routing_reaches():
 
 def test_clusters_are_in_the_order_of_their_numbers():
     answers = [answer(f"a{c}", 3, 0, c, "copy") for c in (10, 2, 1)]
-    assert list(bounds(answers, LEVELS, SECONDS, seed=0)["by_cluster"]) == ["1", "2", "10"]
+    assert list(found(answers)["by_cluster"]) == ["1", "2", "10"]
 
 
-def test_a_domain_without_a_plain_rate_has_no_share(tmp_path):
+def decoded(folder, methods, ids):
+    """A file of `bench decode` with these speedups by prompt."""
+    file = folder / "decoded.json"
+    named = {name: {"decode_speedup_by_prompt": own} for name, own in methods.items()}
+    file.write_text(json.dumps({"methods": named, "settings": {"prompts": {"ids": ids}}}))
+    return file
+
+
+def test_what_decoding_reaches(tmp_path):
+    answers = [
+        answer("a1", 3, 0, 0, "copy"),
+        answer("a2", 1, 0, 1, "copy"),
+        answer("b1", 3, 2, 1, "copy"),
+    ]
+    ids = [a.prompt_id for a in answers]
+    speedups = speedups_of(answers, LEVELS, SECONDS)
+    best = dict(zip(ids, speedups["oracle_combine"].tolist(), strict=True))
+    half = {name: value / 2 for name, value in best.items()}
+    file = decoded(tmp_path, {"naive": dict.fromkeys(ids, 1.0), "copy": half}, ids)
+    own = reached(file, answers, speedups, set(ids), seed=0)["copy"]
+    assert own["oracle_combine"] == pytest.approx(0.5)
+    assert own["ci95"]["oracle_combine"] == pytest.approx([0.5, 0.5])
+    means = bounds(answers, LEVELS, speedups, seed=0)
+    assert own["speedup"] == pytest.approx(means["oracle_combine"] / 2)
+    assert own["best_schedule"] == pytest.approx(own["speedup"] / means["best_schedule"])
+    low, high = own["ci95"]["speedup"]
+    assert low < own["speedup"] < high
+    assert {d: found["answers"] for d, found in own["by_domain"].items()} == {"a": 2, "b": 1}
+    assert own["by_domain"]["b"]["speedup"] == pytest.approx(half["b1"])
+    assert {c: found["answers"] for c, found in own["by_cluster"].items()} == {"0": 1, "1": 2}
+    assert own["by_cluster"]["0"]["speedup"] == pytest.approx(half["a1"])
+
+
+def test_an_answer_without_a_plain_rate_has_no_share(tmp_path):
     """Plain answers may be too short to have a rate where a lossy method's are not."""
-    figures = bounds([answer("a1", 3, 0), answer("b1", 0, 3)], LEVELS, SECONDS, seed=0)
-    rate, none = {"decode_tokens_per_s": 10.0}, {"decode_tokens_per_s": None}
-    methods = {
-        "naive": rate | {"by_domain": {"a": rate, "b": none}},
-        "copy": rate | {"by_domain": {"a": rate, "b": rate}},
-    }
-    file = tmp_path / "decoded.json"
-    file.write_text(json.dumps({"methods": methods, "settings": {"prompts": {"ids": ["a1"]}}}))
-    found = reached(file, figures, {"a1"})
+    answers = [answer("a1", 3, 0), answer("b1", 0, 3)]
+    speedups = speedups_of(answers, LEVELS, SECONDS)
+    methods = {"naive": {"a1": 1.0}, "copy": {"a1": 2.0}, "none": {}}
+    found = reached(decoded(tmp_path, methods, ["a1"]), answers, speedups, {"a1"}, seed=0)
+    assert list(found) == ["naive", "copy"]
     assert list(found["copy"]["by_domain"]) == ["a"]
+    assert "by_cluster" not in found["copy"]
+    assert found["copy"]["speedup"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "no output of `bench decode"),
+        ('{"methods": {"naive": {}}, "settings": {"prompts": {"ids": ["x"]}}}', "other prompts"),
+        ('{"methods": {}, "settings": {"prompts": {"ids": ["a1"]}}}', "no naive"),
+        (
+            '{"methods": {"naive": {}}, "settings": {"prompts": {"ids": ["a1"]}}}',
+            "methods.naive.decode_speedup_by_prompt is missing",
+        ),
+    ],
+)
+def test_what_was_not_decoded_so_is_refused(tmp_path, text, says):
+    file = tmp_path / "decoded.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=says):
+        reached(file, [answer("a1", 3, 0)], {}, {"a1"}, seed=0)
 
 
 KEPT = st.tuples(st.integers(0, 4), st.integers(0, 4))
@@ -83,7 +137,7 @@ KEPT = st.tuples(st.integers(0, 4), st.integers(0, 4))
 @given(st.lists(KEPT, min_size=2, max_size=6))
 def test_bounds_are_in_order(kept):
     answers = [answer(f"{'ab'[i % 2]}{i}", *both, i % 2, "copy") for i, both in enumerate(kept)]
-    figures = bounds(answers, LEVELS, SECONDS, seed=0)
+    figures = found(answers)
     single, eps = figures["best_single"]["speedup"], 1e-9
     assert single <= figures["best_of_domain"] + eps
     assert figures["best_of_prompt"] >= single - eps

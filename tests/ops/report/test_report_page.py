@@ -185,6 +185,10 @@ def test_bad_input_is_one_line(specadapt, world, tmp_path):
     assert "--profile: name one" in specadapt.refusal("report", "--out", tmp_path)
     both = ["--profile", folder / "fit", "--from-paper"]
     assert "--profile: name one" in specadapt.refusal("report", "--out", tmp_path, *both)
+    priced = ["--from-paper", "--price", 2.0]
+    assert "--price: the paper's numbers have no use" in specadapt.refusal(
+        "report", "--out", tmp_path, *priced
+    )
     hot = ["report", "--out", tmp_path, "--profile", folder / "fit"]
     assert "--temperature: nothing was measured at 0.8, only at 0" in specadapt.refusal(
         *hot, "--temperature", 0.8

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from ops.cli.boundary import InputError
 from ops.report.results import published
 from ops.report.trackers import log_report, metrics_of
 
@@ -45,9 +46,29 @@ def test_a_run_of_mlflow_has_figures_and_files(monkeypatch, made, tmp_path):
 
 
 def test_a_run_of_wandb_is_kept_here_when_offline(monkeypatch, made, tmp_path):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     log_report(*made, None, "specadapt")
+    # Its own process writes the file, and is done with it when it ends, as at a command's end.
+    wandb.teardown()
     [written] = tmp_path.glob("wandb/offline-run-*/*.wandb")
     assert b"speedup/draft_verify" in written.read_bytes()
+
+
+def test_where_mlflow_cannot_log_is_one_line(monkeypatch, made, tmp_path):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "false")
+    with pytest.raises(InputError, match="--mlflow: file:"):
+        log_report(*made, (tmp_path / "runs").as_uri(), None)
+
+
+def test_where_wandb_cannot_log_is_one_line(monkeypatch, made):
+    wandb = pytest.importorskip("wandb")
+
+    def without_key(**_):
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr(wandb, "init", without_key)
+    with pytest.raises(InputError, match=r"--wandb: specadapt: No API key .* WANDB_MODE=offline"):
+        log_report(*made, None, "specadapt")

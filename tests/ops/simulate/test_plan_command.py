@@ -84,6 +84,34 @@ def test_the_cheapest_comes_first(specadapt, command):
         assert one["layout"] != "per_method" or one["replicas"] % 2 == 0
 
 
+def test_what_a_service_adds_is_planned_for(specadapt, command, tmp_path):
+    file = tmp_path / "overhead.json"
+    # Of the cores of the machine that was calibrated none are shared: replicas bring their own.
+    file.write_text('{"request_seconds": 0.5, "step_factor": 50.0, "cores": 0.01}')
+    asked = [*command, "--methods", "naive", "--rate", 30, "--latency-slo", 10.0]
+    bare = specadapt.json(*asked)["best"]
+    added = specadapt.json(*asked, "--overhead", file)
+    assert added["best"]["latency_mean_s"] > bare["latency_mean_s"] + 0.5
+    assert added["best"]["replicas"] > bare["replicas"]
+    assert added["settings"]["overhead"]["request_seconds"] == 0.5
+    assert added["settings"]["overhead"]["cores"] is None
+    assert "--overhead:" in specadapt.refusal(*asked, "--overhead", tmp_path / "none.json")
+
+
+def test_hardware_is_compared_by_its_price(specadapt, command):
+    flags = ["--rate", 30, "--latency-slo", 10.0, "--costs", "measured", "--costs", "h100-llama-8b"]
+    found = specadapt.json(*command, *flags, "--price", 0.5, "--price", 4.0)
+    assert found["settings"]["price"] == {"measured": 0.5, "h100-llama-8b": 4.0}
+    assert {one["costs"] for one in found["plans"]} == {"measured", "h100-llama-8b"}
+    prices = [one["price_per_hour"] for one in found["plans"]]
+    assert prices == sorted(prices)
+    for one in found["plans"]:
+        each = found["settings"]["price"][one["costs"]]
+        assert one["price_per_hour"] == each * one["replicas"]
+    refused = specadapt.refusal(*command, *flags, "--price", 1.0)
+    assert "--price: 1 for 2 of --costs; name one for each" in refused
+
+
 def test_where_nothing_does_it_says_so(specadapt, command):
     done = specadapt(*command, "--rate", 1, "--latency-slo", 0.0)
     assert done.exit_code == 0
