@@ -27,6 +27,10 @@ def bench_rules(
     decoded: Annotated[
         int, typer.Option("--decoded", min=1, help="prompts that lookahead decodes")
     ] = 10,
+    records: Annotated[
+        Path | None,
+        typer.Option("--records", metavar="FILE", help="drafts: read, or recorded and written"),
+    ] = None,
     costs: Annotated[
         Path | None,
         typer.Option(
@@ -81,7 +85,7 @@ def bench_rules(
         emit(found, lambda: [costs_table(found)], json)
         return
     with progress() as bar:
-        figures = asyncio.run(runs.judged(task, found, decoded, bar))
+        figures = asyncio.run(runs.judged(task, found, records, decoded, bar))
     figures["costs"] = found
     figures["settings"] = {
         **describe_machine(),

@@ -168,7 +168,7 @@ def compare(
     the fastest on the answers between. Raises InputError where no domain has two answers."""
     seen, judged = halves(answers)
     if not judged:
-        raise InputError("--limit: no domain has two prompts, to tune on and to judge by: give more")
+        raise InputError("--limit: no domain has two answers, to tune on and to judge by")
     plain, found, settings = costs.plain, dict[str, list[Run]](), {}
     for name, tried in candidates(seen, costs, method, depth).items():
         best, rule = tried[0], tried[0].make()

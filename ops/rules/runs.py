@@ -10,12 +10,14 @@ from rich.progress import Progress
 
 from ops.cli.boundary import InputError
 from ops.measure.decoding import EncodedPrompt
+from ops.measure.prompts import fingerprint
 from ops.measure.stepping import Stepper
 from ops.rules.costs import costs_of, measure
 from ops.rules.exits import Exits, figures
-from ops.rules.lookahead import LOOK_UP, decode_all
+from ops.rules.lookahead import LOOK_UP, SHAPES, decode_all
 from ops.rules.recording import LEVELS, record
 from ops.rules.replay import compare
+from ops.rules.store import Answered, load, save
 from router.speedup import BASELINE
 from schemas import EngineConfig, MethodSpec, SamplingParams
 from workers.bundle import Bundle
@@ -36,6 +38,16 @@ class RulesTask:
     prompts: Sequence[EncodedPrompt]
     max_tokens: int
     seed: int
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What recorded drafts depend on."""
+        return {
+            "bundle": f"{self.bundle.name}@{self.bundle.content_hash}",
+            "method": self.method.name,
+            "max_tokens": self.max_tokens,
+            "prompts": fingerprint(item.prompt for item in self.prompts),
+        }
 
 
 def read_costs(file: Path) -> dict[str, Any]:
@@ -62,7 +74,7 @@ async def measured(task: RulesTask) -> dict[str, Any]:
 
 
 async def judged(
-    task: RulesTask, known: Mapping[str, Any], decoded: int, bar: Progress
+    task: RulesTask, known: Mapping[str, Any], records: Path | None, decoded: int, bar: Progress
 ) -> dict[str, Any]:
     """All figures but the costs. Raises InputError for a drafter that fills no trees, for a target
     that our own forward does not compute, and where hardly an answer is long enough."""
@@ -70,33 +82,38 @@ async def judged(
     exact = task.engine.model_copy(update={"dtype": "float32"})
     specs = [get_method(BASELINE), get_method(LOOK_UP), task.method]
     stepper = Stepper(specs, task.bundle, exact)
-    methods = stepper.models.methods
-    drafting, plain = methods[task.method.name], methods[BASELINE]
-    if not drafting.plan.drafter.has_distribution:
+    model = stepper.models.target.model
+    if not stepper.models.methods[task.method.name].plan.drafter.has_distribution:
         raise InputError(
             f"--method: the drafter of {task.method.name!r} ({task.method.drafter}) fills no "
             "trees; choose a method that drafts with a model or heads"
         )
-    model = stepper.models.target.model
     if not isinstance(model, Llama):
-        raise InputError(
-            "--bundle: its target runs through transformers, where layers are not read"
-        )
-    exits = Exits(model, task.bundle.part("target"))
-    answers, recorded, agreed = [], [], []
-    progress = bar.add_task("drafts", total=len(task.prompts))
-    sampling = SamplingParams(temperature=0.0, max_tokens=task.max_tokens)
-    for item in task.prompts:
-        answer, _ = stepper.decode(plain, item.token_ids, sampling)
-        bar.advance(progress)
-        if len(answer) < SHORTEST:
-            continue
-        answers.append((item, answer))
-        recorded.append(record(stepper, drafting, item, answer))
-        agreed.append(exits.agree(item.token_ids, answer))
-    found = compare(recorded, costs, task.method, LEVELS, task.seed)
-    few = answers[:decoded]
-    progress = bar.add_task("lookahead", total=None)
-    found["layer_skip"] = figures(agreed, exits.layers, costs)
+        raise InputError("--bundle: its target runs through transformers, whose layers end late")
+    if records is not None and records.is_file():
+        answers = load(records, task.recorded)
+    else:
+        answers = _answers(task, stepper, Exits(model, task.bundle.part("target")), bar)
+        if records is not None:
+            save(records, answers, task.recorded)
+    found = compare([one.drafts for one in answers], costs, task.method, LEVELS, task.seed)
+    found["layer_skip"] = figures([one.agrees for one in answers], model.layer_count, costs)
+    items = {item.prompt.id: item for item in task.prompts}
+    few = [(items[one.drafts.prompt_id], one.answer) for one in answers[:decoded]]
+    progress = bar.add_task("lookahead", total=(len(SHAPES) + 1) * len(few))
     ahead = decode_all(stepper, few, costs, task.seed, lambda: bar.advance(progress))
     return found | {"lookahead": ahead, "lookahead_answers": len(few)}
+
+
+def _answers(task: RulesTask, stepper: Stepper, exits: Exits, bar: Progress) -> list[Answered]:
+    """Every prompt answered, its drafts recorded, its first layers read."""
+    methods, answers = stepper.models.methods, list[Answered]()
+    sampling = SamplingParams(temperature=0.0, max_tokens=task.max_tokens)
+    progress = bar.add_task("drafts", total=len(task.prompts))
+    for item in task.prompts:
+        answer, _ = stepper.decode(methods[BASELINE], item.token_ids, sampling)
+        if len(answer) >= SHORTEST:
+            drafts = record(stepper, methods[task.method.name], item, answer)
+            answers.append(Answered(answer, drafts, exits.agree(item.token_ids, answer)))
+        bar.advance(progress)
+    return answers
