@@ -29,7 +29,7 @@ def bench_rules(
     ] = 10,
     records: Annotated[
         Path | None,
-        typer.Option("--records", metavar="FILE", help="drafts: read, or recorded and written"),
+        typer.Option("--records", metavar="DIR", help="keeps drafts, and goes on where it stopped"),
     ] = None,
     costs: Annotated[
         Path | None,

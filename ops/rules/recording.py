@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from ops.measure.decoding import EncodedPrompt
 from ops.measure.stepping import Stepper
 from ops.rules.replay import MOST_NODES, Recorded
@@ -14,7 +12,6 @@ from workers.torch_engine.method import Method
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Drafter, Plan, Proposal
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 LEVELS, RANKS = 4, 8
@@ -22,31 +19,21 @@ LEVELS, RANKS = 4, 8
 
 
 class WideProbe:
-    """Selector, tree, stop and verifier of a method whose answer is known beforehand.
+    """Selector, tree and stop of a method that decodes one answer plainly.
 
-    Of every level the MOST_NODES most valuable nodes are read, the favourite's favourite and so on,
-    and the node that the answer goes through: so every rule of so many nodes finds its own there,
-    and so does any static shape as far as the answer goes along it. What was grown is noted and
-    dropped, so that a step begins at every position.
+    Of every level the MOST_NODES most valuable nodes are read, and the favourite's favourite and so
+    on: so every rule of so many nodes finds its own there. What was grown is noted and dropped, so
+    that a step begins at every position.
     """
 
-    needs_distribution = False
-    takes_trees = True
-    takes_sampled = True
     samples = False
 
     def __init__(self, drafter: Drafter) -> None:
         self._plan = Plan(drafter, self, self)
-        self._answer: Sequence[int] = ()
-        self._trees: list[WideTree] = []
-        self._ranks, self._entropies, self._came = list[int](), list[float](), list[bool]()
-
-    def begin(self, answer: Sequence[int]) -> list[WideTree]:
-        """The trees, of every position from the second token on, that decoding this answer will
-        fill in."""
-        self._answer = answer
-        self._trees = [WideTree() for _ in answer[1:]]
-        return self._trees
+        self._ranks, self._entropies = list[int](), list[float]()
+        self.grown: list[tuple[list[int], WideTree]] = []
+        """Of every position that was drafted from, the nodes' tokens and the tree, of which nobody
+        knows yet what came."""
 
     def choose(self, sequence: DecodeSequence) -> Plan:  # noqa: ARG002
         """As a selector: the probe itself."""
@@ -67,45 +54,41 @@ class WideProbe:
         """As a tree: every frontier node's best children."""
         [proposal], [rows] = proposals, rows_of(proposals, logits)
         if not len(proposal):
-            self._ranks, self._entropies, self._came = [], [], []
+            self._ranks, self._entropies = [], []
         scores, tokens = logits.best(min(RANKS, logits.vocab))
-        chances = torch.distributions.Categorical(logits=logits.values).entropy().tolist()
-        below, answer = list[int](), self._answer[proposal.sequence.output_tokens :]
+        # the frontier begins with the favourite's favourite, whose nodes are the first of all
+        log_q = logits.values[rows[0]].log_softmax(-1)
+        self._entropies.append(-(log_q.exp() * log_q).nansum().item())
+        below = list[int]()
         for node, row in zip(proposal.frontier, rows, strict=True):
             value = 0.0 if node == ROOT else proposal.values[node]
-            above = node == ROOT or self._came[node]
             for rank, (score, token) in enumerate(zip(scores[row], tokens[row], strict=True)):
                 below.append(proposal.add(token, node, value=value + score))
                 self._ranks.append(rank)
-                self._entropies.append(chances[row])
-                self._came.append(above and token == answer[proposal.depths[-1]])
         best = sorted(below, key=lambda node: -proposal.values[node])[:MOST_NODES]
-        favourite = below[0]
-        read = {*best, favourite, *(node for node in below if self._came[node])}
-        # the favourite's favourite stays the first of its level
-        proposal.frontier = sorted(read)
+        proposal.frontier = sorted({below[0], *best})
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
         """As a tree: note it, and verify nothing of it."""
-        for proposal in proposals:
-            self._trees[proposal.sequence.output_tokens - 1] = WideTree(
-                *(proposal.parents, self._ranks, proposal.depths, proposal.values),
-                *(self._entropies, self._came),
-            )
-            proposal.keep([])
-
-    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
-        """As a verifier: one token of the answer."""
-        return [Path((), self._answer[proposal.sequence.output_tokens]) for proposal in proposals]
+        [proposal] = proposals
+        columns = proposal.parents, self._ranks, proposal.depths, proposal.values
+        self.grown.append((proposal.tokens, WideTree(*columns, self._entropies)))
+        proposal.keep([])
 
 
 def record(
-    stepper: Stepper, method: Method, item: EncodedPrompt, answer: Sequence[int]
-) -> Recorded:
-    """The method's drafter along an answer; the method drafts nothing else from now on."""
+    stepper: Stepper, method: Method, item: EncodedPrompt, max_tokens: int
+) -> tuple[list[int], Recorded]:
+    """The target's answer, and the method's drafter along it: a tree for each token from the second
+    on, empty for the last, which is not drafted. The method decodes plainly from now on."""
     probe = WideProbe(method.plan.drafter)
-    method.selector = method.verifier = probe
-    trees = probe.begin(answer)
-    sampling = SamplingParams(temperature=0.0, max_tokens=len(answer))
-    stepper.decode(method, item.token_ids, sampling)
-    return Recorded(item.prompt.id, item.prompt.domain, trees)
+    method.selector = probe
+    sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+    answer, _ = stepper.decode(method, item.token_ids, sampling)
+    trees = [
+        tree.known(tokens, answer[place:])
+        for place, (tokens, tree) in enumerate(probe.grown, 1)
+        if place < len(answer)
+    ]
+    trees += [WideTree()] * (len(answer) - 1 - len(trees))
+    return answer, Recorded(item.prompt.id, item.prompt.domain, trees)

@@ -66,7 +66,9 @@ class AdaEdl:
 
     def draft(self, tree: WideTree) -> Draft:
         """See the class."""
-        found = chain(tree, self._most, lambda node: self._goes_on(tree.entropies[node]))
+        found = chain(
+            tree, self._most, lambda node: self._goes_on(tree.entropies[tree.depths[node]])
+        )
         self._drafted = found.size
         return found
 

@@ -19,7 +19,7 @@ from ops.rules.recording import LEVELS, record
 from ops.rules.replay import compare
 from ops.rules.store import Answered, load, save
 from router.speedup import BASELINE
-from schemas import EngineConfig, MethodSpec, SamplingParams
+from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine.models.llama import Llama
@@ -46,7 +46,6 @@ class RulesTask:
             "bundle": f"{self.bundle.name}@{self.bundle.content_hash}",
             "method": self.method.name,
             "max_tokens": self.max_tokens,
-            "prompts": fingerprint(item.prompt for item in self.prompts),
         }
 
 
@@ -90,12 +89,7 @@ async def judged(
         )
     if not isinstance(model, Llama):
         raise InputError("--bundle: its target runs through transformers, whose layers end late")
-    if records is not None and records.is_file():
-        answers = load(records, task.recorded)
-    else:
-        answers = _answers(task, stepper, Exits(model, task.bundle.part("target")), bar)
-        if records is not None:
-            save(records, answers, task.recorded)
+    answers = _answers(task, stepper, Exits(model, task.bundle.part("target")), records, bar)
     found = compare([one.drafts for one in answers], costs, task.method, LEVELS, task.seed)
     found["layer_skip"] = figures([one.agrees for one in answers], model.layer_count, costs)
     items = {item.prompt.id: item for item in task.prompts}
@@ -105,15 +99,23 @@ async def judged(
     return found | {"lookahead": ahead, "lookahead_answers": len(few)}
 
 
-def _answers(task: RulesTask, stepper: Stepper, exits: Exits, bar: Progress) -> list[Answered]:
-    """Every prompt answered, its drafts recorded, its first layers read."""
-    methods, answers = stepper.models.methods, list[Answered]()
-    sampling = SamplingParams(temperature=0.0, max_tokens=task.max_tokens)
+def _answers(
+    task: RulesTask, stepper: Stepper, exits: Exits, records: Path | None, bar: Progress
+) -> list[Answered]:
+    """Every prompt answered, its drafts recorded, its first layers read; those that records hold
+    are taken from there."""
+    method, answers = stepper.models.methods[task.method.name], list[Answered]()
     progress = bar.add_task("drafts", total=len(task.prompts))
     for item in task.prompts:
-        answer, _ = stepper.decode(methods[BASELINE], item.token_ids, sampling)
-        if len(answer) >= SHORTEST:
-            drafts = record(stepper, methods[task.method.name], item, answer)
-            answers.append(Answered(answer, drafts, exits.agree(item.token_ids, answer)))
+        file = records / f"{fingerprint([item.prompt])}.npz" if records is not None else None
+        if file is not None and file.is_file():
+            found = load(file, task.recorded)
+        else:
+            answer, drafts = record(stepper, method, item, task.max_tokens)
+            found = Answered(answer, drafts, exits.agree(item.token_ids, answer))
+            if file is not None:
+                save(file, found, task.recorded)
+        if len(found.answer) >= SHORTEST:
+            answers.append(found)
         bar.advance(progress)
     return answers

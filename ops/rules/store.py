@@ -1,7 +1,7 @@
-"""Recorded drafts as one file: they outlive the costs that they are judged by."""
+"""Recorded drafts as files, one an answer: they outlive the costs that they are judged by."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,8 @@ from ops.rules.exits import Agreement
 from ops.rules.replay import Recorded
 from ops.rules.wide_tree import WideTree
 
-COLUMNS = {
-    "parents": np.int16,
-    "ranks": np.int16,
-    "depths": np.int16,
-    "values": np.float32,
-    "entropies": np.float32,
-    "came": np.bool_,
-}
+COLUMNS = {"parents": np.int16, "ranks": np.int16, "depths": np.int16, "values": np.float64}
+COLUMNS |= {"entropies": np.float64, "came": np.bool_}
 
 
 @dataclass(frozen=True)
@@ -33,58 +27,53 @@ class Answered:
     agrees: Mapping[int, Agreement]
 
 
-def save(file: Path, answers: Sequence[Answered], of: Mapping[str, Any]) -> None:
+def save(file: Path, found: Answered, of: Mapping[str, Any]) -> None:
     """of: what `load` compares, so that no file is taken for another's."""
-    trees = [tree for one in answers for tree in one.drafts.trees]
+    trees = found.drafts.trees
     columns = {
         name: np.asarray([value for tree in trees for value in getattr(tree, name)], kind)
         for name, kind in COLUMNS.items()
     }
-    named = [
-        {"id": one.drafts.prompt_id, "domain": one.drafts.domain, "answer": list(one.answer)}
-        for one in answers
-    ]
-    exits = {
-        f"exit_{after}": np.concatenate([one.agrees[after] for one in answers])
-        for after in (answers[0].agrees if answers else ())
+    sizes = {
+        f"{name}_sizes": np.asarray([len(getattr(tree, name)) for tree in trees], np.int64)
+        for name in COLUMNS
     }
+    about = {"of": of, "id": found.drafts.prompt_id, "domain": found.drafts.domain}
+    about["answer"] = list(found.answer)
+    exits = {f"exit_{after}": flags for after, flags in found.agrees.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("wb") as opened:
+    part = file.with_suffix(".part")
+    with part.open("wb") as opened:
         np.savez_compressed(
             opened,
-            about=np.asarray(json.dumps({"of": of, "answers": named})),
-            nodes=np.asarray([len(tree) for tree in trees], np.int64),
+            allow_pickle=False,
+            about=np.asarray(json.dumps(about)),
             **columns,
+            **sizes,
             **exits,
         )
+    part.replace(file)
 
 
-def load(file: Path, of: Mapping[str, Any]) -> list[Answered]:
+def load(file: Path, of: Mapping[str, Any]) -> Answered:
     """What was saved. Raises InputError where it is of something else."""
     try:
         with np.load(file) as held:
             found = {name: held[name] for name in held.files}
         about = json.loads(str(found["about"]))
+        columns = [_cut(found[name].tolist(), found[f"{name}_sizes"].tolist()) for name in COLUMNS]
     except (ValueError, KeyError, OSError) as error:
-        raise InputError(f"--records: {file} holds no recorded drafts; name a new file") from error
+        raise InputError(f"--records: {file} holds no recorded drafts; delete it") from error
     for name, value in of.items():
         if about["of"].get(name) != value:
-            raise InputError(f"--records: {file} is of another {name}; name a new file")
-    columns = [found[name].tolist() for name in COLUMNS]
-    trees = _trees(found["nodes"].tolist(), columns)
-    exits = {int(name[5:]): found[name] for name in found if name.startswith("exit_")}
-    answers, start = list[Answered](), 0
-    for one in about["answers"]:
-        positions = len(one["answer"]) - 1
-        drafts = Recorded(one["id"], one["domain"], [next(trees) for _ in range(positions)])
-        agrees = {after: flags[start : start + positions] for after, flags in exits.items()}
-        answers.append(Answered(one["answer"], drafts, agrees))
-        start += positions
-    return answers
+            raise InputError(f"--records: {file} is of another {name}; name a new folder")
+    drafts = Recorded(
+        about["id"], about["domain"], [WideTree(*one) for one in zip(*columns, strict=True)]
+    )
+    agrees = {int(name[5:]): found[name] for name in found if name.startswith("exit_")}
+    return Answered(about["answer"], drafts, agrees)
 
 
-def _trees(nodes: Sequence[int], columns: Sequence[Sequence[Any]]) -> Iterator[WideTree]:
-    start = 0
-    for count in nodes:
-        yield WideTree(*(column[start : start + count] for column in columns))
-        start += count
+def _cut(values: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
+    ends = np.cumsum(sizes).tolist()
+    return [values[end - size : end] for end, size in zip(ends, sizes, strict=True)]

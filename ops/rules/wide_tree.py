@@ -13,10 +13,10 @@ class WideTree:
 
     parent, ROOT on the first level; rank among all children that its parent could have, 0 the
     drafter's favourite; depth, from 0; value: the sum of the drafter's log-probabilities along its
-    path; entropy in nats of the drafter's distribution that it is from; and whether it came: it and
-    all above it are what the answer says.
+    path; and whether it came: it and all above it are what the answer says.
 
-    levels: by depth the nodes, the most valuable first.
+    entropies: by depth, in nats, of the drafter's distribution behind the favourites above. levels:
+    by depth the nodes, the most valuable first.
     """
 
     parents: Sequence[int] = ()
@@ -40,6 +40,16 @@ class WideTree:
 
     def __len__(self) -> int:
         return len(self.parents)
+
+    def known(self, tokens: Sequence[int], said: Sequence[int]) -> "WideTree":
+        """The same tree, of whose nodes' tokens those came that the answer says."""
+        came = list[bool]()
+        nodes = zip(tokens, self.parents, self.depths, strict=True)
+        for token, parent, depth in nodes:
+            above = parent == ROOT or came[parent]
+            came.append(above and depth < len(said) and token == said[depth])
+        columns = self.parents, self.ranks, self.depths, self.values
+        return WideTree(*columns, self.entropies, came)
 
     def child(self, parent: int, rank: int) -> int | None:
         """The parent's child of this rank, where it was recorded."""

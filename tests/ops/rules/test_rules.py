@@ -34,10 +34,11 @@ def wide_tree(chances: list[float], said: tuple[int, ...] = ()) -> WideTree:
     entropies, came, frontier = [], [], [(ROOT, 0.0, ())]
     for depth in range(DEPTH):
         below = []
-        for node, value, path in frontier:
+        for place, (node, value, path) in enumerate(frontier):
             best = next(given)
             q = [best, *(((1.0 - best) / (1 << rank)) * min(1.0, best) for rank in (1, 2))]
             q.sort(reverse=True)
+            entropies += [-math.log(q[0])] if not place else []
             for rank, chance in enumerate(q):
                 at = (*path, rank)
                 below.append((len(parents), value + math.log(max(chance, 1e-9)), at))
@@ -45,7 +46,6 @@ def wide_tree(chances: list[float], said: tuple[int, ...] = ()) -> WideTree:
                 ranks.append(rank)
                 depths.append(depth)
                 values.append(below[-1][1])
-                entropies.append(-math.log(max(q[0], 1e-9)))
                 came.append(at == said[: len(at)])
         frontier = below
     return WideTree(parents, ranks, depths, values, entropies, came)
