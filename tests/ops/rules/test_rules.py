@@ -116,6 +116,17 @@ def test_opt_tree_is_the_best_of_all_trees_of_its_size(tree: WideTree, nodes: in
     assert opt_tree(tree, nodes, -1.0, DEPTH).expected == pytest.approx(best)
 
 
+def test_opt_tree_reads_on_below_all_that_it_kept() -> None:
+    """The second node's favourite is likelier than the first one's."""
+    tree = wide_tree([0.5, 0.2, 0.99, *[0.2] * (PARENTS - 3)])
+    drafted = opt_tree(tree, 3, -1.0, 2)
+    assert [(tree.parents[node], tree.ranks[node]) for node in drafted.nodes] == [
+        (ROOT, 0),
+        (ROOT, 1),
+        (tree.child(ROOT, 1), 0),
+    ]
+
+
 @given(TREES)
 def test_opt_tree_stops_where_a_level_adds_too_little(tree: WideTree) -> None:
     assert len(opt_tree(tree, 4, float(DEPTH), DEPTH).reads) == 1
