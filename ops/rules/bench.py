@@ -52,7 +52,7 @@ def bench_rules(
     Answers and drafts are greedy and in float32, seconds in --dtype, one request at a time. A rule
     gets the settings that are the fastest on every other prompt and is judged on the rest.
 
-    Example: `specadapt bench rules --limit 60 --costs runs/costs.json --json runs/rules.json`
+    Example: `specadapt bench rules --records runs/drafts --costs runs/costs.json --json rules.json`
     """
     from ops.cli.settings import load_config, resolve, with_dtype
     from ops.measure.decoding import encode
