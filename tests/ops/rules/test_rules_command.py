@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def command(tiny_bundle, prompts_file, tmp_path):
     """The command over some prompts, with its files in a folder."""
-    files = ["--costs", tmp_path / "costs.json", "--records", tmp_path / "drafts.npz"]
+    files = ["--costs", tmp_path / "costs.json", "--records", tmp_path / "drafts"]
     common = ["--bundle", tiny_bundle.path, "--prompts", prompts_file, "--threads", 1]
     return ["bench", "rules", *common, "--limit", 4, "--max-tokens", 12, "--decoded", 1, *files]
 
@@ -39,21 +39,20 @@ def test_rules_of_recorded_drafts(specadapt, command, tmp_path):
     assert "another max_tokens" in specadapt.refusal(*command, "--max-tokens", 13)
     shown = specadapt(*command)
     assert "OPT-Tree" in shown.stdout
+    next((tmp_path / "drafts").iterdir()).write_text("?")
+    assert "holds no recorded drafts" in specadapt.refusal(*command)
 
 
 def test_costs_are_measured_apart(specadapt, command, tmp_path):
     found = specadapt.json(*command, "--time-only")
     assert json.loads((tmp_path / "costs.json").read_text()) == found
     assert found["step_ms"]["1"] > 0.0
-    assert not (tmp_path / "drafts.npz").exists()
+    assert not (tmp_path / "drafts").exists()
 
 
 def test_what_is_refused(specadapt, command, tmp_path):
     assert "fills no trees" in specadapt.refusal(*command, "--method", "ngram")
     (tmp_path / "costs.json").write_text("{}")
     assert "holds no costs" in specadapt.refusal(*command)
-    known_costs(tmp_path)
-    (tmp_path / "drafts.npz").write_text("?")
-    assert "holds no recorded drafts" in specadapt.refusal(*command)
     one = command[: command.index("--costs")]
     assert "--costs" in specadapt.refusal(*one, "--time-only")
