@@ -37,6 +37,7 @@ from ops.routing.extend import extend
 from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
+from ops.rules.bench import bench_rules
 from ops.scaling.bench import bench_scaling
 from ops.simulate.calibrate import calibrate
 from ops.simulate.command import simulate
@@ -104,6 +105,7 @@ bench.command("balance")(bench_balance)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
+bench.command("rules")(bench_rules)
 bench.command("turns")(bench_turns)
 bench.command("step")(bench_step)
 bench.command("stages")(bench_stages)

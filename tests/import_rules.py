@@ -98,6 +98,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "soak": BENCHMARK | {"load", "loadtest", "chaos"},
         "simulate": BENCHMARK | {"load", "loadtest", "trace"},
         "tune": BENCHMARK | {"routing"},
+        "rules": BENCHMARK | {"tune"},
         "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling", "soak"},
     },
 }

@@ -1,6 +1,6 @@
 """The stop of a learned drafter among several: a level more where it brings more than it costs."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from workers.drafting.confidence import Confidence
 from workers.drafting.ease import Ease
@@ -37,13 +37,16 @@ class Paying:
 
     def goes_on(self, proposal: Proposal) -> bool:
         """Whether the children of the frontier are worth a level."""
-        greedy = proposal.sequence.sampling.temperature == 0.0
-        depth = proposal.depths[proposal.frontier[0]]
-        sure = sum(
-            self._confidence.survival(proposal.values[node], depth, greedy=greedy)
-            for node in proposal.frontier
-        )
-        sure = min(1.0, sure * self._ease.of(proposal.sequence.id))
+        sequence, depth = proposal.sequence, proposal.depths[proposal.frontier[0]]
+        values = [proposal.values[node] for node in proposal.frontier]
+        return self.pays(sequence.id, values, depth, greedy=sequence.sampling.temperature == 0.0)
+
+    def pays(
+        self, sequence: Hashable, values: Sequence[float], depth: int, *, greedy: bool
+    ) -> bool:
+        """The same of nodes at a depth, by the sum of log-probabilities along each one's path."""
+        sure = sum(self._confidence.survival(value, depth, greedy=greedy) for value in values)
+        sure = min(1.0, sure * self._ease.of(sequence))
         below = min(depth + 1, DEPTHS - 1)
         return sure * self._held[below] / self._seen[below] > self.price
 
