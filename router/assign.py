@@ -112,7 +112,7 @@ def build_table(
     label_of = labels_of(profile, vectors, centroids)
     k, m = len(centroids), len(names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
-    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output)
+    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output, {})
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     speedup, speedup_count = paired_speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}

@@ -7,7 +7,7 @@ what may be learned from may go elsewhere, where that is affordable (`router.exp
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp
 
 import numpy as np
@@ -17,6 +17,7 @@ from router.admission import in_time
 from router.constraints import Constraints, obstacles_of, why_not
 from router.purse import Purse
 from router.queueing import Prospect
+from router.regression import Foretold
 from schemas import (
     Decision,
     LoadReport,
@@ -39,11 +40,13 @@ class NoMethodAvailableError(RuntimeError):
 
 @dataclass(frozen=True)
 class Features:
-    """What a prompt is, beside its cluster."""
+    """What a prompt is, beside its cluster. `said`: of its acceptance, by the table's regression
+    where it has one."""
 
     prompt_tokens: int
     max_tokens: int
     temperature: float = 0.0
+    said: Foretold = field(default_factory=dict, hash=False)
 
 
 def choose(
@@ -74,7 +77,9 @@ def choose(
         raise NoMethodAvailableError("; ".join(why))
 
     band = temperature_band(features.temperature)
-    prospect = Prospect(table, cluster, band, features.prompt_tokens, features.max_tokens)
+    prospect = Prospect(
+        table, cluster, band, features.prompt_tokens, features.max_tokens, features.said
+    )
     alone, busy = prospect.alone(), prospect.under(loads)
     loaded = {n: forecast.seconds for n, forecast in busy.items()}
     delays = {n: f.delay for n, f in busy.items()}
@@ -122,7 +127,8 @@ def choose(
         fit_id=table.fit_id,
         table_version=table.version,
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
-        accepted=belief.accepted(table, cluster, band),
+        accepted=belief.accepted(table, cluster, band, features.said),
+        foretold=dict(features.said),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
         instead_of=instead_of,

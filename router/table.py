@@ -36,6 +36,9 @@ BY_METHOD_AXIS = {
     "live_cached_share": 0,
     "speedup": 1,
     "speedup_count": 1,
+    "regression": 0,
+    "regression_range": 0,
+    "regression_mean": 1,
 }
 """The arrays that have a method axis, and which."""
 
