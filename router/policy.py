@@ -81,6 +81,7 @@ def choose(
         table, cluster, band, features.prompt_tokens, features.max_tokens, features.said
     )
     alone, busy = prospect.alone(), prospect.under(loads)
+    usual = alone if not features.said else _without_correction(table, cluster, features)
     loaded = {n: forecast.seconds for n, forecast in busy.items()}
     delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
@@ -88,9 +89,10 @@ def choose(
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
     weighed = [_weighed(seconds, config) for seconds in (alone, loaded, costs)]
+    usual = weighed[0] if usual is alone else _weighed(usual, config)
     errors = _errors(table, cluster, band, alone, loaded)
     method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, errors, *weighed
+        table, cluster, features, constraints, config, timely, obstacles, errors, usual, *weighed
     )
     instead_of = None
     default = config.default_method or table.default_method
@@ -145,11 +147,13 @@ def _greedy(
     admissible: Sequence[str],
     obstacles: Mapping[str, Reason | None],
     errors: Mapping[str, float],
+    usual: Mapping[str, float],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
     costs: Mapping[str, float],
 ) -> tuple[str, Reason, str]:
-    """The choice before exploration, its reason, and the favourite; `costs` are loaded + delays."""
+    """The choice before exploration, its reason, and the favourite. `usual`: the seconds alone but
+    for what is foretold of this prompt; `costs` are loaded + delays."""
     if constraints.pinned is not None:
         return constraints.pinned, "pinned", constraints.pinned
     pinned = config.pinned_clusters.get(cluster)
@@ -161,7 +165,7 @@ def _greedy(
         default = default if default in admissible else fallback
         return default, "degraded", default
 
-    favourite = _favourite(table, cluster, features, config, alone)
+    favourite = _favourite(table, cluster, features, config, usual, alone)
     obstacle = obstacles[favourite]
     running = [n for n in admissible if n not in constraints.startable]
     if obstacle is None and favourite in constraints.startable and running:
@@ -238,23 +242,41 @@ def _favourite(
     cluster: int,
     features: Features,
     config: RouterConfig,
+    usual: Mapping[str, float],
     alone: Mapping[str, float],
 ) -> str:
-    """The cluster's favourite for this length and temperature, among all methods."""
+    """The favourite for this prompt, among all methods: the cluster's for such a length and
+    temperature, unless what is foretold of the prompt makes another one sooner.
+
+    The cluster's has been found on evidence, by a margin. So no other counts as sooner than it is
+    as usual, and only what is foretold can move a prompt, to a method with as much evidence.
+    """
+    band = temperature_band(features.temperature)
+    current = table.methods.index(table.assignment[cluster][band])
     allowed = [
         i
         for i, n in enumerate(table.methods)
         if (config.lossy or table.lossless.get(n, False)) and config.weights.get(n) != 0.0
-    ]
-    band = temperature_band(features.temperature)
-    current = table.methods.index(table.assignment[cluster][band])
+    ] or [current]
+    answers = belief.answers(table)[cluster, :, band].tolist()
     winner = predict.favourite(
-        [alone[n] for n in table.methods],
-        belief.answers(table)[cluster, :, band].tolist(),
+        [usual[n] for n in table.methods],
+        answers,
         belief.log_error(table)[cluster, :, band].tolist(),
         current,
         config.hysteresis,
         config.confidence,
-        allowed or [current],
+        allowed,
     )
-    return table.methods[winner]
+    best = table.methods[winner]
+    if usual is alone or answers[winner] < predict.MIN_EVIDENCE_ANSWERS:
+        return best
+    rivals = [table.methods[i] for i in allowed if answers[i] >= predict.MIN_EVIDENCE_ANSWERS]
+    seconds = {n: alone[n] / usual[n] * max(usual[n], usual[best]) for n in rivals}
+    return min(rivals, key=lambda n: (seconds[n], n != best))
+
+
+def _without_correction(table: RoutingTable, cluster: int, features: Features) -> dict[str, float]:
+    """Seconds alone by method, as the cluster's cells say."""
+    band = temperature_band(features.temperature)
+    return Prospect(table, cluster, band, features.prompt_tokens, features.max_tokens).alone()

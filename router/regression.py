@@ -40,14 +40,17 @@ def foretold(table: RoutingTable, inputs: Floats) -> Floats:
 
 
 def foretold_of(
-    table: RoutingTable, vector: NDArray[np.float32], text: str, prompt_tokens: int
-) -> dict[str, float]:
-    """The same of one prompt with the vector [1, d], by method; of a table without a regression
-    nothing."""
+    table: RoutingTable,
+    vectors: NDArray[np.float32],
+    texts: Sequence[str],
+    prompt_tokens: Sequence[float],
+) -> list[dict[str, float]]:
+    """The same of each of n prompts with the vectors [n, d], by method; of a table without a
+    regression nothing."""
     if not table.features:
-        return {}
-    [said] = foretold(table, inputs_of(vector, [text], [prompt_tokens])).tolist()
-    return dict(zip(table.methods, said, strict=True))
+        return [{} for _ in texts]
+    said = foretold(table, inputs_of(vectors, texts, prompt_tokens)).tolist()
+    return [dict(zip(table.methods, row, strict=True)) for row in said]
 
 
 def deviations(table: RoutingTable, cluster: int, said: Foretold) -> Floats:
@@ -61,6 +64,13 @@ def deviations(table: RoutingTable, cluster: int, said: Foretold) -> Floats:
         if name in said:
             found[m] = said[name] - mean[m]
     return found
+
+
+def explained(table: RoutingTable, cluster: int, said: Foretold) -> dict[str, float]:
+    """The same by method, where anything was foretold."""
+    if cluster < 0 or not said:
+        return {}
+    return dict(zip(table.methods, deviations(table, cluster, said).tolist(), strict=True))
 
 
 def deviation(table: RoutingTable, cluster: int, method: int, said: float | None) -> float:

@@ -52,9 +52,7 @@ def boosting(learned: Learned, asked: Answers) -> Floats:
     known = learned.answers
     columns = Columns.of(known.inputs)
     x, x_asked = (
-        np.column_stack(
-            [columns(of.inputs), np.eye(len(TEMPERATURE_BANDS))[of.bands], of.labels]
-        )
+        np.column_stack([columns(of.inputs), np.eye(len(TEMPERATURE_BANDS))[of.bands], of.labels])
         for of in (known, asked)
     )
     foretold = []

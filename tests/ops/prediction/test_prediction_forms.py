@@ -7,7 +7,6 @@ import pytest
 
 from ops.prediction.answers import Learned, answers_of
 from ops.prediction.figures import compared
-from ops.prediction.forms import FORMS
 from router import cluster
 from router.assign import build_table
 from router.profile import Profile
