@@ -147,6 +147,9 @@ def build_table(
         live_answers=np.zeros(k),
         speedup=speedup,
         speedup_count=speedup_count,
+        regression=np.zeros((m, 0)),
+        regression_range=np.zeros((m, 2)),
+        regression_mean=np.zeros((k, m)),
         provenance={
             "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
             "profiled_prompts": len(profile.prompts),

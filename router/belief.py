@@ -135,7 +135,7 @@ def expected(
     if not said:
         return np.asarray(cells[cluster])
     factor = np.exp(regression.deviations(table, cluster, said))
-    return np.maximum(1.0, cells[cluster] * factor)
+    return np.asarray(np.maximum(1.0, cells[cluster] * factor))
 
 
 def accepted(
