@@ -12,8 +12,8 @@ from router import belief
 from router.assign import with_favourites
 from router.evidence import labels_of, learns_acceptance, profiled_acceptance
 from router.features import NAMES
-from router.profile import Profile
-from router.regression import inputs_of
+from router.profile import Profile, ProfileError
+from router.regression import by_method, inputs_of
 from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
 
 Floats = NDArray[np.float64]
@@ -35,9 +35,9 @@ class Columns:
     weights: Floats
 
     @classmethod
-    def of(cls, inputs: Floats, features: int = len(NAMES)) -> Self:
+    def of(cls, inputs: Floats) -> Self:
         """Of inputs [n, d + f], the last f of which are features."""
-        mean = inputs.mean(axis=0)
+        mean, features = inputs.mean(axis=0), len(NAMES)
         centred, d = inputs - mean, inputs.shape[1] - features
         components = np.linalg.svd(centred[:, :d], full_matrices=False)[2][:COMPONENTS]
         weights = np.zeros((d + features, len(components) + features))
@@ -78,6 +78,8 @@ class Learned:
                 labels.append(label_of[prompt])
                 bands.append(temperature_band(temperature))
                 accepted.append([cell.log_acceptance for cell in cells])
+        if not rows:
+            raise ProfileError("rows: every prompt has an answer of a lossy method that loops")
         return cls(inputs[rows], np.asarray(labels), np.asarray(bands), np.asarray(accepted))
 
 
@@ -166,6 +168,16 @@ def inputs_of_profile(profile: Profile, vectors: NDArray[np.float32]) -> Floats:
     tokens = {prompt: cell.prompt_tokens for (prompt, _, _), cell in profile.cells.items()}
     lengths = [float(tokens.get(prompt.id, 1)) for prompt in profile.prompts]
     return inputs_of(vectors, [prompt.text for prompt in profile.prompts], lengths)
+
+
+def foretold_of_profile(
+    table: RoutingTable, profile: Profile, vectors: NDArray[np.float32]
+) -> list[dict[str, float]]:
+    """What the table's regression, if it has one, says of a profile's prompts with the vectors
+    [n, d], in their order."""
+    if not table.features:
+        return [{} for _ in profile.prompts]
+    return by_method(table, inputs_of_profile(profile, vectors))
 
 
 def _weights(learned: Learned, clusters: int) -> Floats:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from router import cluster, predict
 from router.constraints import Constraints
+from router.correction import foretold_of_profile
 from router.policy import Features, choose
 from router.profile import Profile, prompt_key
-from router.regression import foretold_of
 from router.speedup import harmonic_mean, paired_bootstrap_ci
 from router.table import check_table, restrict
 from schemas import MeasuredUnder, Objective, RouterConfig, RoutingTable
@@ -79,21 +79,16 @@ def evaluate(
     row_of = {p.id: i for i, p in enumerate(profile.prompts)}
     constraints = Constraints(healthy=frozenset(served.methods), explore=False)
     config = RouterConfig(lossy=True)
-    tokens = {
-        prompt: profile.cells[prompt, temperature, served.methods[0]].prompt_tokens
-        for prompt, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True)
-    }
-    texts = [prompt.text for prompt in profile.prompts]
-    lengths = [float(tokens.get(prompt.id, 1)) for prompt in profile.prompts]
-    said = foretold_of(served, vectors, texts, lengths)
+    said = foretold_of_profile(served, profile, vectors)
     chosen, known = [], []
     for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
         row = row_of[prompt_id]
-        most = profile.meta.max_tokens
+        tokens = profile.cells[prompt_id, temperature, served.methods[0]].prompt_tokens
+        features = Features(tokens, profile.meta.max_tokens, temperature, said[row])
         decision = choose(
             served,
             int(labels[row]),
-            Features(tokens[prompt_id], most, temperature, said[row]),
+            features,
             (),
             constraints,
             np.random.default_rng(seed),

@@ -49,7 +49,12 @@ def foretold_of(
     regression nothing."""
     if not table.features:
         return [{} for _ in texts]
-    said = foretold(table, inputs_of(vectors, texts, prompt_tokens)).tolist()
+    return by_method(table, inputs_of(vectors, texts, prompt_tokens))
+
+
+def by_method(table: RoutingTable, inputs: Floats) -> list[dict[str, float]]:
+    """The same of inputs [n, d + f]."""
+    said = foretold(table, inputs).tolist()
     return [dict(zip(table.methods, row, strict=True)) for row in said]
 
 
