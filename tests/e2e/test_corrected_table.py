@@ -35,5 +35,5 @@ def test_it_answers_explains_and_learns(service):
     answer = service.chat(REPEATED, model="tiny:ngram", temperature=0)
     assert answer.is_success
     assert answer.headers["x-specadapt-method"] == "ngram"
-    until(lambda: service.routing()["table"]["version"] >= 1)
-    assert service.routing()["table"]["predictor"] == "regression"
+    until(lambda: service.routing()["version"] >= 1)
+    assert service.routing()["predictor"] == "regression"

@@ -28,7 +28,7 @@ async def test_what_is_foretold_of_a_prompt_moves_and_explains_it(ingress):
         assert body["deviation"]["naive"] == 0.0
         assert (body["deviation"]["ngram"] > 0.5) == (method == "ngram")
     shown = await ingress.http.get("/v1/routing")
-    assert shown.json()["table"]["predictor"] == "regression"
+    assert shown.json()["predictor"] == "regression"
 
 
 async def test_the_answer_is_learned_of_at_its_deviation(ingress):
