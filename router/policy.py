@@ -81,7 +81,7 @@ def choose(
         table, cluster, band, features.prompt_tokens, features.max_tokens, features.said
     )
     alone, busy = prospect.alone(), prospect.under(loads)
-    usual = alone if not features.said else _without_correction(table, cluster, features)
+    usual = prospect.usual() if features.said else alone
     loaded = {n: forecast.seconds for n, forecast in busy.items()}
     delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
@@ -274,9 +274,3 @@ def _favourite(
     rivals = [table.methods[i] for i in allowed if answers[i] >= predict.MIN_EVIDENCE_ANSWERS]
     seconds = {n: alone[n] / usual[n] * max(usual[n], usual[best]) for n in rivals}
     return min(rivals, key=lambda n: (seconds[n], n != best))
-
-
-def _without_correction(table: RoutingTable, cluster: int, features: Features) -> dict[str, float]:
-    """Seconds alone by method, as the cluster's cells say."""
-    band = temperature_band(features.temperature)
-    return Prospect(table, cluster, band, features.prompt_tokens, features.max_tokens).alone()

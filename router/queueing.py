@@ -70,17 +70,26 @@ class Prospect:
     ) -> None:
         self._table, self._band = table, band
         self._slots = prompt_tokens + max_tokens
-        accepted = belief.expected(table, cluster, band, said)
+        usual = belief.expected(table, cluster, band)
+        accepted = belief.expected(table, cluster, band, said) if said else usual
         output = min(float(max_tokens), predict.expected_output(table, cluster))
         self._times = predict.StepTimes(table, prompt_tokens + output / 2.0)
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
+        self._usual_steps = (max(0.0, output - 1.0) / usual).tolist() if said else self._steps
         self._prefills = predict.prefills(table, prompt_tokens)
 
     def alone(self) -> dict[str, float]:
         """By method the seconds of a prompt that meets no other."""
+        return self._alone(self._steps)
+
+    def usual(self) -> dict[str, float]:
+        """The same, but for what is foretold of this prompt alone."""
+        return self._alone(self._usual_steps)
+
+    def _alone(self, steps: Sequence[float]) -> dict[str, float]:
         of = self._times.of
         return {
-            name: self._prefills[m] + self._steps[m] * of(m, 1.0)
+            name: self._prefills[m] + steps[m] * of(m, 1.0)
             for m, name in enumerate(self._table.methods)
         }
 

@@ -89,6 +89,7 @@ class Prospect:
     ) -> None:
         self._table, self._band, self._prompt = table, band, prompt_tokens
         self._slots = prompt_tokens + max_tokens
+        self._asked = (cluster, band, prompt_tokens, max_tokens)
         cells = belief.acceptance(table)[:, :, band]
         accepted = cells[cluster].copy() if cluster >= 0 else cells.mean(axis=0)
         for m, name in enumerate(table.methods):
@@ -100,6 +101,9 @@ class Prospect:
 
     def alone(self) -> dict[str, float]:
         return {name: forecast.seconds for name, forecast in self.under(()).items()}
+
+    def usual(self) -> dict[str, float]:
+        return Prospect(self._table, *self._asked).alone()
 
     def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
         return {name: self._of(m, name, loads) for m, name in enumerate(self._table.methods)}
