@@ -112,7 +112,7 @@ def build_table(
     label_of = labels_of(profile, vectors, centroids)
     k, m = len(centroids), len(names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
-    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output)
+    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output, {})
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     speedup, speedup_count = paired_speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}
@@ -147,6 +147,9 @@ def build_table(
         live_answers=np.zeros(k),
         speedup=speedup,
         speedup_count=speedup_count,
+        regression=np.zeros((m, 0)),
+        regression_range=np.zeros((m, 2)),
+        regression_mean=np.zeros((k, m)),
         provenance={
             "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
             "profiled_prompts": len(profile.prompts),

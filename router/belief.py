@@ -12,6 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from router import regression
+from router.regression import Foretold
 from schemas import TEMPERATURE_BANDS, RoutingTable
 
 Floats = NDArray[np.float64]
@@ -122,11 +124,27 @@ def acceptance(table: RoutingTable) -> Floats:
     return smoothed
 
 
-def accepted(table: RoutingTable, cluster: int, band: int) -> dict[str, float]:
+def expected(
+    table: RoutingTable, cluster: int, band: int, said: Foretold = regression.NOTHING
+) -> Floats:
+    """Tokens per decode step [m], at least 1, of a prompt of the cluster (-1: of any) of which the
+    regression has `said` so much."""
+    cells = acceptance(table)[:, :, band]
+    if cluster < 0:
+        return np.asarray(cells.mean(axis=0))
+    if not said:
+        return np.asarray(cells[cluster])
+    factor = np.exp(regression.deviations(table, cluster, said))
+    return np.asarray(np.maximum(1.0, cells[cluster] * factor))
+
+
+def accepted(
+    table: RoutingTable, cluster: int, band: int, said: Foretold = regression.NOTHING
+) -> dict[str, float]:
     """Draft tokens a step that are expected to be accepted, by method; none without a cluster."""
     if cluster < 0:
         return {}
-    known = acceptance(table)[cluster, :, band] - 1.0
+    known = expected(table, cluster, band, said) - 1.0
     return dict(zip(table.methods, map(float, known), strict=True))
 
 

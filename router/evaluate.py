@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from router import cluster, predict
 from router.constraints import Constraints
+from router.correction import foretold_of_profile
 from router.policy import Features, choose
 from router.profile import Profile, prompt_key
 from router.speedup import harmonic_mean, paired_bootstrap_ci
@@ -78,13 +79,15 @@ def evaluate(
     row_of = {p.id: i for i, p in enumerate(profile.prompts)}
     constraints = Constraints(healthy=frozenset(served.methods), explore=False)
     config = RouterConfig(lossy=True)
+    said = foretold_of_profile(served, profile, vectors)
     chosen, known = [], []
     for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
-        baseline = profile.cells[prompt_id, temperature, served.methods[0]]
-        features = Features(baseline.prompt_tokens, profile.meta.max_tokens, temperature)
+        row = row_of[prompt_id]
+        tokens = profile.cells[prompt_id, temperature, served.methods[0]].prompt_tokens
+        features = Features(tokens, profile.meta.max_tokens, temperature, said[row])
         decision = choose(
             served,
-            int(labels[row_of[prompt_id]]),
+            int(labels[row]),
             features,
             (),
             constraints,

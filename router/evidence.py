@@ -1,6 +1,7 @@
 """What answers say of acceptance, profiled or live."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,16 @@ must not look like a certainty."""
 
 
 def acceptance_evidence(
-    output_tokens: float, target_steps: float, objective: Objective, usual_tokens: float
+    output_tokens: float,
+    target_steps: float,
+    objective: Objective,
+    usual_tokens: float,
+    deviation: float = 0.0,
 ) -> tuple[float, float]:
     """Tokens and steps that one answer adds to its cell; the prefill's token and step are left out.
+
+    Of a prompt whose log acceptance was foretold to lie by a `deviation` (`router.regression`)
+    beyond the cell's, the steps are those that it would have taken at the cell's.
 
     Where the mean speedup is the objective, a longer answer counts as one of ANSWER_TOKENS: a few
     answers that run to their limit (in loops, where copying is at its best) would otherwise outvote
@@ -31,7 +39,7 @@ def acceptance_evidence(
     if objective == "seconds":
         whole = max(1.0, usual_tokens, tokens / MOST_ANSWERS)
     scale = belief.ANSWER_TOKENS / whole
-    return scale * tokens, scale * steps
+    return scale * tokens, scale * steps * math.exp(deviation)
 
 
 def learns_acceptance(looping: bool, lossless: bool) -> bool:
@@ -52,16 +60,20 @@ def profiled_acceptance(
     label_of: dict[str, int],
     objective: Objective,
     usual_tokens: Floats,
+    deviations: Mapping[str, Floats],
 ) -> tuple[Floats, Floats]:
-    """Tokens and steps [k, m, t] that the profile's answers add; usual_tokens [k] of an answer."""
+    """Tokens and steps [k, m, t] that the profile's answers add; usual_tokens [k] of an answer;
+    deviations [m] by prompt id, where there are any."""
     tokens = np.zeros((len(usual_tokens), len(names), len(TEMPERATURE_BANDS)))
     counts = np.zeros_like(tokens)
     for (prompt_id, temperature, name), cell in profile.cells.items():
         if name not in names or not learns_acceptance(cell.looping, profile.meta.lossless[name]):
             continue
         index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
+        own = deviations.get(prompt_id)
         added = acceptance_evidence(
-            cell.output_tokens, cell.target_steps, objective, float(usual_tokens[index[0]])
+            *(cell.output_tokens, cell.target_steps, objective, float(usual_tokens[index[0]])),
+            0.0 if own is None else float(own[index[1]]),
         )
         tokens[index] += added[0]
         counts[index] += added[1]

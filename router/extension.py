@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from router import steps
 from router.assign import AssignError, paired_speedups, prefill_lines, step_samples, with_favourites
+from router.correction import Correction
 from router.evidence import labels_of, profiled_acceptance
 from router.profile import Profile
 from schemas import RoutingTable
@@ -27,10 +28,11 @@ def extended(
 
     Clusters stay, and what is known of the other methods, except that those named which the table
     has already get new seconds. A new method's acceptance is what the profile's prompts, with the
-    vectors [n, d], say of their clusters. Seconds are the table's for plain decoding, times what
-    the profile says that the method takes longer: the profile may come from a machine of another
-    speed, though not from one where drafts cost otherwise. Favourites are chosen anew; the fit id
-    is new. Raises AssignError where there is nothing to add, or nothing to relate it to.
+    vectors [n, d], say of their clusters, and of single prompts where the table has a regression.
+    Seconds are the table's for plain decoding, times what the profile says that the method takes
+    longer: the profile may come from a machine of another speed, though not from one where drafts
+    cost otherwise. Favourites are chosen anew; the fit id is new. Raises AssignError where there is
+    nothing to add, or nothing to relate it to.
     """
     meta, plain = profile.meta, profile.baseline
     if unknown := [name for name in methods or () if name not in meta.methods]:
@@ -53,10 +55,15 @@ def extended(
         return with_favourites(_made(table, profile, names, timed), None)
     label_of = labels_of(profile, vectors, table.centroids)
     k = len(table.centroids)
-    accepted = profiled_acceptance(profile, names, label_of, table.objective, table.output_tokens)
+    new = len(names)
+    correction = Correction.none(new, k)
+    if table.features:
+        correction = Correction.of(profile, vectors, names, label_of, k)
+    accepted = profiled_acceptance(
+        *(profile, names, label_of, table.objective, table.output_tokens), correction.deviations
+    )
     seconds, counts = _step_seconds(table, profile, plain, names)
     speedup, speedup_count = paired_speedups(profile, names, label_of, k)
-    new = len(names)
     ones, none = np.ones(new), np.zeros(new)
     added: dict[str, tuple[int, Floats]] = {
         "acceptance_tokens": (1, accepted[0]),
@@ -72,6 +79,9 @@ def extended(
         "live_cached_share": (0, none),
         "speedup": (1, speedup),
         "speedup_count": (1, speedup_count),
+        "regression": (0, correction.weights),
+        "regression_range": (0, correction.range),
+        "regression_mean": (1, correction.mean),
     }
     arrays = {
         name: np.concatenate([getattr(table, name), more], axis)

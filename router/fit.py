@@ -62,6 +62,7 @@ class Fit:
                 "output_count": count,
                 "live_output": np.zeros((len(count), 2)),
                 "live_answers": np.zeros(len(count)),
+                "regression_mean": self._regression_mean(disk),
                 "speedup": speedup,
                 "speedup_count": self.share @ disk.speedup_count,
                 "provenance": self._provenance(disk),
@@ -76,6 +77,14 @@ class Fit:
         count = self.share @ counts + self.ground[:, 0]
         whole = total.sum() / count.sum() if count.sum() else float(values.mean())
         return np.divide(total, count, out=np.full_like(total, whole), where=count > 0)
+
+    def _regression_mean(self, disk: RoutingTable) -> Floats:
+        """Means [k', m] of the disk clusters whose evidence each cluster has: it speaks of
+        deviations from these. A prompt of new ground is foretold from the cluster it came from."""
+        often = np.maximum(disk.output_count, 1e-9)
+        heavy = self.share * often
+        heavy = np.where(heavy.any(axis=1, keepdims=True), heavy, often)
+        return np.asarray(heavy @ disk.regression_mean / heavy.sum(axis=1, keepdims=True))
 
     def _provenance(self, disk: RoutingTable) -> dict[str, Any]:
         known = {n: v for n, v in disk.provenance.items() if n != "by_measured_speedup"}

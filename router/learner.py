@@ -6,6 +6,8 @@ acceptance    per cluster x method x temperature band. An observation weakens wh
               all methods in its cluster and band, by half in `half_life` answers' worth of
               them, so that a method not tried for long becomes uncertain (`belief.log_error`)
               and is tried.
+              Of a table with a regression the steps are those at deviation 0: what is foretold of
+              the prompt alone is not learned once more of its cluster (`router.regression`).
               Offline counts are the prior: they stay, as at most OFFLINE_ANSWERS answers.
 output        per cluster: how long answers are, from their tokens and how many of them ended by
               themselves, with the same half-life.
@@ -29,7 +31,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from router import belief, pace, predict
+from router import belief, pace, predict, regression
 from router.cached import CachedShare
 from router.evidence import acceptance_evidence, learns_acceptance
 from router.ratio import Ratio
@@ -117,6 +119,7 @@ class Learner:
                 stats.target_steps,
                 self._table.objective,
                 float(self._table.output_tokens[k]),
+                regression.deviation(self._table, k, m, observation.foretold),
             )
             added = [part / observation.choices for part in evidence]
             forget = 0.5 ** (added[0] / belief.ANSWER_TOKENS / self._config.half_life)

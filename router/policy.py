@@ -7,7 +7,7 @@ what may be learned from may go elsewhere, where that is affordable (`router.exp
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp
 
 import numpy as np
@@ -17,6 +17,7 @@ from router.admission import in_time
 from router.constraints import Constraints, obstacles_of, why_not
 from router.purse import Purse
 from router.queueing import Prospect
+from router.regression import Foretold
 from schemas import (
     Decision,
     LoadReport,
@@ -39,11 +40,13 @@ class NoMethodAvailableError(RuntimeError):
 
 @dataclass(frozen=True)
 class Features:
-    """What a prompt is, beside its cluster."""
+    """What a prompt is, beside its cluster. `said`: of its acceptance, by the table's regression
+    where it has one."""
 
     prompt_tokens: int
     max_tokens: int
     temperature: float = 0.0
+    said: Foretold = field(default_factory=dict, hash=False)
 
 
 def choose(
@@ -74,8 +77,11 @@ def choose(
         raise NoMethodAvailableError("; ".join(why))
 
     band = temperature_band(features.temperature)
-    prospect = Prospect(table, cluster, band, features.prompt_tokens, features.max_tokens)
+    prospect = Prospect(
+        table, cluster, band, features.prompt_tokens, features.max_tokens, features.said
+    )
     alone, busy = prospect.alone(), prospect.under(loads)
+    usual = prospect.usual() if features.said else alone
     loaded = {n: forecast.seconds for n, forecast in busy.items()}
     delays = {n: f.delay for n, f in busy.items()}
     loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
@@ -83,9 +89,10 @@ def choose(
     timely = in_time(admissible, loaded, constraints.deadline_seconds)
     obstacles |= {n: "constraint" for n in admissible if n not in timely}
     weighed = [_weighed(seconds, config) for seconds in (alone, loaded, costs)]
+    usual = weighed[0] if usual is alone else _weighed(usual, config)
     errors = _errors(table, cluster, band, alone, loaded)
     method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, errors, *weighed
+        table, cluster, features, constraints, config, timely, obstacles, errors, usual, *weighed
     )
     instead_of = None
     default = config.default_method or table.default_method
@@ -122,7 +129,8 @@ def choose(
         fit_id=table.fit_id,
         table_version=table.version,
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
-        accepted=belief.accepted(table, cluster, band),
+        accepted=belief.accepted(table, cluster, band, features.said),
+        foretold=dict(features.said),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
         instead_of=instead_of,
@@ -139,11 +147,13 @@ def _greedy(
     admissible: Sequence[str],
     obstacles: Mapping[str, Reason | None],
     errors: Mapping[str, float],
+    usual: Mapping[str, float],
     alone: Mapping[str, float],
     loaded: Mapping[str, float],
     costs: Mapping[str, float],
 ) -> tuple[str, Reason, str]:
-    """The choice before exploration, its reason, and the favourite; `costs` are loaded + delays."""
+    """The choice before exploration, its reason, and the favourite. `usual`: the seconds alone but
+    for what is foretold of this prompt; `costs` are loaded + delays."""
     if constraints.pinned is not None:
         return constraints.pinned, "pinned", constraints.pinned
     pinned = config.pinned_clusters.get(cluster)
@@ -155,7 +165,7 @@ def _greedy(
         default = default if default in admissible else fallback
         return default, "degraded", default
 
-    favourite = _favourite(table, cluster, features, config, alone)
+    favourite = _favourite(table, cluster, features, config, usual, alone)
     obstacle = obstacles[favourite]
     running = [n for n in admissible if n not in constraints.startable]
     if obstacle is None and favourite in constraints.startable and running:
@@ -232,23 +242,35 @@ def _favourite(
     cluster: int,
     features: Features,
     config: RouterConfig,
+    usual: Mapping[str, float],
     alone: Mapping[str, float],
 ) -> str:
-    """The cluster's favourite for this length and temperature, among all methods."""
+    """The favourite for this prompt, among all methods: the cluster's for such a length and
+    temperature, unless what is foretold of the prompt makes another one sooner.
+
+    The cluster's has been found on evidence, by a margin. So no other counts as sooner than it is
+    as usual, and only what is foretold can move a prompt, to a method with as much evidence.
+    """
+    band = temperature_band(features.temperature)
+    current = table.methods.index(table.assignment[cluster][band])
     allowed = [
         i
         for i, n in enumerate(table.methods)
         if (config.lossy or table.lossless.get(n, False)) and config.weights.get(n) != 0.0
-    ]
-    band = temperature_band(features.temperature)
-    current = table.methods.index(table.assignment[cluster][band])
+    ] or [current]
+    answers = belief.answers(table)[cluster, :, band].tolist()
     winner = predict.favourite(
-        [alone[n] for n in table.methods],
-        belief.answers(table)[cluster, :, band].tolist(),
+        [usual[n] for n in table.methods],
+        answers,
         belief.log_error(table)[cluster, :, band].tolist(),
         current,
         config.hysteresis,
         config.confidence,
-        allowed or [current],
+        allowed,
     )
-    return table.methods[winner]
+    best = table.methods[winner]
+    if usual is alone or answers[winner] < predict.MIN_EVIDENCE_ANSWERS:
+        return best
+    rivals = [table.methods[i] for i in allowed if answers[i] >= predict.MIN_EVIDENCE_ANSWERS]
+    seconds = {n: alone[n] / usual[n] * max(usual[n], usual[best]) for n in rivals}
+    return min(rivals, key=lambda n: (seconds[n], n != best))

@@ -7,6 +7,7 @@ steps.jsonl     one StepRow a line: the step-time grid
 """
 
 import hashlib
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +45,11 @@ class Measured:
     decode_seconds: float
     looping: bool
     mean_batch: float
+
+    @property
+    def log_acceptance(self) -> float:
+        """Of the tokens per decode step, the prefill's left out; at least 0."""
+        return math.log(max(1.0, (self.output_tokens - 1.0) / max(1.0, self.target_steps - 1.0)))
 
 
 Cell = tuple[str, float, str]

@@ -96,7 +96,7 @@ def settle(
     m, band = table.methods.index(first), temperature_band(stats.temperature)
     predicted = predict.predicted_seconds(
         table,
-        float(belief.acceptance(table)[decision.cluster, m, band]),
+        float(belief.expected(table, decision.cluster, band, decision.foretold)[m]),
         m,
         stats.prompt_tokens,
         stats.output_tokens,

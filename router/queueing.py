@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from router import belief, predict
+from router.regression import NOTHING, Foretold
 from schemas import LoadReport, RoutingTable
 
 MIXING = 3.0
@@ -55,26 +56,40 @@ class Forecast(NamedTuple):
 class Prospect:
     """What a prompt takes of every method, before it is known what else runs.
 
-    band: index of the temperature band; cluster -1: of any.
+    band: index of the temperature band; cluster -1: of any; said: what is foretold of it.
     """
 
     def __init__(
-        self, table: RoutingTable, cluster: int, band: int, prompt_tokens: int, max_tokens: int
+        self,
+        table: RoutingTable,
+        cluster: int,
+        band: int,
+        prompt_tokens: int,
+        max_tokens: int,
+        said: Foretold = NOTHING,
     ) -> None:
         self._table, self._band = table, band
         self._slots = prompt_tokens + max_tokens
-        cells = belief.acceptance(table)[:, :, band]
-        accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
+        usual = belief.expected(table, cluster, band)
+        accepted = belief.expected(table, cluster, band, said) if said else usual
         output = min(float(max_tokens), predict.expected_output(table, cluster))
         self._times = predict.StepTimes(table, prompt_tokens + output / 2.0)
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
+        self._usual_steps = (max(0.0, output - 1.0) / usual).tolist() if said else self._steps
         self._prefills = predict.prefills(table, prompt_tokens)
 
     def alone(self) -> dict[str, float]:
         """By method the seconds of a prompt that meets no other."""
+        return self._alone(self._steps)
+
+    def usual(self) -> dict[str, float]:
+        """The same, but for what is foretold of this prompt alone."""
+        return self._alone(self._usual_steps)
+
+    def _alone(self, steps: Sequence[float]) -> dict[str, float]:
         of = self._times.of
         return {
-            name: self._prefills[m] + self._steps[m] * of(m, 1.0)
+            name: self._prefills[m] + steps[m] * of(m, 1.0)
             for m, name in enumerate(self._table.methods)
         }
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from router.assign import with_favourites
 from router.drift import Reference
+from router.features import NAMES
 from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable
 
 JSON_FILE = "routing.json"
@@ -36,6 +37,9 @@ BY_METHOD_AXIS = {
     "live_cached_share": 0,
     "speedup": 1,
     "speedup_count": 1,
+    "regression": 0,
+    "regression_range": 0,
+    "regression_mean": 1,
 }
 """The arrays that have a method axis, and which."""
 
@@ -85,6 +89,11 @@ def load_table(
     except (AttributeError, TypeError, json.JSONDecodeError, OSError) as error:
         raise RoutingTableError(f"{text} is not readable: {error}") from error
     _check_distances(text, table)
+    if table.features not in ((), NAMES):
+        raise RoutingTableError(
+            f"{text}: features are {', '.join(table.features)}; what is read of prompts is "
+            f"{', '.join(NAMES)}: fit again"
+        )
     check_table(table, encoder, settings_hashes)
     return table
 

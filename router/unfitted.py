@@ -69,4 +69,7 @@ def unfitted_table(
         live_answers=np.zeros(1),
         speedup=np.full((1, m), np.nan),
         speedup_count=np.zeros((1, m)),
+        regression=np.zeros((m, 0)),
+        regression_range=np.zeros((m, 2)),
+        regression_mean=np.zeros((1, m)),
     )

@@ -36,6 +36,10 @@ class Decision(Schema):
     accepted: dict[str, float] = Field(
         default={}, description="draft tokens a step that are expected to be accepted, by method"
     )
+    foretold: dict[str, float] = Field(
+        default={},
+        description="log acceptance by the table's regression, by method, where it has one",
+    )
     exploration_seconds: float = Field(
         default=0.0, ge=0.0, description="predicted, over the choice made without exploring"
     )

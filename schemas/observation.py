@@ -89,6 +89,10 @@ class Observation(Schema):
     choices: int = Field(
         default=1, ge=1, description="answers to this prompt: together they count as one"
     )
+    foretold: float | None = Field(
+        default=None,
+        description="of the method's log acceptance by the table's regression, where it has one",
+    )
     instead: Instead | None = Field(
         default=None, description="where the default method answered and routing is only observed"
     )

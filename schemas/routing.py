@@ -81,6 +81,13 @@ class RoutingTable(Schema):
     how many of them ended by themselves, and live_answers [k], how many they are;
     speedup and speedup_count [k, m]: harmonic mean of paired speedups over the profile's
     baseline, for reports.
+
+    A table that corrects its cells for the single prompt (`router.regression`) has `features`, f of
+    them, and regression [m, d + f]: weights of a prompt's vector and features, whose sum is what
+    is foretold of its log acceptance. regression_range [m, 2]: the least and the most that was
+    foretold of the prompts learned from; regression_mean [k, m]: what is foretold of a cluster's
+    prompts on the mean, at which acceptance is the cell's. Otherwise `features` is empty,
+    regression [m, 0], and the two others are 0.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -117,19 +124,28 @@ class RoutingTable(Schema):
     live_answers: Array
     speedup: Array
     speedup_count: Array
+    features: tuple[str, ...] = ()
+    regression: Array
+    regression_range: Array
+    regression_mean: Array
     provenance: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
-    def _nothing_live_yet(cls, values: Any) -> Any:
+    def _nothing_said(cls, values: Any) -> Any:
+        """What a table stands for that was saved before there were such arrays."""
         if not isinstance(values, dict):
             return values
+        k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
         nothing = {
-            "live_step_weight": np.zeros(len(values.get("methods", ()))),
-            "live_prefill_ratio": np.ones(len(values.get("methods", ()))),
-            "live_cached_share": np.zeros(len(values.get("methods", ()))),
-            "live_output": np.zeros((len(values.get("assignment", ())), 2)),
-            "live_answers": np.zeros(len(values.get("assignment", ()))),
+            "live_step_weight": np.zeros(m),
+            "live_prefill_ratio": np.ones(m),
+            "live_cached_share": np.zeros(m),
+            "live_output": np.zeros((k, 2)),
+            "live_answers": np.zeros(k),
+            "regression": np.zeros((m, 0)),
+            "regression_range": np.zeros((m, 2)),
+            "regression_mean": np.zeros((k, m)),
         }
         return nothing | values
 
@@ -156,6 +172,9 @@ class RoutingTable(Schema):
             "live_answers": (k,),
             "speedup": (k, m),
             "speedup_count": (k, m),
+            "regression": (m, self.encoder.dimension + len(self.features) if self.features else 0),
+            "regression_range": (m, 2),
+            "regression_mean": (k, m),
         }
         for name, shape in expected.items():
             actual = getattr(self, name).shape

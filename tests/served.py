@@ -12,6 +12,7 @@ import yaml
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
 from router.encoder_export import export_encoder
+from router.features import NAMES
 from router.table import save_table
 from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
 from workers.bundle import Bundle
@@ -76,6 +77,21 @@ def small_table(
         output_count=np.full(k, 100.0),
         speedup=np.tile(rates, (k, 1)),
         speedup_count=np.full((k, m), 100.0),
+    )
+
+
+def foretelling(table: RoutingTable, method: str, feature: str, weight: float) -> RoutingTable:
+    """The table with a regression by which a feature of a prompt's text says something of a
+    method's acceptance, beyond its cluster's."""
+    m = len(table.methods)
+    weights = np.zeros((m, table.encoder.dimension + len(NAMES)))
+    weights[table.methods.index(method), table.encoder.dimension + NAMES.index(feature)] = weight
+    return table.model_copy(
+        update={
+            "features": NAMES,
+            "regression": weights,
+            "regression_range": np.tile([-3.0, 3.0], (m, 1)),
+        }
     )
 
 

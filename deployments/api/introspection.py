@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from deployments.api.projection import Plane
 from deployments.request.prompt import Prompt
 from router import predict
+from router.regression import explained
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
@@ -34,6 +35,7 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "settings_hashes": table.settings_hashes,
         "lossless": table.lossless,
         "objective": table.objective,
+        "predictor": "regression" if table.features else "clusters",
         "default_method": table.default_method,
         "clusters": len(table.assignment),
         "assignment": [_favourites(table, k) for k in range(len(table.assignment))],
@@ -55,7 +57,9 @@ def explanation(
 ) -> dict[str, Any]:
     """One decision, what it saw and the evidence of its cluster.
 
-    `point` is the prompt's `vector` [1, d] on the plane of the table's `projection`.
+    `point` is the prompt's `vector` [1, d] on the plane of the table's `projection`. `deviation`:
+    by method, how far the prompt's log acceptance is foretold to lie beyond its cluster's, where
+    the table has a regression.
     """
     cluster = decision.cluster
     point = None if vector is None else Plane(table.centroids).points(vector)[0].tolist()
@@ -65,6 +69,7 @@ def explanation(
         "max_tokens": prompt.sampling.max_tokens,
         "temperature": prompt.sampling.temperature,
         "point": point,
+        "deviation": explained(table, cluster, decision.foretold),
         "evidence": _evidence(table, cluster, _speeds(table)) if cluster >= 0 else None,
     }
 

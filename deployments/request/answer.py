@@ -29,6 +29,7 @@ from router.cluster import assign, packed
 from router.constraints import Constraints
 from router.policy import Features, NoMethodAvailableError, choose
 from router.purse import Purse, settle
+from router.regression import foretold_of
 from schemas import (
     Decision,
     DecodeChunk,
@@ -100,11 +101,15 @@ class Answerer:
         vector = await self._vector(prompt.text)
         # Only now: a refit while the prompt was embedded has made other clusters.
         table = self._state.table
-        cluster = -1 if vector is None else int(assign(table.centroids, vector)[0])
+        cluster, said, tokens = -1, {}, len(prompt.token_ids)
+        if vector is not None:
+            cluster = int(assign(table.centroids, vector)[0])
+            [said] = foretold_of(table, vector, [prompt.text], [tokens])
         features = Features(
-            prompt_tokens=len(prompt.token_ids),
+            prompt_tokens=tokens,
             max_tokens=prompt.sampling.max_tokens,
             temperature=prompt.sampling.temperature,
+            said=said,
         )
         allowed, ready = prompt.deadline_seconds, self.ready()
         constraints = Constraints(

@@ -53,6 +53,7 @@ def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observat
         reason=answer.reason,
         propensity=decision.propensity,
         choices=choices,
+        foretold=decision.foretold.get(stats.method),
         instead=_instead(decision, answer.method),
         time=time.time(),
         vector=answer.vector,

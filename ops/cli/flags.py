@@ -23,6 +23,13 @@ class Objective(StrEnum):
     seconds = "seconds"
 
 
+class Predictor(StrEnum):
+    """What foretells a prompt's acceptance."""
+
+    clusters = "clusters"
+    regression = "regression"
+
+
 class Clustering(StrEnum):
     """What makes a routing table's clusters."""
 

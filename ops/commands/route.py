@@ -27,12 +27,14 @@ def route(
     from ops.measure.prompts import parse
     from ops.routing.router import Router, nearest
     from router.policy import Features
+    from router.regression import explained
 
     asked = parse({"prompt": prompt})
     router = Router.load(load_config(config), bundle, routing)
     features = Features(router.prompt_tokens(asked), max_tokens, temperature)
     decision = router.decide(asked.text, features)
     examples = nearest(router, asked.text, NEAREST)
+    deviation = explained(router.table, decision.cluster, decision.foretold)
     figures = {
         "cluster": decision.cluster,
         "method": decision.method,
@@ -40,15 +42,21 @@ def route(
         "reason": decision.reason,
         "nearest_prompts": examples,
         "predicted_seconds": decision.predicted_seconds,
+        "deviation": deviation,
         "fit_id": decision.fit_id,
     }
     title = f"Cluster {decision.cluster}: {decision.method} ({decision.reason})"
-    ranked = [[name, decision.predicted_seconds.get(name)] for name in decision.ranked]
+    columns = ["method", "predicted seconds"]
+    columns += ["log acceptance over its cluster's"] if deviation else []
+    ranked = [
+        [name, decision.predicted_seconds.get(name), *([deviation[name]] if deviation else [])]
+        for name in decision.ranked
+    ]
     near = [[e["text"][:80], e["domain"], e["similarity"]] for e in examples]
     emit(
         figures,
         lambda: [
-            table(title, ["method", "predicted seconds"], ranked),
+            table(title, columns, ranked),
             table("Nearest known prompts", ["prompt", "domain", "cosine"], near),
         ],
         json,

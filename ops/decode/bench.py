@@ -81,7 +81,7 @@ def bench_decode(
     modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
     fit_id, expected = None, {}
     if routing is not None:
-        fit_id, expected = expectations(routing, settings.router, chosen, temperature)
+        fit_id, expected = expectations(routing, settings.router, setup.bundle, chosen, temperature)
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
         top_p=top_p,

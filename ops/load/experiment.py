@@ -31,6 +31,7 @@ from router import cluster
 from router.embed import Encoder
 from router.policy import Features
 from router.profile import Profile, prompt_key
+from router.regression import foretold_of
 from router.table import load_table, restrict
 from schemas import AppConfig, RoutingTable
 from workers.bundle import load_bundle
@@ -186,13 +187,16 @@ def _questions(
             f"--temperature: the profile has no prompt that {', '.join(table.methods)} all "
             f"answered at {temperature}"
         )
-    labels = cluster.assign(table.centroids, embed(encoder, [p.text for p in kept], "prompts"))
+    texts, tokens = [p.text for p in kept], [len(p.token_ids) for p in kept]
+    vectors = embed(encoder, texts, "prompts")
+    labels = cluster.assign(table.centroids, vectors)
+    said = foretold_of(table, vectors, texts, tokens)
     return tuple(
         Question(
             p.token_ids,
             int(c),
-            Features(len(p.token_ids), profile.meta.max_tokens, temperature),
+            Features(len(p.token_ids), profile.meta.max_tokens, temperature, own),
             p.text,
         )
-        for p, c in zip(kept, labels, strict=True)
+        for p, c, own in zip(kept, labels, said, strict=True)
     )

@@ -51,7 +51,7 @@ def bench_prediction(
     from ops.cli.settings import load_config
     from ops.measure.embedding import embed
     from ops.measure.machine import describe_machine
-    from ops.prediction.answers import answers_of
+    from ops.prediction.answers import Learned, answers_of
     from ops.prediction.choices import Split, choices
     from ops.prediction.figures import compared
     from ops.routing.profiled import profiled
@@ -82,14 +82,14 @@ def bench_prediction(
     made = table_of(learned, vectors, fitted.centroids)
     refuse_other_conditions(made.measured_under, other.meta.measured_under)
     check_table(made, settings_hashes=other.meta.settings_hashes)
-    known = answers_of(learned, vectors, cluster.assign(made.centroids, vectors), made)
+    known = Learned(made, learned, vectors)
     held_vectors = embed(encoder, [p.text for p in other.prompts], "prompts foretold")
     held_labels = cluster.assign(made.centroids, held_vectors)
     asked = answers_of(other, held_vectors, held_labels, made)
     split = Split(learned, vectors, other, held_vectors, table_of, seed)
-    forms = compared(made, known, asked, other.meta.max_tokens, seed)
+    forms = compared(known, asked, other.meta.max_tokens, seed)
     figures = {
-        "learned_from": len(known.labels),
+        "learned_from": len(known.answers.labels),
         "foretold": len(asked.labels),
         "objective": made.objective,
         "forms": forms,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from ops.prediction.answers import Answers, answers_of
+from ops.prediction.answers import Answers, Learned, answers_of
 from ops.prediction.figures import choose, compared
 from ops.prediction.forms import FORMS
 from router import cluster
@@ -20,7 +20,7 @@ Vectors = NDArray[np.float32]
 MakeTable = Callable[[Profile, Vectors, NDArray[np.float64]], RoutingTable]
 
 BY_FORM = ("regression", "boosting")
-"""Forms that foretell without a cluster's cell."""
+"""Forms that say more of a prompt than its cluster's cell."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,21 @@ def _row(
     def fitted(vectors: Vectors) -> NDArray[np.float64]:
         return CLUSTERINGS[kind](vectors, k, split.seed) if centroids is None else centroids
 
-    made = split.table(split.learned, split.vectors, fitted(split.vectors))
-    known, asked = _answers(split, split.learned, split.vectors, made)
+    learned, asked = _learned(split, split.learned, split.vectors, fitted(split.vectors))
     most = split.held.meta.max_tokens
-    found = compared(made, known, asked, most, split.seed, {form: FORMS[form]})[form]
+    found = compared(learned, asked, most, split.seed, {form: FORMS[form]})[form]
     labels, methods = [], []
     for half in _halves(split):
         part = split.learned.only([split.learned.prompts[row].id for row in half])
         vectors = split.vectors[half]
-        table = split.table(part, vectors, fitted(vectors))
-        known, asked = _answers(split, part, vectors, table)
-        _, chosen = choose(table, FORMS[form], known, asked, most)
+        of_half, asked = _learned(split, part, vectors, fitted(vectors))
+        _, chosen = choose(of_half, FORMS[form], asked, most)
         methods.append(chosen)
-        labels.append(cluster.assign(table.centroids, split.held_vectors))
+        labels.append(cluster.assign(of_half.table.centroids, split.held_vectors))
     return {
         "kind": kind,
         "asked_clusters": k,
-        "clusters": len(made.centroids),
+        "clusters": len(learned.table.centroids),
         **found,
         "stability": {
             "methods": float((methods[0] == methods[1]).mean()),
@@ -87,13 +85,13 @@ def _row(
     }
 
 
-def _answers(
-    split: Split, profile: Profile, vectors: Vectors, table: RoutingTable
-) -> tuple[Answers, Answers]:
-    """What is known of the profile, and what is asked of the held one, in the table's clusters."""
-    known = answers_of(profile, vectors, cluster.assign(table.centroids, vectors), table)
-    held = cluster.assign(table.centroids, split.held_vectors)
-    return known, answers_of(split.held, split.held_vectors, held, table)
+def _learned(
+    split: Split, profile: Profile, vectors: Vectors, centroids: NDArray[np.float64]
+) -> tuple[Learned, Answers]:
+    """What is learned from a profile by these clusters, and what is asked of the held one."""
+    learned = Learned(split.table(profile, vectors, centroids), profile, vectors)
+    held = cluster.assign(centroids, split.held_vectors)
+    return learned, answers_of(split.held, split.held_vectors, held, learned.table)
 
 
 def _halves(split: Split) -> list[NDArray[np.intp]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.prediction.answers import Answers
+from ops.prediction.answers import Answers, Learned
 from ops.prediction.forms import FORMS, Form
 from router import predict
 from router.evaluate import over_best_single
@@ -16,8 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def compared(
-    table: RoutingTable,
-    known: Answers,
+    learned: Learned,
     asked: Answers,
     max_tokens: int,
     seed: int,
@@ -26,10 +25,10 @@ def compared(
     """By form: the root of the mean squared error of log acceptance over all methods, and by
     temperature the speedup of the methods it chooses over the best single one's, with a 95%
     interval."""
-    weights = asked.seconds if table.objective == "seconds" else np.ones(len(asked.seconds))
+    weights = asked.seconds if learned.table.objective == "seconds" else np.ones(len(asked.seconds))
     figures = {}
     for name, form in forms.items():
-        foretold, chosen = choose(table, form, known, asked, max_tokens)
+        foretold, chosen = choose(learned, form, asked, max_tokens)
         routed = asked.speedups[np.arange(len(chosen)), chosen]
         error = foretold - asked.log_acceptance
         figures[name] = {
@@ -44,12 +43,12 @@ def compared(
 
 
 def choose(
-    table: RoutingTable, form: Form, known: Answers, asked: Answers, max_tokens: int
+    learned: Learned, form: Form, asked: Answers, max_tokens: int
 ) -> tuple[Floats, NDArray[np.intp]]:
     """The log acceptance [n, m] that a form foretells of the asked answers, and the method [n] that
     is the soonest by it."""
-    foretold = form(table, known, asked)
-    return foretold, _seconds(table, foretold, asked, max_tokens).argmin(axis=1)
+    foretold = form(learned, asked)
+    return foretold, _seconds(learned.table, foretold, asked, max_tokens).argmin(axis=1)
 
 
 def _seconds(

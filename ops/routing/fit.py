@@ -21,6 +21,14 @@ def fit(
         flags.Clustering,
         typer.Option("--clustering", help="what makes clusters; hdbscan finds their number itself"),
     ] = flags.Clustering.kmeans,
+    predictor: Annotated[
+        flags.Predictor,
+        typer.Option(
+            "--predictor",
+            help="what foretells acceptance: a prompt's cluster (clusters), or its cluster "
+            "corrected for the single prompt by its vector and features (regression)",
+        ),
+    ] = flags.Predictor.clusters,
     config: flags.Config = None,
     methods: flags.Methods = None,
     prompts: Annotated[
@@ -60,6 +68,7 @@ def fit(
     from router import cluster
     from router.assign import build_table
     from router.clusterings import CLUSTERINGS
+    from router.correction import corrected
     from router.drift import Reference
     from router.embed import Encoder
     from router.table import save_table
@@ -83,6 +92,8 @@ def fit(
         default_method=routing.default_method,
         clustered_prompts=texts,
     )
+    if predictor is flags.Predictor.regression:
+        made = corrected(made, measured, vectors, routing.default_method)
     # The examples are of the shipped prompts: a table may be published, what was profiled not.
     sample = sample_of(made, encoder, select(None))
     labels = cluster.assign(centroids, clustered)
@@ -112,6 +123,7 @@ def _figures(made: "RoutingTable", quality: "Quality") -> dict[str, Any]:
     return {
         "clusters": len(made.centroids),
         "clustering": made.provenance["clustering"],
+        "predictor": "regression" if made.features else "clusters",
         "sizes": list(quality.sizes),
         "silhouette": quality.silhouette,
         "davies_bouldin": quality.davies_bouldin,

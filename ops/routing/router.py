@@ -1,7 +1,7 @@
 """The router as the ingress runs it, for commands that ask it directly."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from router import cluster
 from router.constraints import Constraints
 from router.embed import Encoder
 from router.policy import Features, choose
+from router.regression import foretold_of
 from router.table import load_table
 from schemas import AppConfig, Decision, RouterConfig, RoutingTable
 from workers.bundle import load_bundle
@@ -53,7 +54,10 @@ class Router:
 
     def decide(self, text: str, features: Features) -> Decision:
         """Tokenise, embed, find the cluster, choose."""
-        [label] = cluster.assign(self.table.centroids, self.encoder.embed([text]))
+        vector = self.encoder.embed([text])
+        [label] = cluster.assign(self.table.centroids, vector)
+        [said] = foretold_of(self.table, vector, [text], [features.prompt_tokens])
+        features = replace(features, said=said)
         constraints = Constraints(healthy=frozenset(self.table.methods), explore=False)
         rng = np.random.default_rng(0)
         return choose(self.table, int(label), features, (), constraints, rng, self.config)

@@ -27,6 +27,7 @@ from ops.simulate.workload import Workload, table_workload, traced_workload
 from ops.trace.store import read_meta, read_rows
 from router import cluster
 from router.embed import Encoder
+from router.regression import foretold_of
 from router.table import load_table, restrict
 from schemas import AppConfig, RoutingTable
 from workers.replay_engine.engine import rows_of
@@ -183,9 +184,11 @@ def _traced(
     rows = list(read_rows(traces, [("temperature", "=", temperature)]))
     if not rows:
         raise InputError(f"--temperature: {traces} has no answer at {temperature:g}")
-    texts = {row["prompt_id"]: row["text"] for row in rows}
+    asked = {row["prompt_id"]: (row["text"], len(row["prompt"])) for row in rows}
+    texts, tokens = zip(*asked.values(), strict=True)
     encoder = Encoder(config.router.encoder, config.router.encoder_threads)
-    vectors = embed(encoder, list(texts.values()), "prompts")
-    labels = cluster.assign(table.centroids, vectors)
-    clusters = dict(zip(texts, map(int, labels), strict=True))
-    return traced_workload(rows, table.methods, clusters, meta.max_tokens, seed)
+    vectors = embed(encoder, texts, "prompts")
+    labels = map(int, cluster.assign(table.centroids, vectors))
+    seen = zip(labels, foretold_of(table, vectors, texts, tokens), strict=True)
+    known = dict(zip(asked, seen, strict=True))
+    return traced_workload(rows, table.methods, known, meta.max_tokens, seed)

@@ -52,6 +52,7 @@ class Learning:
                 policy=decision.policy,
                 reason="failover" if method != decision.method else decision.reason,
                 propensity=decision.propensity,
+                foretold=decision.foretold.get(method),
                 time=now,
             )
         )

@@ -11,6 +11,7 @@ from ops.load.arrivals import Floats
 from ops.load.policies import Question
 from router import belief, predict
 from router.policy import Features
+from router.regression import Foretold
 from schemas import MethodSpec, RoutingTable, temperature_band
 
 DRAWS = 16
@@ -81,12 +82,13 @@ def walk(kept: Sequence[Sequence[float]], tokens: int, rng: np.random.Generator)
 def traced_workload(
     rows: Sequence[Mapping[str, Any]],
     methods: Sequence[str],
-    clusters: Mapping[str, int],
+    known: Mapping[str, tuple[int, Foretold]],
     max_tokens: int,
     seed: int,
 ) -> Workload:
     """Of traced answers (the rows of one temperature, see `ops.trace.store`): every prompt that all
-    methods were traced on, each as often. clusters: by prompt id. Raises InputError for none."""
+    methods were traced on, each as often. known: by prompt id its cluster, and what a regression
+    foretells of it. Raises InputError for none."""
     by_prompt: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
         if row["method"] in methods and row["answer"]:
@@ -99,10 +101,9 @@ def traced_workload(
         first = next(iter(found.values()))
         ids.append(prompt_id)
         draws = 1 if first["temperature"] == 0.0 else DRAWS
-        features = Features(len(first["prompt"]), max_tokens, first["temperature"])
-        questions.append(
-            Question(tuple(first["prompt"]), clusters[prompt_id], features, first["text"])
-        )
+        cluster, said = known[prompt_id]
+        features = Features(len(first["prompt"]), max_tokens, first["temperature"], said)
+        questions.append(Question(tuple(first["prompt"]), cluster, features, first["text"]))
         paths.append(
             tuple(
                 tuple(walk(found[m]["kept"], len(found[m]["answer"]), rng) for _ in range(draws))

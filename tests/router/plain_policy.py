@@ -1,7 +1,8 @@
 """What `router.policy` decides by, written down as it is defined: without anything kept between
 prompts, and with arrays of all methods at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,17 +79,31 @@ def burden(report: LoadReport, method: str) -> float:
 
 class Prospect:
     def __init__(
-        self, table: RoutingTable, cluster: int, band: int, prompt_tokens: int, max_tokens: int
+        self,
+        table: RoutingTable,
+        cluster: int,
+        band: int,
+        prompt_tokens: int,
+        max_tokens: int,
+        said: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._table, self._band, self._prompt = table, band, prompt_tokens
         self._slots = prompt_tokens + max_tokens
+        self._asked = (cluster, band, prompt_tokens, max_tokens)
         cells = belief.acceptance(table)[:, :, band]
-        accepted = cells[cluster] if cluster >= 0 else cells.mean(axis=0)
+        accepted = cells[cluster].copy() if cluster >= 0 else cells.mean(axis=0)
+        for m, name in enumerate(table.methods):
+            if cluster >= 0 and name in said:
+                accepted[m] *= np.exp(said[name] - table.regression_mean[cluster, m])
+                accepted[m] = max(1.0, accepted[m])
         self._output = min(float(max_tokens), predict.expected_output(table, cluster))
         self._steps = max(0.0, self._output - 1.0) / accepted
 
     def alone(self) -> dict[str, float]:
         return {name: forecast.seconds for name, forecast in self.under(()).items()}
+
+    def usual(self) -> dict[str, float]:
+        return Prospect(self._table, *self._asked).alone()
 
     def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
         return {name: self._of(m, name, loads) for m, name in enumerate(self._table.methods)}

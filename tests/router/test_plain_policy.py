@@ -1,5 +1,6 @@
 """What serves keeps and leaves out what it can; it decides as the plain definition does."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def tables(draw: st.DrawFn) -> RoutingTable:
             "live_prefill_ratio": ratio[::-1].copy(),
             "live_cached_share": rng.random(len(METHODS)) / 2.0,
             "objective": draw(st.sampled_from(("speedup", "seconds"))),
+            "regression_mean": rng.random((2, len(METHODS))),
         }
     )
 
@@ -80,7 +82,13 @@ def values(decision: Decision | str) -> dict[str, Any]:
 @given(
     tables(),
     st.integers(-1, 1),
-    st.builds(Features, st.integers(1, 600), st.integers(1, 300), st.sampled_from((0.0, 0.5, 1.0))),
+    st.builds(
+        Features,
+        st.integers(1, 600),
+        st.integers(1, 300),
+        st.sampled_from((0.0, 0.5, 1.0)),
+        st.dictionaries(st.sampled_from(METHODS), st.floats(-1.0, 2.0)),
+    ),
     st.lists(reports(), max_size=8),
     st.integers(0, 2**32),
 )
@@ -99,6 +107,25 @@ def test_decisions_are_those_of_the_plain_definition(
         for name in one.keys() & NEARLY:
             assert one.pop(name) == pytest.approx(other.pop(name), rel=1e-6, abs=2e-6)
         assert one == other
+
+
+@given(
+    tables(),
+    st.integers(-1, 1),
+    st.builds(Features, st.integers(1, 600), st.integers(1, 300), st.sampled_from((0.0, 0.5, 1.0))),
+    st.lists(reports(), max_size=8),
+    st.integers(0, 2**32),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_prompt_at_deviation_0_is_decided_as_its_cluster(
+    table: RoutingTable, cluster: int, features: Features, loads: list[LoadReport], seed: int
+) -> None:
+    mean = dict(zip(METHODS, table.regression_mean[max(0, cluster)].tolist(), strict=True))
+    found, left = decided(table, cluster, replace(features, said=mean), loads, seed)
+    found = [
+        one if isinstance(one, str) else one.model_copy(update={"foretold": {}}) for one in found
+    ]
+    assert (found, left) == decided(table, cluster, features, loads, seed)
 
 
 @given(tables())

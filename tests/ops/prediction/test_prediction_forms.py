@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ops.prediction.answers import answers_of, features_of
+from ops.prediction.answers import Learned, answers_of
 from ops.prediction.figures import compared
-from ops.prediction.forms import FORMS
 from router import cluster
 from router.assign import build_table
 from router.profile import Profile
@@ -49,11 +48,8 @@ def forms_on(make) -> dict[str, dict]:
     fit, vectors = make("fit")
     table = build_table(fit, vectors, CENTROIDS, ENCODER)
     held, other = make("held")
-    known, asked = (
-        answers_of(profile, points, cluster.assign(CENTROIDS, points), table)
-        for profile, points in ((fit, vectors), (held, other))
-    )
-    return compared(table, known, asked, 128, seed=0)
+    asked = answers_of(held, other, cluster.assign(CENTROIDS, other), table)
+    return compared(Learned(table, fit, vectors), asked, 128, seed=0)
 
 
 def test_what_the_text_says_beyond_its_cluster_is_found_by_regression_and_trees() -> None:
@@ -72,26 +68,3 @@ def test_what_the_cluster_says_is_found_by_all() -> None:
         at = found["by_temperature"]["0"]
         assert at["routed"] > 0.9 * best, name
         assert at["routed_over_best_single_low"] > 1.0, name
-
-
-def test_without_features_the_regression_is_the_clusters_mean() -> None:
-    fit, vectors = make_profile(per_cluster=30, spread=0.3)
-    table = build_table(fit, vectors, CENTROIDS, ENCODER)
-    labels = cluster.assign(CENTROIDS, vectors)
-    known = answers_of(fit, vectors, labels, table)
-    blind = replace(
-        known, vectors=np.zeros_like(known.vectors), features=np.zeros_like(known.features)
-    )
-    foretold = FORMS["regression"](table, blind, blind)
-    for k in (0, 1):
-        inside = known.labels == k
-        mean = known.log_acceptance[inside].mean(axis=0)
-        assert np.allclose(foretold[inside], mean, atol=0.15)
-        assert np.ptp(foretold[inside], axis=0) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_features_say_what_they_are_named_for() -> None:
-    assert features_of(COPIES)[0] > 0.5 > features_of(SPEAKS)[0] == 0.0
-    assert features_of("def f():\n    pass")[2] == 1.0
-    assert features_of("Why is the sky blue?")[6] == 1.0
-    assert len(features_of("")) == len(features_of(COPIES))

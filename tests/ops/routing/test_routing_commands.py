@@ -214,6 +214,26 @@ def test_route_explains_a_decision(world):
     assert "no routing table" in specadapt.refusal(*arguments)
 
 
+def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, tmp_path):
+    folder, specadapt, bundle = world
+    made = specadapt.json(
+        *["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path],
+        *["--predictor", "regression"],
+    )
+    table = load_table(tmp_path)
+    assert (made["predictor"], made["fit_id"]) == ("regression", table.fit_id)
+    assert table.regression.shape == (2, 384 + len(table.features))
+    judged = specadapt.json("evaluate", "--routing", tmp_path, "--profile", folder / "held")
+    assert judged["fit_id"] == made["fit_id"]
+    arguments = ["route", "--prompt", "What is seven plus two?", "--bundle", bundle.path]
+    explained = specadapt.json(*arguments, "--routing", tmp_path)
+    assert set(explained["deviation"]) == {"naive", "ngram"}
+    assert explained["deviation"]["naive"] == 0.0
+    assert "log acceptance" in specadapt(*arguments, "--routing", tmp_path).stdout
+    plain = specadapt.json(*arguments, "--routing", folder / "routing")
+    assert plain["deviation"] == {}
+
+
 def test_bench_router_compares_with_the_reference(world):
     folder, specadapt, bundle = world
     figures = specadapt.json(

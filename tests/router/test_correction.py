@@ -1,0 +1,270 @@
+"""What a regression says of single prompts, and that cells say and learn what is left."""
+
+import numpy as np
+import pytest
+from corrected_world import SLOPE, TOKENS, made_profile, made_tables
+from hypothesis import given
+from hypothesis import strategies as st
+from refit_world import World
+from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile, observation_of
+
+from router import belief, regression
+from router.assign import build_table
+from router.constraints import Constraints
+from router.correction import corrected
+from router.evaluate import evaluate
+from router.extension import extended
+from router.features import NAMES, READ_CHARACTERS, features_of
+from router.fit import Fit
+from router.learner import Learner
+from router.policy import Features, choose
+from router.promotion import promoted
+from router.refit import moved
+from router.table import RoutingTableError, load_table, restrict, save_table
+from schemas import Decision, DecodeStats, Observation, RouterConfig, RoutingTable
+
+COPIES = "the cat sat and the cat sat and the cat sat and"
+SPEAKS = "nobody has said any of these words before now"
+NGRAM = METHODS.index("ngram")
+
+
+@pytest.fixture(scope="module")
+def tables() -> tuple[RoutingTable, RoutingTable]:
+    return made_tables()
+
+
+def said_of(table: RoutingTable, cluster: int, third: float) -> dict[str, float]:
+    vector = CENTROIDS[cluster].astype(np.float32)[None].copy()
+    vector[0, 2] = third
+    [said] = regression.foretold_of(table, vector, ["fit prompt 1"], [20.0])
+    return said
+
+
+def decision_of(table: RoutingTable, cluster: int, said: dict[str, float]) -> Decision:
+    constraints = Constraints(healthy=frozenset(METHODS), explore=False)
+    rng = np.random.default_rng(0)
+    return choose(
+        table, cluster, Features(20, 400, 0.0, said), (), constraints, rng, RouterConfig()
+    )
+
+
+def answer_of(
+    table: RoutingTable, number: int, rate: float, said: dict[str, float], tokens: int = TOKENS
+) -> Observation:
+    """An n-gram answer to a prompt of the second cluster, with so many tokens a decode step."""
+    stats = DecodeStats(
+        request_id=str(number),
+        method="ngram",
+        temperature=0.0,
+        prompt_tokens=20,
+        output_tokens=tokens,
+        context_length=tokens + 20,
+        target_steps=1 + round((tokens - 1) / rate),
+        finish_reason="stop",
+    )
+    made = observation_of(decision_of(table, 1, said), stats)
+    return made.model_copy(update={"foretold": said.get("ngram")})
+
+
+def test_features_say_what_they_are_named_for() -> None:
+    said = dict(zip(NAMES, features_of(COPIES, 20), strict=True))
+    assert said["repeated"] > 0.5
+    assert said["log_tokens"] == pytest.approx(np.log(20))
+    assert dict(zip(NAMES, features_of(SPEAKS, 1), strict=True))["repeated"] == 0.0
+    assert features_of("def f():\n    pass", 1)[NAMES.index("code")] == 1.0
+    assert features_of("Why is the sky blue?", 1)[NAMES.index("question")] == 1.0
+    assert len(features_of("", 0)) == len(NAMES)
+    long = "tell me more and more and " * READ_CHARACTERS
+    assert features_of(long, 9) == features_of(long[:READ_CHARACTERS], 9)
+
+
+def test_deviations_are_found_and_cells_say_the_rest(
+    tables: tuple[RoutingTable, RoutingTable],
+) -> None:
+    _, table = tables
+    for cluster in (0, 1):
+        for third in (-0.4, 0.0, 0.4):
+            said = said_of(table, cluster, third)
+            expected = belief.expected(table, cluster, 0, said)
+            right = ACCEPTANCE["ngram"][cluster] * np.exp(SLOPE * third)
+            if right > 1.3:  # below, answers are not slower than plain decoding
+                assert expected[NGRAM] == pytest.approx(right, rel=0.1)
+            assert expected[0] == 1.0
+            assert expected[1] == pytest.approx(2.5, rel=0.03)
+
+
+def test_what_nothing_explains_is_not_corrected() -> None:
+    table, other = made_tables(slope=0.0)
+    said = said_of(other, 1, 0.4)
+    found = belief.expected(other, 1, 0, said)
+    np.testing.assert_allclose(found, belief.expected(table, 1, 0), rtol=0.02)
+
+
+def test_nobody_is_foretold_farther_out_than_those_learned_from(
+    tables: tuple[RoutingTable, RoutingTable],
+) -> None:
+    _, table = tables
+    far, edge = (said_of(table, 1, third)["ngram"] for third in (50.0, 0.5))
+    assert far == table.regression_range[NGRAM, 1]
+    assert far == pytest.approx(edge, abs=0.15)
+
+
+def test_the_foretold_move_to_the_method_that_suits_them(
+    tables: tuple[RoutingTable, RoutingTable],
+) -> None:
+    plain, table = tables
+    usual = decision_of(plain, 1, {}).method
+    assert usual == "ngram"
+    methods = {third: decision_of(table, 1, said_of(table, 1, third)) for third in (-0.5, 0.5)}
+    assert methods[0.5].method == "ngram"
+    # 5 tokens a step of 11 ms against 2.5 of 15 ms: not even the worst prompt is sooner elsewhere
+    assert methods[-0.5].method == "ngram"
+    assert methods[-0.5].accepted["ngram"] < methods[0.5].accepted["ngram"]
+    slow = table.step_seconds.copy()
+    slow[NGRAM] *= 2.5
+    slower = table.model_copy(update={"step_seconds": slow})
+    chosen = [decision_of(slower, 1, said_of(slower, 1, third)) for third in (-0.5, 0.5)]
+    assert [one.method for one in chosen] == ["draft", "ngram"]
+    assert {one.reason for one in chosen} == {"favourite"}
+
+
+@given(
+    st.lists(st.floats(-0.5, 0.5), min_size=5, max_size=40),
+    st.floats(3.0, 8.0),
+)
+def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rate: float) -> None:
+    _, table = TABLES
+    learner = Learner(table, RouterConfig(half_life=1e9))
+    mean = table.regression_mean[1, NGRAM]
+    said = [said_of(table, 1, third) for third in thirds]
+    learner.observe(
+        answer_of(table, i, rate * np.exp(own["ngram"] - mean), own, 4801)
+        for i, own in enumerate(said)
+    )
+    tokens, steps = learner.table.live_tokens[1, NGRAM, 0], learner.table.live_steps[1, NGRAM, 0]
+    assert tokens == pytest.approx(belief.ANSWER_TOKENS * len(thirds))
+    assert tokens / steps == pytest.approx(rate, rel=0.01)
+
+
+TABLES = made_tables()
+
+
+def test_what_comes_without_a_word_is_learned_as_the_cells_own() -> None:
+    _, table = TABLES
+    learner = Learner(table, RouterConfig(half_life=1e9))
+    learner.observe(answer_of(table, i, 4.0, {}) for i in range(9))
+    known = learner.table
+    assert known.live_tokens[1, NGRAM, 0] / known.live_steps[1, NGRAM, 0] == pytest.approx(4.0)
+
+
+def test_a_table_with_a_regression_is_judged_by_it() -> None:
+    profile, vectors = make_by_length("fit")
+    table = build_table(profile, vectors, CENTROIDS, ENCODER)
+    held, other = make_by_length("held")
+    with_it = evaluate(corrected(table, profile, vectors), held, other)
+    without = evaluate(table, held, other)
+    assert with_it.routed > 1.05 * without.routed
+    assert with_it.routed_over_oracle > 0.97
+
+
+def make_by_length(name: str):
+    """n-gram is the best of the first cluster's prompts where their vectors say so."""
+    return made_profile(name, slope=3.0, per_cluster=100)
+
+
+def test_it_goes_to_the_disk_and_comes_back(
+    tables: tuple[RoutingTable, RoutingTable], tmp_path
+) -> None:
+    _, table = tables
+    save_table(table, tmp_path)
+    loaded = load_table(tmp_path)
+    assert loaded.features == NAMES
+    assert said_of(loaded, 1, 0.3) == said_of(table, 1, 0.3)
+    save_table(table.model_copy(update={"features": ("other", *NAMES[1:])}), tmp_path)
+    with pytest.raises(RoutingTableError, match=r"features are other.*fit again"):
+        load_table(tmp_path)
+
+
+def test_a_table_from_before_there_were_regressions_has_none() -> None:
+    plain = TABLES[0]
+    old = {n: v for n, v in dict(plain).items() if not n.startswith(("regression", "features"))}
+    loaded = RoutingTable.model_validate(old)
+    assert loaded.features == ()
+    assert said_of(loaded, 1, 0.3) == {}
+    assert loaded.regression.shape == (3, 0)
+
+
+def test_of_fewer_methods_it_says_the_same() -> None:
+    _, table = TABLES
+    small = restrict(table, ("naive", "ngram"))
+    whole = said_of(table, 1, 0.3)
+    assert said_of(small, 1, 0.3) == {"naive": whole["naive"], "ngram": whole["ngram"]}
+    assert belief.expected(small, 1, 0, whole)[1] == pytest.approx(
+        belief.expected(table, 1, 0, whole)[NGRAM], rel=1e-6
+    )
+
+
+def test_a_method_that_joins_is_corrected_too() -> None:
+    profile, vectors = made_profile()
+    _, whole = TABLES
+    known = restrict(whole, ("naive", "draft"))
+    made = extended(known, profile, vectors)
+    assert made.methods == ("naive", "draft", "ngram")
+    third = said_of(made, 1, 0.4)["ngram"] - made.regression_mean[1, 2]
+    assert third == pytest.approx(SLOPE * 0.4, abs=0.1)
+    expected = belief.expected(made, 1, 0, said_of(made, 1, 0.4))[2]
+    assert expected == pytest.approx(5.0 * np.exp(SLOPE * 0.4), rel=0.1)
+
+
+def test_promotion_keeps_it() -> None:
+    _, table = TABLES
+    learner = Learner(table, RouterConfig(half_life=1e9))
+    said = said_of(table, 1, 0.4)
+    learner.observe(answer_of(table, i, 7.0, said) for i in range(40))
+    made = promoted(learner.table)
+    np.testing.assert_allclose(
+        belief.expected(made, 1, 0, said), belief.expected(learner.table, 1, 0, said), rtol=0.1
+    )
+    assert belief.expected(made, 1, 0, said)[NGRAM] == pytest.approx(7.0, rel=0.1)
+
+
+def test_after_a_refit_clusters_are_foretold_from_those_their_evidence_came_from() -> None:
+    disk = World().disk
+    rng = np.random.default_rng(0)
+    k, m = disk.regression_mean.shape
+    disk = disk.model_copy(
+        update={
+            "features": NAMES,
+            "regression": rng.standard_normal((m, disk.encoder.dimension + len(NAMES))),
+            "regression_range": np.tile([-3.0, 3.0], (m, 1)),
+            "regression_mean": rng.standard_normal((k, m)),
+        }
+    )
+    share = np.asarray([[1.0, 0.0], [0.0, 0.5], [0.0, 0.5], [0.0, 0.0]])
+    fit = Fit("next", np.zeros((4, disk.encoder.dimension)), share, np.zeros((4, 3)), None, ({},))
+    mean = fit.table(disk).regression_mean
+    np.testing.assert_allclose(mean[:3], disk.regression_mean[[0, 1, 1]])
+    np.testing.assert_allclose(mean[3], disk.regression_mean.mean(axis=0), atol=0.1)
+
+
+def test_an_answer_that_moves_is_learned_at_its_new_clusters_deviation() -> None:
+    _, table = made_tables(shift=0.4)
+    said = said_of(table, 1, 0.4)
+    late = answer_of(table, 0, 5.0, said).model_copy(update={"fit_id": "before"})
+    vector = CENTROIDS[0].astype(np.float32)
+    learner = Learner(table, RouterConfig(half_life=1e9))
+    learner.observe([moved(late, vector, table)])
+    known = learner.table
+    deviation = said["ngram"] - table.regression_mean[0, NGRAM]
+    assert deviation > 0.3
+    rate = known.live_tokens[0, NGRAM, 0] / known.live_steps[0, NGRAM, 0]
+    assert rate == pytest.approx(5.0 / np.exp(deviation), rel=0.01)
+
+
+def test_a_profile_of_one_cluster_foretells_the_other_from_all() -> None:
+    profile, vectors = make_profile(per_cluster=20)
+    lonely = vectors.copy()
+    lonely[:, :2] = CENTROIDS[0][:2]
+    table = corrected(build_table(profile, lonely, CENTROIDS, ENCODER), profile, lonely)
+    assert np.isfinite(table.regression_mean).all()
+    np.testing.assert_allclose(table.regression_mean[1], table.regression_mean[0], atol=0.05)
