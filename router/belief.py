@@ -6,6 +6,7 @@ answers on the live ones, its band on the cell's other bands, its cluster on all
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -136,6 +137,16 @@ def expected(
         return np.asarray(cells[cluster])
     factor = np.exp(regression.deviations(table, cluster, said))
     return np.asarray(np.maximum(1.0, cells[cluster] * factor))
+
+
+def deviation(
+    table: RoutingTable, cluster: int, method: int, band: int, said: float | None
+) -> float:
+    """Log of what is expected of a prompt over its cell, of which the regression has `said` so
+    much: no step emits less than one token, and what is expected and comes teaches the cell nothing
+    new."""
+    cell = float(acceptance(table)[cluster, method, band])
+    return max(regression.deviation(table, cluster, method, said), -math.log(cell))
 
 
 def accepted(

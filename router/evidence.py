@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,26 @@ def profiled_acceptance(
     deviations: Mapping[str, Floats],
 ) -> tuple[Floats, Floats]:
     """Tokens and steps [k, m, t] that the profile's answers add; usual_tokens [k] of an answer;
-    deviations [m] by prompt id, where there are any."""
+    deviations [m] by prompt id, where there are any: no farther below its cell than one token a
+    step, which is the least there can be."""
+    counted = partial(_counted, profile, names, label_of, objective, usual_tokens)
+    tokens, steps = counted({}, np.zeros(()))
+    if not deviations:
+        return tokens, steps
+    cells = np.divide(tokens, steps, out=np.ones_like(tokens), where=steps > 0.0)
+    return counted(deviations, -np.log(np.maximum(1.0, cells)))
+
+
+def _counted(
+    profile: Profile,
+    names: Sequence[str],
+    label_of: dict[str, int],
+    objective: Objective,
+    usual_tokens: Floats,
+    deviations: Mapping[str, Floats],
+    lowest: Floats,
+) -> tuple[Floats, Floats]:
+    """lowest: deviations [k, m, t] that count, where there are any."""
     tokens = np.zeros((len(usual_tokens), len(names), len(TEMPERATURE_BANDS)))
     counts = np.zeros_like(tokens)
     for (prompt_id, temperature, name), cell in profile.cells.items():
@@ -73,7 +93,7 @@ def profiled_acceptance(
         own = deviations.get(prompt_id)
         added = acceptance_evidence(
             *(cell.output_tokens, cell.target_steps, objective, float(usual_tokens[index[0]])),
-            0.0 if own is None else float(own[index[1]]),
+            0.0 if own is None else max(float(own[index[1]]), float(lowest[index])),
         )
         tokens[index] += added[0]
         counts[index] += added[1]

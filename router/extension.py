@@ -122,7 +122,7 @@ def _made(
     table: RoutingTable, profile: Profile, names: Sequence[str], timed: Sequence[str]
 ) -> RoutingTable:
     """The table under a fit id of its own, which says what it was extended by."""
-    digest = hashlib.sha256(table.fit_id.encode())
+    digest = hashlib.sha256(f"{table.fit_id} {[*names]} {[*timed]}".encode())
     for part in (profile.meta, *profile.rows, *profile.steps):
         digest.update(part.model_dump_json().encode())
     extension = {

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 READ_CHARACTERS = 4096
 """Of a longer text, only so many are read."""
+MOST_TOKENS = 512
+"""Longer prompts count as so long: they are mostly conversations, of which profiles have none."""
 
 OPENINGS = ("translate", "write", "fix", "rewrite", "summar", "explain", "what", "how", "why")
 """Words that say what is asked for."""
@@ -37,5 +39,5 @@ def features_of(text: str, prompt_tokens: float) -> list[float]:
         text.count("\n") / max(1, len(words)),
         float(text.rstrip().endswith("?")),
         *(float(word in lower) for word in OPENINGS),
-        math.log(max(1.0, prompt_tokens)),
+        math.log(min(MOST_TOKENS, max(1.0, prompt_tokens))),
     ]

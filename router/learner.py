@@ -31,7 +31,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from router import belief, pace, predict, regression
+from router import belief, pace, predict
 from router.cached import CachedShare
 from router.evidence import acceptance_evidence, learns_acceptance
 from router.ratio import Ratio
@@ -119,7 +119,7 @@ class Learner:
                 stats.target_steps,
                 self._table.objective,
                 float(self._table.output_tokens[k]),
-                regression.deviation(self._table, k, m, observation.foretold),
+                belief.deviation(self._table, k, m, band, observation.foretold),
             )
             added = [part / observation.choices for part in evidence]
             forget = 0.5 ** (added[0] / belief.ANSWER_TOKENS / self._config.half_life)

@@ -272,5 +272,7 @@ def _favourite(
     if usual is alone or answers[winner] < predict.MIN_EVIDENCE_ANSWERS:
         return best
     rivals = [table.methods[i] for i in allowed if answers[i] >= predict.MIN_EVIDENCE_ANSWERS]
-    seconds = {n: alone[n] / usual[n] * max(usual[n], usual[best]) for n in rivals}
+    # of a prompt whose answer takes no time, nothing is to be won
+    ratio = {n: alone[n] / usual[n] if usual[n] > 0.0 else 1.0 for n in rivals}
+    seconds = {n: ratio[n] * max(usual[n], usual[best]) for n in rivals}
     return min(rivals, key=lambda n: (seconds[n], n != best))

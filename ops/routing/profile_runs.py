@@ -203,7 +203,7 @@ async def step_time(
             texts[start : start + batch],
             sampling,
             STEP_COUNT,
-            scope=f"steps {method} {batch} {context}",
+            scope=f"steps {method} {batch} {context} {start}",
         )
         for start in range(0, len(texts) - batch + 1, batch)
     ]
@@ -222,11 +222,12 @@ def _texts(
     encoded: Sequence[EncodedPrompt], length: int, order: random.Random, count: int
 ) -> list[tuple[int, ...]]:
     """`count` texts of exactly `length` tokens: prompts laid end to end, of which the last one is
-    whole where it is no longer, so that what follows is its answer. The first texts are the same
-    for every count."""
-    result = []
+    whole where it is no longer, so that what follows is its answer: another one for each text while
+    there are any. The first texts are the same for every count."""
+    result, last = [], list[EncodedPrompt]()
     for _ in range(count):
-        ids: list[int] = []
+        last = last or order.sample(encoded, len(encoded))
+        ids = [*last.pop().token_ids]
         while len(ids) < length:
             ids = [*order.choice(encoded).token_ids, *ids]
         result.append(tuple(ids[-length:]))

@@ -149,6 +149,40 @@ def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rat
 TABLES = made_tables()
 
 
+def test_an_answer_that_comes_as_expected_teaches_its_cell_nothing() -> None:
+    """Of a prompt that is foretold less than a token a step one a step is expected, and comes."""
+    _, table = TABLES
+    said = {"ngram": float(table.regression_mean[0, NGRAM]) - 5.0}
+    assert belief.expected(table, 0, 0, said)[NGRAM] == 1.0
+    learner = Learner(table, RouterConfig())
+    for i in range(50):
+        one = answer_of(table, i, 1.0, said)
+        learner.observe([one.model_copy(update={"cluster": 0})])
+    cell = belief.acceptance(learner.table)[0, NGRAM, 0]
+    assert cell == pytest.approx(belief.acceptance(table)[0, NGRAM, 0], rel=0.01)
+
+
+def test_a_profiles_answers_are_not_foretold_less_than_a_token_a_step() -> None:
+    """Where a cell lies near one, steep deviations would make it say more than its answers."""
+    plain, table = made_tables(slope=1.5)
+    for made in (plain, table):
+        cells = made.acceptance_tokens[0, NGRAM, 0] / made.acceptance_steps[0, NGRAM, 0]
+        assert cells == pytest.approx(ACCEPTANCE["ngram"][0], rel=0.05)
+
+
+def test_an_answer_of_a_token_is_no_time_to_weigh() -> None:
+    _, table = TABLES
+    free = table.model_copy(update={"prefill_seconds": np.zeros_like(table.prefill_seconds)})
+    constraints = Constraints(healthy=frozenset(METHODS), explore=False)
+    asked = Features(20, 1, 0.0, said_of(free, 1, 0.3))
+    rng = np.random.default_rng(0)
+    assert choose(free, 1, asked, (), constraints, rng, RouterConfig()).method in METHODS
+
+
+def test_a_long_conversation_is_no_longer_than_the_longest_prompts() -> None:
+    assert features_of(SPEAKS, 600.0) == features_of(SPEAKS, 6000.0) != features_of(SPEAKS, 60.0)
+
+
 def test_what_comes_without_a_word_is_learned_as_the_cells_own() -> None:
     _, table = TABLES
     learner = Learner(table, RouterConfig(half_life=1e9))

@@ -92,6 +92,13 @@ def test_methods_that_are_named_get_new_seconds(known: RoutingTable, whole: Rout
     np.testing.assert_allclose(together.step_seconds, whole.step_seconds, rtol=1e-3)
 
 
+def test_what_is_extended_otherwise_is_another_fit(known: RoutingTable) -> None:
+    """A state that was learned on one must not be taken for the other's."""
+    profile, vectors = make_profile()
+    ways = (["draft"], ["ngram"], ["ngram", "draft"])
+    assert len({extended(known, profile, vectors, way).fit_id for way in ways}) == len(ways)
+
+
 def test_batches_that_the_table_does_not_have_count_for_nothing(known: RoutingTable) -> None:
     profile, vectors = make_profile(methods=("naive", "draft"))
     last = profile.steps[-1]

@@ -148,9 +148,15 @@ class Scheduler:
             self._retire()
 
     def _wait_for_work(self) -> bool:
+        """False where there will be none any more. Past answers are indexed meanwhile."""
+        while not self._wanted() and self._past.work():
+            pass
         with self._work:
-            self._work.wait_for(lambda: self._stopping or self._running or self._waiting)
+            self._work.wait_for(self._wanted)
             return not self._stopping
+
+    def _wanted(self) -> bool:
+        return bool(self._stopping or self._running or self._waiting)
 
     def _read_prompts(self) -> None:
         """Read up to a chunk of tokens, the oldest prompt first; a prompt's end emits a token.

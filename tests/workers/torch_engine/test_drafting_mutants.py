@@ -213,15 +213,15 @@ MUTANTS: dict[str, tuple[Any, ModuleType, str, str]] = {
     "n-grams of what was forgotten stay": (
         remembers,
         past,
-        "del places[gram][:count]",
-        "del places[gram][:0]",
+        "known = self.find(gram)[count:]",
+        "known = self.find(gram)[0:]",
     ),
     "one index for all scopes": (
         remembers,
         past,
-        "self._places.setdefault(scope, {})",
-        'self._places.setdefault("0", self._places.setdefault("1", self._places.setdefault'
-        "(scope, {})))",
+        "self._scopes.setdefault(scope, _Scope())",
+        'self._scopes.setdefault("0", self._scopes.setdefault("1", self._scopes.setdefault'
+        "(scope, _Scope())))",
     ),
     "the text's end is a place": (
         indexes,

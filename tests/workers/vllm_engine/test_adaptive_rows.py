@@ -98,6 +98,15 @@ def test_an_answer_of_another_method_serves_later_ones():
     assert not world.adaptive._others
 
 
+def test_of_other_methods_only_answers_are_held():
+    """A prompt may be long, and nobody looks anything up in it."""
+    world = World()
+    world.step({"s/a": [20, 21, 22]}, rows=[])
+    [other] = world.adaptive._others.values()
+    world.step({"s/a": [23]}, rows=[])
+    assert other.text == other.answer == [20, 21, 22, 23]
+
+
 def test_where_nothing_is_kept_other_methods_are_not_followed():
     world = World(past_bytes=0)
     for token in range(20, 30):

@@ -86,18 +86,24 @@ class Follower(Protocol):
 
 @dataclass(eq=False)
 class _Sequence:
-    """A request's tokens, of which the engine's process knows nothing but these."""
+    """A request's tokens, of which the engine's process knows nothing but these: all of them, or
+    but for the first `skipped`."""
 
     id: str
     scope: str
     accepted: Mapping[str, float]
     prompt_tokens: int
+    skipped: int = 0
     text: list[int] = field(default_factory=list)
     used: Arm | None = None
 
     def follow(self, step: Step, row: int) -> None:
         """Its new tokens."""
-        self.text += step.tokens(row, len(self.text))
+        self.text += step.tokens(row, self.skipped + len(self.text))
+
+    @property
+    def answer(self) -> list[int]:
+        return self.text[self.prompt_tokens - self.skipped :]
 
 
 class Adaptive:
@@ -143,7 +149,9 @@ class Adaptive:
         self._past.work()
         if self._past.capacity:
             for row in set(range(len(limits))).difference(rows):
-                self._known(self._others, step, row).follow(step, row)
+                other = self._known(self._others, step, row)
+                other.skipped = other.prompt_tokens  # nobody looks anything up in its prompt
+                other.follow(step, row)
         sequences = [self._learn(step, row) for row in rows]
         if self._promise:
             arm, promised = self._promise
@@ -285,7 +293,7 @@ class Adaptive:
         return among[name]
 
     def _end(self, sequence: _Sequence) -> None:
-        self._past.add(sequence.scope, sequence.text[sequence.prompt_tokens :])
+        self._past.add(sequence.scope, sequence.answer)
         self._foreteller.end(sequence.id)
         for arm in self._arms.values():
             arm.forget(sequence)
