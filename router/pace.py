@@ -18,8 +18,8 @@ measured on whole prompts, and a forward of a few tokens takes longer than its c
 def step_factor(table: RoutingTable, method: int, stats: DecodeStats) -> float | None:
     """Of its decode steps; None where they say nothing of the method.
 
-    The reading of others' prompts does not; nor does a mixed batch's step, which takes as long as
-    its slowest method, whichever that was.
+    The reading of others' prompts does not; nor does a mixed batch's step, which takes what all of
+    its methods make it take.
     """
     steps = stats.target_steps - 1
     seconds = stats.decode_seconds - stats.stalled_seconds

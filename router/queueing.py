@@ -3,13 +3,15 @@
 A sequence joins a running batch at once while nobody waits and the KV pool has room. Behind a
 line it waits until as many answers as stand before it, and one more, have given up their places.
 
-Where replicas host several methods, a step of a batch takes as long as the slowest method in it.
+Where replicas host several methods, a step of a batch takes what its sequences' methods take on the
+mean.
 So like goes to like: a request takes a replica that runs its method (`ranked`), and where there is
 none a method's seconds are those of its steps beside the others', whom it delays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import NamedTuple
 
 from router import belief, predict
@@ -43,9 +45,9 @@ class Forecast(NamedTuple):
 
     `seconds`: its own until its last token, of which it is `waiting` for a place. `delay`: by which
     all others together would be done later: while it runs the others in its batch take longer
-    steps, for one sequence more and, where the method is slower than theirs, as long as its own,
-    and wait for its prefill; and as many as stand in line before it are expected behind it, and
-    wait for its share of the replica's time.
+    steps, for one sequence more and the longer the slower its method is, and wait for its prefill;
+    and as many as stand in line before it are expected behind it, and wait for its share of the
+    replica's time.
     """
 
     seconds: float
@@ -108,12 +110,13 @@ class Prospect:
             return Forecast(prefill + steps * times.of(m, 1.0), 0.0, 0.0)
         others = place.batch - 1.0
         without = place.batch if place.full else max(1.0, others)
-        if place.beside <= {m}:
+        if place.beside.keys() <= {m}:
             step = times.of(m, place.batch)
             longer = max(0.0, step - times.of(m, without))
         else:
-            step = times.slowest({m, *place.beside}, place.batch)
-            longer = max(0.0, step - times.slowest(place.beside, without))
+            usual = times.mixed(place.beside, place.batch)
+            step = usual + (times.of(m, place.batch) - usual) / place.batch
+            longer = max(0.0, step - times.mixed(place.beside, without))
         return Forecast(
             seconds=place.waiting + prefill + steps * step,
             waiting=place.waiting,
@@ -123,13 +126,13 @@ class Prospect:
 
 
 class _Place(NamedTuple):
-    """Where a request would run: seconds until it is admitted, the batch that it joins then, the
-    methods (indices) of the others in that, and how many stand in line before it; a `full` replica
-    has no place until an answer ends."""
+    """Where a request would run: seconds until it is admitted, the batch that it joins then, how
+    many of the others in that are of each method (by index), and how many stand in line before it;
+    a `full` replica has no place until an answer ends."""
 
     waiting: float = 0.0
     batch: float = 1.0
-    beside: frozenset[int] = frozenset()
+    beside: Mapping[int, float] = MappingProxyType({})
     line: int = 0
     full: bool = False
 
@@ -165,11 +168,11 @@ def _place(
     }
     if roomy:
         # Of all of them: the emptiest, which takes the prompt, will soon be like the others.
-        return _Place(0.0, 1.0 + sum(r.running for r in roomy) / len(roomy), frozenset(running))
+        return _Place(0.0, 1.0 + sum(r.running for r in roomy) / len(roomy), running)
     batch = max(1.0, float(report.running))
     turn = _turn(table, running or {table.methods.index(method): 1}, band, batch)
     waiting = (report.waiting + 1) * turn
-    return _Place(waiting, batch, frozenset(running), report.waiting, full=True)
+    return _Place(waiting, batch, running, report.waiting, full=True)
 
 
 def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: float) -> float:
@@ -182,5 +185,5 @@ def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: flo
     counts = list(running.values())
     steps = fmean((output / accepted[m] for m in running), weights=counts)
     prefill = fmean((predict.prefill_seconds(table, m, prompt) for m in running), weights=counts)
-    step = predict.StepTimes(table, prompt + output / 2.0).slowest(running, batch)
+    step = predict.StepTimes(table, prompt + output / 2.0).mixed(running, batch)
     return prefill + steps * step / batch

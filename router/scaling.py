@@ -46,6 +46,9 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     if not load.requests or not names:
         return 0.0
     numbers = [table.methods.index(name) for name in names]
+    counts = {
+        n: load.running_by_method.get(name) or 1 for name, n in zip(names, numbers, strict=True)
+    }
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
     prompt = float(np.mean(prompts))
     times = predict.StepTimes(table, prompt + predict.emitted_output(table, -1) / 2.0)
@@ -55,7 +58,7 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
         for name, number in zip(names, numbers, strict=True)
         if name in load.recent_step_seconds
     ]
-    step = times.slowest(numbers, float(batch)) * max(slower, default=1.0)
+    step = times.mixed(counts, float(batch)) * max(slower, default=1.0)
     accepted = float(belief.acceptance(table)[:, numbers].mean())
     tokens = sum(min(left, usual) for left in load.requests.values())
     prefill = float(np.mean([predict.prefill_seconds(table, n, prompt) for n in numbers]))

@@ -31,7 +31,7 @@ class StepCosts(Protocol):
 
 
 class MeasuredCosts:
-    """A routing table's: bilinear on its grid, a mixed batch as slow as its slowest method."""
+    """A routing table's: bilinear on its grid, a mixed batch as `StepTimes.mixed` says."""
 
     def __init__(self, table: RoutingTable) -> None:
         self._table = table
@@ -46,7 +46,8 @@ class MeasuredCosts:
         """As `router.predict` says; rows are part of what was measured."""
         batch = sum(counts)
         mean = context / batch
-        return max(self._of(m, batch, mean) for m, count in enumerate(counts) if count)
+        own = [count * self._of(m, batch, mean) for m, count in enumerate(counts) if count]
+        return sum(own) / batch
 
     def _of(self, method: int, batch: int, context: float) -> float:
         seconds = self._known.get((method, batch))

@@ -129,8 +129,12 @@ class Prospect:
             batch = without = max(1.0, float(taken.running))
             line = taken.waiting
             waiting = (line + 1) * self._turn(running or {m: 1}, batch)
-        step = self._times(batch)[[m, *running]].max()
-        longer = max(0.0, step - self._times(without)[beside].max())
+        counts = list(running.values()) or [1]
+        before = np.average(self._times(batch)[beside], weights=counts)
+        step = ((batch - 1.0) * before + self._times(batch)[m]) / batch
+        if running.keys() <= {m}:
+            step = self._times(batch)[m]
+        longer = max(0.0, step - np.average(self._times(without)[beside], weights=counts))
         own = prefill + steps * step
         delay = (batch - 1.0) * (prefill + steps * longer)
         return Forecast(waiting + own, waiting, delay + line * (prefill + steps * step / batch))
@@ -141,7 +145,8 @@ class Prospect:
         output = predict.emitted_output(table, -1)
         steps = output / belief.acceptance(table)[:, :, self._band].mean(axis=0)
         prefill = np.average(prefill_seconds(table, prompt)[here], weights=counts)
-        step = step_seconds(table, batch, prompt + output / 2.0)[here].max()
+        steps_here = step_seconds(table, batch, prompt + output / 2.0)[here]
+        step = np.average(steps_here, weights=counts)
         return float(prefill + np.average(steps[here], weights=counts) * step / batch)
 
 

@@ -164,7 +164,7 @@ def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingT
 
 
 def test_steps_shared_with_other_methods_say_nothing_of_a_methods_own(table: RoutingTable) -> None:
-    """In a mixed batch a step takes as long as its slowest method."""
+    """In a mixed batch a step takes what all of its methods make it take."""
     learner = Learner(table, CONFIG)
     _, steps = answer_seconds("ngram", 1)
     learner.observe(

@@ -140,4 +140,4 @@ def test_step_times_are_bilinear(table: RoutingTable, batch: float, context: flo
     times = predict.StepTimes(table, context)
     found = [times.of(m, batch) for m in range(len(METHODS))]
     np.testing.assert_allclose(found, plain.step_seconds(table, batch, context))
-    assert times.slowest([0, 2], batch) == max(found[0], found[2])
+    assert times.mixed({0: 1, 2: 3}, batch) == pytest.approx((found[0] + 3 * found[2]) / 4)

@@ -127,7 +127,9 @@ class Scheduler:
 
     def _step(self, batch: Sequence[ReplaySequence]) -> Iterator[float]:
         methods = sorted({s.request.method for s in batch})
-        seconds = max(self._seconds(method, batch) for method in methods)
+        counts = Counter(s.request.method for s in batch)
+        seconds = sum(counts[method] * self._seconds(method, batch) for method in methods)
+        seconds /= len(batch)
         yield seconds
         for sequence in batch:
             if sequence.finished is None:
@@ -137,8 +139,8 @@ class Scheduler:
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 
     def _seconds(self, method: str, batch: Sequence[ReplaySequence]) -> float:
-        """A step of the whole batch, were all of it this method's: a shared step is as wide and
-        drafts as long as the slowest method in it."""
+        """A step of the whole batch, were all of it this method's: a shared step takes the mean
+        over its sequences, since one forward verifies the rows of all of them."""
         context = sum(s.context for s in batch) / len(batch)
         paces = [s.answer.pace for s in batch if s.request.method == method]
         recorded = self._step_times.seconds(method, len(batch), context)

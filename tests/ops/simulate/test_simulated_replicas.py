@@ -69,10 +69,13 @@ class Recorded:
 
     def step(self, counts, context, _rows, /):
         batch = sum(counts)
-        return max(
-            recordings.step_seconds(METHODS[m], batch, context / batch)
-            for m, count in enumerate(counts)
-            if count
+        return (
+            sum(
+                count * recordings.step_seconds(METHODS[m], batch, context / batch)
+                for m, count in enumerate(counts)
+                if count
+            )
+            / batch
         )
 
 
