@@ -137,6 +137,7 @@ def build_table(
         step_seconds=step_grid,
         step_count=step_count,
         live_step_ratio=np.ones(m),
+        live_batch_ratio=np.ones(m),
         live_step_weight=np.zeros(m),
         prefill_seconds=prefill_lines(profile, names),
         live_prefill_ratio=np.ones(m),

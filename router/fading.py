@@ -36,6 +36,11 @@ class FadingSums:
         self._sums[method] *= 0.5 ** (share / self._own)
         self._sums[method] += share * np.asarray(values)
 
+    def add_each(self, values: Floats, shares: Floats) -> None:
+        """Count one answer of which every method has a share [m], with values [m, c]."""
+        self._sums *= 0.5 ** (shares.sum() / self._any) * 0.5 ** (shares / self._own)[:, None]
+        self._sums += shares[:, None] * values
+
     def state(self) -> dict[str, list[float]]:
         """By name the sums of all methods, as JSON values."""
         return dict(zip(self._names, self.columns.tolist(), strict=True))

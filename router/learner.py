@@ -11,8 +11,10 @@ acceptance    per cluster x method x temperature band. An observation weakens wh
               Offline counts are the prior: they stay, as at most OFFLINE_ANSWERS answers.
 output        per cluster: how long answers are, from their tokens and how many of them ended by
               themselves, with the same half-life.
-step ratio    per method: how much slower its steps are than the measured grid, a factor of the
-              machine that all methods share times one of the method (`router.ratio`). Observations
+step ratio    per method: how much slower its steps are than the measured grid, alone and in full
+              batches, a factor of the machine that all methods share times one of the method
+              (`router.step_ratio`). A step that several methods share says something of each
+              (`router.pace`). Observations
               weigh half after OWN_HALF_LIFE more of the same method, and half after
               UNTRIED_HALF_LIVES x `half_life` more of any: a method that nobody is sent to any
               more drifts back to its measured speed and is tried again.
@@ -35,6 +37,7 @@ from router import belief, pace, predict
 from router.cached import CachedShare
 from router.evidence import acceptance_evidence, learns_acceptance
 from router.ratio import Ratio
+from router.step_ratio import StepRatio
 from router.table import RoutingTableError, kept
 from schemas import Observation, RouterConfig, RoutingTable, by_band, temperature_band
 
@@ -54,7 +57,7 @@ class Learner:
         self._output = table.live_output.copy()
         self._answers = table.live_answers.copy()
         m, half_life = len(table.methods), config.half_life
-        self._step_ratio = Ratio(m, ("log_ratio", "ratio_weight"), half_life)
+        self._step_ratio = StepRatio(m, half_life)
         self._prefill_ratio = Ratio(m, ("log_prefill_ratio", "prefill_ratio_weight"), half_life)
         self._cached = CachedShare(m, half_life)
         self._by_method = (self._step_ratio, self._prefill_ratio, self._cached)
@@ -138,21 +141,25 @@ class Learner:
         self._answers[k] = forget * self._answers[k] + share
 
     def _learn_ratios(self, observation: Observation, m: int) -> None:
-        for ratio, factor in (
-            (self._step_ratio, pace.step_factor(self._table, m, observation.stats)),
-            (self._prefill_ratio, pace.prefill_factor(self._table, m, observation.stats)),
-        ):
-            if factor is not None:
-                ratio.observe(m, factor, 1.0 / observation.choices)
+        stats, share = observation.stats, 1.0 / observation.choices
+        steps = pace.of_steps(self._table, stats)
+        if steps is not None:
+            shares = [(method, share * part) for method, part in steps.methods]
+            self._step_ratio.observe(shares, steps.factors, stats.mean_batch)
+        factor = pace.prefill_factor(self._table, m, stats)
+        if factor is not None:
+            self._prefill_ratio.observe(m, factor, share)
 
     def _publish(self) -> None:
+        ratio, batch_ratio = self._step_ratio.values()
         table = self._table.model_copy(
             update={
                 "live_tokens": self._tokens.copy(),
                 "live_steps": self._steps.copy(),
                 "live_output": self._output.copy(),
                 "live_answers": self._answers.copy(),
-                "live_step_ratio": self._step_ratio.values(),
+                "live_step_ratio": ratio,
+                "live_batch_ratio": batch_ratio,
                 "live_step_weight": self._step_ratio.weight,
                 "live_prefill_ratio": self._prefill_ratio.values(),
                 "live_cached_share": self._cached.values(),

@@ -1,11 +1,9 @@
 """How many times as long as measured an answer's steps and its prefill took, if it can tell."""
 
+from typing import NamedTuple
+
 from router import predict
 from schemas import DecodeStats, RoutingTable
-
-MIXED_SHARE = 0.2
-"""An answer of which more steps than that were shared with other methods says nothing of its own
-method's steps."""
 
 ALONE_BATCH = 1.5
 """Sequences per step up to which an answer counts as alone on its replica for the most part."""
@@ -15,19 +13,36 @@ LEAST_READ = 32
 measured on whole prompts, and a forward of a few tokens takes longer than its constant says."""
 
 
-def step_factor(table: RoutingTable, method: int, stats: DecodeStats) -> float | None:
-    """Of its decode steps; None where they say nothing of the method.
+class Pace(NamedTuple):
+    """What an answer's steps say of the methods (indices) that took part in them: the share of each
+    in the batch, and how many times as long as measured its steps take in such a one."""
 
-    The reading of others' prompts does not; nor does a mixed batch's step, which takes what all of
-    its methods make it take.
+    methods: list[tuple[int, float]]
+    factors: list[float]
+
+
+def of_steps(table: RoutingTable, stats: DecodeStats) -> Pace | None:
+    """Of an answer's decode steps; None where they say nothing. The reading of others' prompts does
+    not count.
+
+    A step that several methods share takes what they take on the mean (`StepTimes.mixed`): what it
+    took beyond what the table now expects is put down to all of them alike.
     """
     steps = stats.target_steps - 1
     seconds = stats.decode_seconds - stats.stalled_seconds
-    if steps < 1 or seconds <= 0.0 or stats.mixed_steps > MIXED_SHARE * steps:
+    batch = max(1.0, stats.mean_batch)
+    by_method = stats.batch_by_method or {stats.method: batch}
+    known = {name: m for m, name in enumerate(table.methods)}
+    counts = {known[name]: count for name, count in by_method.items() if count and name in known}
+    if steps < 1 or seconds <= 0.0 or not counts:
         return None
-    context = stats.context_length - stats.output_tokens / 2.0
-    grid = predict.step_seconds(table, method, max(1.0, stats.mean_batch), context)
-    return float(seconds / steps / (grid / table.live_step_ratio[method]))
+    times = predict.StepTimes(table, stats.context_length - stats.output_tokens / 2.0)
+    slower = seconds / steps / times.mixed(counts, batch)
+    whole = sum(counts.values())
+    return Pace(
+        [(m, count / whole) for m, count in counts.items()],
+        [slower * predict.step_ratio(table, m, batch) for m in counts],
+    )
 
 
 def prefill_factor(table: RoutingTable, method: int, stats: DecodeStats) -> float | None:

@@ -9,12 +9,14 @@ kept per method, so that evidence about one slow replica serves every cluster.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtr
 
 from router.belief import OFFLINE_ANSWERS, Floats, acceptance, once
+from router.step_ratio import crowd
 from schemas import RoutingTable
 
 MIN_EVIDENCE_ANSWERS = 8.0
@@ -69,11 +71,13 @@ def _output(table: RoutingTable, live_count: Floats) -> Floats:
 @dataclass(frozen=True)
 class _Machine:
     """What a table says of the machine, as lists: every prompt asks for single values, which
-    arrays are slow to give. By method: `steps` [m][B][C] and their ratio, the prefill's line, its
-    ratio, and the share of prompts that is cached."""
+    arrays are slow to give. By method: `steps` [m][B][C], their ratio and the logarithm of the
+    further one in a full batch; the prefill's line, its ratio, and the share of prompts that is
+    cached."""
 
     steps: list[list[list[float]]]
     step_ratio: list[float]
+    full_batch: list[float]
     prefill: list[tuple[float, float]]
     prefill_ratio: list[float]
     cached_share: list[float]
@@ -84,6 +88,7 @@ def _machine(table: RoutingTable) -> _Machine:
     return _Machine(
         steps=table.step_seconds.tolist(),
         step_ratio=table.live_step_ratio.tolist(),
+        full_batch=np.log(table.live_batch_ratio).tolist(),
         prefill=[(constant, slope) for constant, slope in table.prefill_seconds.tolist()],
         prefill_ratio=table.live_prefill_ratio.tolist(),
         cached_share=table.live_cached_share.tolist(),
@@ -94,7 +99,7 @@ class StepTimes:
     """Seconds of every method's steps at one context length. Of the grid's many values a prompt
     asks for a few, which are computed as they are asked for."""
 
-    __slots__ = ("_batches", "_left", "_ratios", "_right", "_share", "_steps")
+    __slots__ = ("_batches", "_left", "_machine", "_right", "_share", "_steps")
 
     def __init__(self, table: RoutingTable, context: float) -> None:
         """Linear in the context on the grid, and its nearest end beyond it."""
@@ -103,15 +108,14 @@ class StepTimes:
         self._left = max(0, self._right - 1)
         low, high = contexts[self._left], contexts[self._right]
         self._share = min(1.0, max(0.0, (context - low) / (high - low))) if high > low else 0.0
-        machine = _machine(table)
-        self._batches, self._steps, self._ratios = (
-            table.batch_grid,
-            machine.steps,
-            machine.step_ratio,
-        )
+        self._machine = _machine(table)
+        self._batches, self._steps = table.batch_grid, self._machine.steps
 
     def of(self, method: int, batch: float) -> float:
         """Of a batch of one method, extended linearly beyond the grid's largest."""
+        return self._measured(method, batch) * _ratio(self._machine, method, batch)
+
+    def _measured(self, method: int, batch: float) -> float:
         batches = self._batches
         right = bisect_right(batches, batch)
         if right == len(batches):
@@ -136,9 +140,22 @@ class StepTimes:
     def _on_grid(self, method: int, batch: int) -> float:
         """At one of the grid's batch sizes, by its index."""
         line = self._steps[method][batch]
-        share = self._share
-        seconds = (1.0 - share) * line[self._left] + share * line[self._right]
-        return seconds * self._ratios[method]
+        return (1.0 - self._share) * line[self._left] + self._share * line[self._right]
+
+
+def step_ratio(table: RoutingTable, method: int, batch: float) -> float:
+    """How many times as long as measured a method's steps take here, in such a batch."""
+    return _ratio(_machine(table), method, batch)
+
+
+def step_ratios(table: RoutingTable) -> Floats:
+    """The same of every method on the grid of batches [m, B]."""
+    methods = range(len(table.methods))
+    return np.asarray([[step_ratio(table, m, b) for b in table.batch_grid] for m in methods])
+
+
+def _ratio(machine: _Machine, method: int, batch: float) -> float:
+    return machine.step_ratio[method] * exp(machine.full_batch[method] * crowd(batch))
 
 
 def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:

@@ -24,7 +24,8 @@ def promoted(table: RoutingTable) -> RoutingTable:
             *("live_step_weight", "live_cached_share"),
         )
     }
-    ones = {n: np.ones_like(getattr(table, n)) for n in ("live_step_ratio", "live_prefill_ratio")}
+    ratios = ("live_step_ratio", "live_batch_ratio", "live_prefill_ratio")
+    ones = {name: np.ones_like(getattr(table, name)) for name in ratios}
     digest = hashlib.sha256(f"{table.fit_id}:{table.version}".encode() + tokens.tobytes())
     origin = {
         "fit_id": table.fit_id,
@@ -41,7 +42,7 @@ def promoted(table: RoutingTable) -> RoutingTable:
             "acceptance_steps": steps,
             "output_tokens": np.asarray([predict.expected_output(table, k) for k in clusters]),
             "output_count": table.output_count + table.live_output[:, 1],
-            "step_seconds": table.step_seconds * table.live_step_ratio[:, None, None],
+            "step_seconds": table.step_seconds * predict.step_ratios(table)[:, :, None],
             "prefill_seconds": table.prefill_seconds * table.live_prefill_ratio[:, None],
             "provenance": table.provenance | {"promoted_from": origin},
         }

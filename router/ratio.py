@@ -19,11 +19,6 @@ class Ratio(FadingSums):
         """`names`: of the sum of log ratios, and of that of the answers behind it."""
         super().__init__(methods, names, OWN_HALF_LIFE, half_life)
 
-    @property
-    def weight(self) -> Floats:
-        """Answers behind each method's ratio [m]."""
-        return np.asarray(self.columns[1])
-
     def observe(self, method: int, factor: float, share: float) -> None:
         """An answer took `factor` (above 0) times as long; it counts for `share` of one."""
         self.add(method, (math.log(factor), 1.0), share)
@@ -35,8 +30,13 @@ class Ratio(FadingSums):
         Another machine, or a neighbour on this one, slows all methods down; of a method that was
         not tried yet the others' answers say so.
         """
-        log_ratios, weight = self.columns
-        seen = log_ratios / np.maximum(weight, 1e-9)
-        machine = belief.machine_log_ratio(seen, weight)
-        prior = belief.STEP_SPREAD**2 / belief.own_variance(seen, weight)
-        return np.asarray(np.exp(machine + (log_ratios - machine * weight) / (weight + prior)))
+        return np.asarray(np.exp(common_and_own(*self.columns)))
+
+
+def common_and_own(log_ratios: Floats, weight: Floats) -> Floats:
+    """Log of the machine's factor times a method's own [m], from sums of answers' log ratios and
+    how many they are."""
+    seen = log_ratios / np.maximum(weight, 1e-9)
+    machine = belief.machine_log_ratio(seen, weight)
+    prior = belief.STEP_SPREAD**2 / belief.own_variance(seen, weight)
+    return np.asarray(machine + (log_ratios - machine * weight) / (weight + prior))

@@ -36,7 +36,8 @@ def retimed(
     step_seconds, step_count = table.step_seconds.copy(), table.step_count.copy()
     step_seconds[index], step_count[index] = seconds[0], counts[0]
     ratio, weight = table.live_step_ratio.copy(), table.live_step_weight.copy()
-    ratio[index], weight[index] = 1.0, 0.0
+    batch_ratio = table.live_batch_ratio.copy()
+    ratio[index], batch_ratio[index], weight[index] = 1.0, 1.0, 0.0
     digest = hashlib.sha256(f"{table.fit_id} {method} {settings_hash}".encode())
     digest.update(np.ascontiguousarray(step_seconds).tobytes())
     changed = table.model_copy(
@@ -46,6 +47,7 @@ def retimed(
             "step_seconds": step_seconds,
             "step_count": step_count,
             "live_step_ratio": ratio,
+            "live_batch_ratio": batch_ratio,
             "live_step_weight": weight,
         }
     )

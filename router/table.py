@@ -31,6 +31,7 @@ BY_METHOD_AXIS = {
     "step_seconds": 0,
     "step_count": 0,
     "live_step_ratio": 0,
+    "live_batch_ratio": 0,
     "live_step_weight": 0,
     "prefill_seconds": 0,
     "live_prefill_ratio": 0,

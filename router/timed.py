@@ -69,12 +69,13 @@ def _timed(table: RoutingTable, row: ProfileRow) -> ProfileRow:
 
 
 def _grid(table: RoutingTable) -> tuple[StepRow, ...]:
+    ratios = predict.step_ratios(table)
     return tuple(
         StepRow(
             method=name,
             batch=batch,
             context=context,
-            seconds=float(table.step_seconds[m, b, c] * table.live_step_ratio[m]),
+            seconds=float(table.step_seconds[m, b, c] * ratios[m, b]),
             count=int(table.step_count[m, b, c]),
         )
         for m, name in enumerate(table.methods)

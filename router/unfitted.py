@@ -59,6 +59,7 @@ def unfitted_table(
         step_seconds=np.full((m, 1, 1), FIRST_GUESS_SECONDS),
         step_count=np.zeros((m, 1, 1)),
         live_step_ratio=np.ones(m),
+        live_batch_ratio=np.ones(m),
         live_step_weight=np.zeros(m),
         prefill_seconds=np.tile([FIRST_GUESS_SECONDS, 0.0], (m, 1)),
         live_prefill_ratio=np.ones(m),

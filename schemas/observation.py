@@ -52,8 +52,8 @@ class DecodeStats(Schema):
     sample_seconds: float = Field(default=0.0, ge=0.0)
     other_seconds: float = Field(default=0.0, ge=0.0)
     mean_batch: float = Field(default=1.0, ge=0.0, description="sequences per step, over its steps")
-    mixed_steps: int = Field(
-        default=0, ge=0, description="decode steps shared with sequences of other methods"
+    batch_by_method: dict[str, float] = Field(
+        default={}, description="mean_batch by method; empty: all are of this answer's"
     )
     finish_reason: Literal["stop", "length", "cancelled", "error"]
     looping: bool = Field(

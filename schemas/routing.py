@@ -72,8 +72,10 @@ class RoutingTable(Schema):
     Arrays: centroids [k, d]; acceptance_tokens and acceptance_steps [k, m, t] (their ratio is the
     acceptance, their size the evidence); live_tokens and live_steps likewise, added online;
     step_seconds and step_count [m, B, C] on the grids; live_step_ratio [m], the factor by which
-    live steps differ from the measured grid, and live_step_weight [m], the answers behind it
-    (none in a table that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
+    live steps of one sequence differ from the measured grid, live_batch_ratio [m], the further
+    factor of a batch of eight and more (1 in a table that does not say), which between them goes
+    with the batch's logarithm, and live_step_weight [m], the answers behind both (none in a table
+    that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
     token; live_prefill_ratio [m], the factor by which live prefills differ from that line, and
     live_cached_share [m], the share of its prompts' tokens that a method finds in the prefix cache
     and does not read (1 and 0 in a table that does not say); output_tokens and output_count [k],
@@ -114,6 +116,7 @@ class RoutingTable(Schema):
     step_seconds: Array
     step_count: Array
     live_step_ratio: Array
+    live_batch_ratio: Array
     live_step_weight: Array
     prefill_seconds: Array
     live_prefill_ratio: Array
@@ -138,6 +141,7 @@ class RoutingTable(Schema):
             return values
         k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
         nothing = {
+            "live_batch_ratio": np.ones(m),
             "live_step_weight": np.zeros(m),
             "live_prefill_ratio": np.ones(m),
             "live_cached_share": np.zeros(m),
@@ -162,6 +166,7 @@ class RoutingTable(Schema):
             "step_seconds": grid,
             "step_count": grid,
             "live_step_ratio": (m,),
+            "live_batch_ratio": (m,),
             "live_step_weight": (m,),
             "prefill_seconds": (m, 2),
             "live_prefill_ratio": (m,),

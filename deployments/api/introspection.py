@@ -46,6 +46,7 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
             "explained": plane.explained,
         },
         "live_step_ratio": _by_method(table, table.live_step_ratio),
+        "live_batch_ratio": _by_method(table, table.live_batch_ratio),
         "live_prefill_ratio": _by_method(table, table.live_prefill_ratio),
         "live_cached_share": _by_method(table, table.live_cached_share),
         "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},

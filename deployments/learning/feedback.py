@@ -15,7 +15,9 @@ from deployments.artifacts import served_table
 from deployments.learning.history import History, Occasion
 from deployments.learning.state_store import StateStore, SupersededError
 from deployments.metrics import DriftMetrics
+from router import predict
 from router.adaptation import Adaptation
+from router.step_ratio import CROWD
 from schemas import (
     AppConfig,
     DecodeStats,
@@ -123,14 +125,15 @@ class Feedback:
             ]
         )
         learned = self._adaptation.table
-        ratios = zip(learned.live_step_ratio, learned.live_prefill_ratio, strict=True)
         times = {
-            name: f"{step:.2f} and {prefill:.2f}"
-            for name, (step, prefill) in zip(learned.methods, ratios, strict=True)
+            name: f"{predict.step_ratio(learned, m, 1.0):.2f}, "
+            f"{predict.step_ratio(learned, m, CROWD):.2f} and {learned.live_prefill_ratio[m]:.2f}"
+            for m, name in enumerate(learned.methods)
         }
         logger.info(
-            "steps and prefills on %s take so many times as long as on %s, where the table was "
-            "measured: %s",
+            "steps alone, steps of %d at once and prefills on %s take so many times as long as on "
+            "%s, where the table was measured: %s",
+            CROWD,
             replica,
             table.measured_under.machine,
             {stats.method: times[stats.method] for stats in answers if stats.method in times},

@@ -149,7 +149,8 @@ class MethodReplica:
             return
         ids = load_bundle(self._config.bundle).backend_tokenizer().encode(TEXT).ids
         room = self._config.engine.max_context - TOKENS
-        answers = await warm_up(self._engine, ids[: max(1, room)])
+        rows = self._config.engine.max_batch
+        answers = await warm_up(self._engine, ids[: max(1, room)], rows)
         if not self._comparable:
             return
         try:

@@ -1,6 +1,7 @@
 """A replica's first answers, before it is asked: so that the first request is as fast as the tenth,
 and so that it is known how long each method's steps take here."""
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,31 +26,53 @@ take turns, so that what else goes on meanwhile hits all alike."""
 MOST_ROUNDS = 12
 """The machine may stay busy with other things: what was found until then has to do."""
 
+TOGETHER = 8
+"""Answers at once, by which full batches are known: how much longer their steps are is this
+machine's, and under load nothing else decides who pays."""
+TOGETHER_TOKENS, TOGETHER_ROUNDS = 12, 2
+
 AGREE = 1.1
 """A method's steps are known when its two shortest measurements differ by less than this factor."""
 
 
-async def warm_up(engine: Engine, token_ids: Sequence[int]) -> list[DecodeStats]:
-    """Every method answers TEXT (its `token_ids`), one after another; of each the answer with the
-    shortest steps: what else starts on the machine meanwhile only ever makes them longer. While
-    that shows, rounds go on, unless a request has come. An engine that cannot is left as it is.
+async def warm_up(engine: Engine, token_ids: Sequence[int], rows: int = 1) -> list[DecodeStats]:
+    """Every method answers TEXT (its `token_ids`), one after another, and then, where the engine
+    decodes several `rows` at once, several times at once; of each the answers with the shortest
+    steps: what else starts on the machine meanwhile only ever makes them longer. While that shows,
+    rounds go on, unless a request has come. An engine that cannot is left as it is.
 
     Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
-    are measured as well.
+    are measured as well, and is of a scope of its own, so that none is drafted from another's
+    answer.
     """
-    answers: dict[str, list[DecodeStats]] = {spec.name: [] for spec in engine.methods}
+    names = [spec.name for spec in engine.methods]
+    alone: dict[str, list[DecodeStats]] = {name: [] for name in names}
+    together: dict[str, list[DecodeStats]] = {name: [] for name in names}
+    texts = (
+        (*token_ids[begin:], *token_ids[:begin]) for begin in itertools.cycle(range(len(token_ids)))
+    )
     try:
-        for number, (turn, method) in enumerate(itertools.product(range(MOST_ROUNDS), answers)):
-            if turn >= LEAST_ROUNDS and (_undisturbed(answers) or engine.load().running > 0):
+        for turn, method in itertools.product(range(MOST_ROUNDS), names):
+            if turn >= LEAST_ROUNDS and (_undisturbed(alone) or engine.load().running > 0):
                 break
-            begin = number % len(token_ids)
-            prompt = (*token_ids[begin:], *token_ids[:begin])
-            stats = await _answer(engine, method, prompt, f"warm-up-{method}-{turn}")
+            stats = await _answer(engine, method, next(texts), f"warm-up-{method}-{turn}", TOKENS)
             if turn > 0 and stats is not None:
-                answers[method].append(stats)
+                alone[method].append(stats)
+        for turn, method in itertools.product(range(TOGETHER_ROUNDS), names):
+            if rows == 1 or engine.load().running > 0:
+                break
+            asked = [
+                _answer(
+                    engine, method, next(texts), f"warm-up-{method}-{turn}-{i}", TOGETHER_TOKENS
+                )
+                for i in range(min(rows, TOGETHER))
+            ]
+            answers = [stats for stats in await asyncio.gather(*asked) if stats is not None]
+            together[method] += sorted(answers, key=lambda stats: stats.mean_batch)[-1:]
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
-    return [min(known, key=_step_seconds) for known in answers.values() if known]
+    every = [*alone.values(), *together.values()]
+    return [min(known, key=_step_seconds) for known in every if known]
 
 
 def _undisturbed(answers: Mapping[str, Sequence[DecodeStats]]) -> bool:
@@ -62,13 +85,14 @@ def _step_seconds(stats: DecodeStats) -> float:
 
 
 async def _answer(
-    engine: Engine, method: str, token_ids: Sequence[int], request_id: str
+    engine: Engine, method: str, token_ids: Sequence[int], request_id: str, tokens: int
 ) -> DecodeStats | None:
-    sampling = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
+    sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
     request = DecodeRequest(
         request_id=request_id,
         method=method,
         prompt_token_ids=tuple(token_ids),
+        scope=request_id,
         sampling=sampling,
     )
     stats = None

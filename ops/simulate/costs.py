@@ -157,6 +157,7 @@ def retimed_by(
             "step_seconds": seconds,
             "step_count": np.ones_like(seconds),
             "live_step_ratio": np.ones(count),
+            "live_batch_ratio": np.ones(count),
             "live_step_weight": np.zeros(count),
             "prefill_seconds": prefills,
             "live_prefill_ratio": np.ones(count),

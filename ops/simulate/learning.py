@@ -75,7 +75,7 @@ def stats_of(now: float, request: Request, method: str, request_id: str) -> Deco
         decode_seconds=now - request.first,
         stalled_seconds=max(0.0, request.stalled_seconds),
         total_seconds=now - request.handed,
-        mean_batch=request.batch_steps / path.steps if path.steps else 1.0,
-        mixed_steps=request.mixed_steps,
+        mean_batch=sum(request.batch_steps.values()) / path.steps if path.steps else 1.0,
+        batch_by_method={name: n / path.steps for name, n in request.batch_steps.items()},
         finish_reason="length" if said >= features.max_tokens else "stop",
     )

@@ -65,7 +65,7 @@ class Replica:
         self.decode_seconds = 0.0
         self._began = 0.0
         self._read_seconds = 0.0
-        self._batch_steps = self._mixed_steps = 0
+        self._batch_steps = [0] * len(known)
         self._report: LoadReport | None = None
 
     @property
@@ -207,8 +207,7 @@ class Replica:
         request.end = self._steps + path.steps
         heappush(self._running, (request.end, request.number, request))
         self._counts[request.method] += 1
-        request.batch_steps = -self._batch_steps
-        request.mixed_steps = -self._mixed_steps
+        request.batch_steps = dict(zip(self._names, self._batch_steps, strict=True))
         request.stalled_seconds = -self._read_seconds
         self._context += request.prompt + 1
         self._rate += path.rate
@@ -218,9 +217,9 @@ class Replica:
     def _decoded(self, ended: list[Request]) -> None:
         """The stretch is over."""
         self._steps += self._stretch
-        self._batch_steps += self._stretch * len(self._running)
-        if sum(map(bool, self._counts)) > 1:
-            self._mixed_steps += self._stretch
+        for method, count in enumerate(self._counts):
+            if count:
+                self._batch_steps[method] += self._stretch * count
         grown = self._rate * self._stretch
         self._context += grown
         self._outstanding -= grown
@@ -228,8 +227,13 @@ class Replica:
         while self._running and self._running[0][0] <= self._steps:
             _, _, request = heappop(self._running)
             path = request.path
-            request.batch_steps += self._batch_steps
-            request.mixed_steps += self._mixed_steps
+            request.batch_steps = {
+                name: now - before
+                for (name, before), now in zip(
+                    request.batch_steps.items(), self._batch_steps, strict=True
+                )
+                if now > before
+            }
             request.stalled_seconds += self._read_seconds
             self._counts[request.method] -= 1
             self._context -= request.prompt + path.tokens

@@ -13,15 +13,15 @@ class Request:
     number: of all requests, in the order of their arrival. ways: the path by method. method, path:
     of the one that answers. line: the methods (indices) to ask after it. decision: the router's,
     where it learns. handed: when a replica had it first. prompt: tokens to read.
-    said: tokens that replicas which died have emitted. batch_steps: the sequences in each of its
-    decode steps, summed; mixed_steps: of these steps, those shared with other methods;
-    stalled_seconds: while others' prompts were read between them. All three are whole at its end.
+    said: tokens that replicas which died have emitted. batch_steps: by method the sequences in each
+    of its decode steps, summed; stalled_seconds: while others' prompts were read between them. Both
+    are whole at its end.
     """
 
     __slots__ = (
         *("number", "arrival", "question", "ways", "line", "method", "path", "prompt", "unread"),
         *("decision", "handed", "admitted", "first", "end", "said", "failures"),
-        *("batch_steps", "mixed_steps", "stalled_seconds"),
+        *("batch_steps", "stalled_seconds"),
     )
 
     def __init__(
@@ -37,7 +37,7 @@ class Request:
         self.end = 0
         """Its replica's count of steps at its last token; 0 while its prompt is not read."""
         self.said = self.failures = 0
-        self.batch_steps = self.mixed_steps = 0
+        self.batch_steps: dict[str, int] = {}
         self.stalled_seconds = 0.0
 
     def answered_by(self, method: int) -> None:

@@ -34,7 +34,8 @@ def step_seconds(table: RoutingTable, batch: float, context: float) -> Floats:
         found = column[:, -1] + slope * (batch - batches[-1])
     else:
         found = np.asarray([np.interp(batch, batches, line) for line in column])
-    return np.asarray(found * table.live_step_ratio)
+    full = min(1.0, np.log2(max(1.0, batch)) / 3.0)
+    return np.asarray(found * table.live_step_ratio * table.live_batch_ratio**full)
 
 
 def prefill_seconds(table: RoutingTable, prompt_tokens: float) -> Floats:

@@ -163,17 +163,6 @@ def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingT
     np.testing.assert_allclose(beside.table.live_step_ratio, alone.table.live_step_ratio, rtol=1e-6)
 
 
-def test_steps_shared_with_other_methods_say_nothing_of_a_methods_own(table: RoutingTable) -> None:
-    """In a mixed batch a step takes what all of its methods make it take."""
-    learner = Learner(table, CONFIG)
-    _, steps = answer_seconds("ngram", 1)
-    learner.observe(
-        observe(table, f"o{i}", "ngram", 1, slower=3.0, mixed_steps=steps) for i in range(50)
-    )
-    assert learner.table.live_step_ratio[table.methods.index("ngram")] == 1.0
-    assert learner.table.live_steps[1, table.methods.index("ngram"), 0] > 0.0
-
-
 def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
     learner = Learner(table, RouterConfig(half_life=10.0))
     learner.observe([observe(table, "first", "ngram", 1)])

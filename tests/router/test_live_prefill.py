@@ -194,7 +194,15 @@ def test_a_state_from_before_there_were_such_still_loads(table: RoutingTable) ->
     for i in range(20):
         slow = {"decode_seconds": 3.0 * observe(table, "", "ngram", 1).stats.decode_seconds}
         learner.observe([prefilled(table, str(i), "ngram", 2.0, cached=150, **slow)])
-    known = {"fit_id", "version", "methods", "assignment", "seen", "log_ratio", "ratio_weight"}
+    known = {
+        "fit_id",
+        "version",
+        "methods",
+        "assignment",
+        "seen",
+        "log_step_ratio",
+        "step_ratio_weight",
+    }
     known |= {"live_tokens", "live_steps", "live_output", "live_answers"}
     older = {name: value for name, value in learner.state().items() if name in known}
     again = Learner.restore(table, CONFIG, older).table

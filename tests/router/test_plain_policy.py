@@ -28,12 +28,14 @@ def tables(draw: st.DrawFn) -> RoutingTable:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     answers = draw(st.sampled_from((0.0, 2.0, 200.0)))
     steps = answers * 32.0 * rng.random(MADE.live_steps.shape)
-    ratio = np.exp(draw(st.sampled_from((0.0, 0.3, 1.0))) * rng.standard_normal(len(METHODS)))
+    spread = draw(st.sampled_from((0.0, 0.3, 1.0)))
+    ratio = np.exp(spread * rng.standard_normal(len(METHODS)))
     return MADE.model_copy(
         update={
             "live_steps": steps,
             "live_tokens": steps * (1.0 + 3.0 * rng.random(steps.shape)),
             "live_step_ratio": ratio,
+            "live_batch_ratio": np.exp(spread * rng.standard_normal(len(METHODS))),
             "live_step_weight": answers * rng.random(len(METHODS)),
             "live_prefill_ratio": ratio[::-1].copy(),
             "live_cached_share": rng.random(len(METHODS)) / 2.0,

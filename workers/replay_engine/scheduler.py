@@ -110,7 +110,7 @@ class Scheduler:
             yield whole * tokens / sequence.answer.prompt_tokens
             sequence.unread -= tokens
             if sequence.unread == 0 and sequence.finished is None:
-                sequence.emit(1, self._now())
+                sequence.emit({}, self._now())
 
     def _unread_one(self) -> ReplaySequence | None:
         """The sequence whose prompt is being read, else the next in the line if there is room."""
@@ -133,7 +133,7 @@ class Scheduler:
         yield seconds
         for sequence in batch:
             if sequence.finished is None:
-                sequence.emit(len(batch), self._now(), len(methods) > 1)
+                sequence.emit(counts, self._now())
         self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
         known = self.step_seconds
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}

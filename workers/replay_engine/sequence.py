@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from tokenizers import Tokenizer
 
 from schemas import DecodeRequest, DecodeStats, FinishReason
@@ -34,8 +37,7 @@ class ReplaySequence:
         self._detokenizer = Detokenizer(tokenizer)
         self._steps = iter(answer.steps)
         self._target_steps = 0
-        self._batch_sum = 0
-        self._mixed_steps = 0
+        self._by_method: Counter[str] = Counter()
         self._submitted = self._last = now
         self._admitted: float | None = None
         self._first: float | None = None
@@ -54,9 +56,8 @@ class ReplaySequence:
         """Take a place in the batch; the waiting time ends."""
         self._admitted = now
 
-    def emit(self, batch: int, now: float, mixed: bool = False) -> None:
-        """Hand over the next recorded step's tokens; `batch` sequences shared the step, `mixed`
-        says that some were of other methods."""
+    def emit(self, batch: Mapping[str, int], now: float) -> None:
+        """Hand over the next recorded step's tokens; so many sequences of each method shared it."""
         recorded = next(self._steps)
         tokens = list(recorded[: self.remaining])
         self.output.extend(tokens)
@@ -64,8 +65,7 @@ class ReplaySequence:
         if self._first is None:
             self._first = now
         else:
-            self._batch_sum += batch
-            self._mixed_steps += mixed
+            self._by_method.update(batch)
         self._last = now
         if self._target_steps == len(self.answer.steps) and len(tokens) == len(recorded):
             self.finished = self.answer.finish_reason
@@ -93,8 +93,8 @@ class ReplaySequence:
             decode_seconds=decode,
             total_seconds=self._last - self._submitted,
             other_seconds=decode,
-            mean_batch=self._batch_sum / steps if steps > 0 else 1.0,
-            mixed_steps=self._mixed_steps,
+            mean_batch=self._by_method.total() / steps if steps > 0 else 1.0,
+            batch_by_method={name: count / steps for name, count in self._by_method.items()},
             finish_reason=reason,
             looping=is_looping(self.output),
         )

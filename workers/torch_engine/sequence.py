@@ -3,6 +3,7 @@
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,8 +32,7 @@ class Tally:
 
     target_steps: int = 0
     decode_steps: int = 0
-    batch_sum: int = 0
-    mixed_steps: int = 0
+    by_method: Counter[str] = field(default_factory=Counter)
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     by_drafter: dict[str, list[int]] = field(default_factory=dict)
@@ -41,12 +41,11 @@ class Tally:
     sample_seconds: float = 0.0
     stalled_seconds: float = 0.0
 
-    def count_step(self, batch: int, *, mixed: bool) -> None:
-        """Count one step after the first token, of so many sequences; mixed: another method took
-        part in it."""
+    def count_step(self, batch: Mapping[str, int]) -> None:
+        """Count one step after the first token, of so many sequences of each method."""
         self.decode_steps += 1
-        self.batch_sum += batch
-        self.mixed_steps += mixed
+        for method, sequences in batch.items():
+            self.by_method[method] += sequences
 
     def count_levels(self, proposed: int, accepted: int, drafter: str | None) -> None:
         """Count one step's drafted and accepted levels by their position, and by the drafter where
@@ -220,8 +219,8 @@ class DecodeSequence:
             verify_seconds=tally.verify_seconds,
             sample_seconds=tally.sample_seconds,
             other_seconds=max(0.0, decode - phases),
-            mean_batch=tally.batch_sum / tally.decode_steps if tally.decode_steps else 1.0,
-            mixed_steps=tally.mixed_steps,
+            mean_batch=tally.by_method.total() / tally.decode_steps if tally.decode_steps else 1.0,
+            batch_by_method={n: c / tally.decode_steps for n, c in tally.by_method.items()},
             finish_reason=reason,
             looping=is_looping(self.tokens[len(self.request.prompt_token_ids) :]),
         )

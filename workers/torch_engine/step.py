@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -67,13 +68,13 @@ def step(
     decoding = all(p.sequence.output_tokens for p in proposals)
     _book(proposals, "verify_seconds", forward)
     _book(proposals, "sample_seconds", max(0.0, seconds - forward))
-    mixed = len({sequence.method for sequence in batch}) > 1
+    together = Counter(sequence.method for sequence in batch)
     for proposal, path in verified:
         try:
             sequence, decodes = proposal.sequence, proposal.sequence.output_tokens > 0
             _settle(proposal, path, output, target, methods[sequence.method])
             if decodes:
-                sequence.tally.count_step(len(batch), mixed=mixed)
+                sequence.tally.count_step(together)
         except Exception as error:
             errors.append(StepError([proposal.sequence], error, attributable=True))
     if decoding and not errors:

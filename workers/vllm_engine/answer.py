@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
-from schemas import DecodeChunk, DecodeRequest, DecodeStats, FinishReason, TokenLogprobs
+from schemas import (
+    DecodeChunk,
+    DecodeRequest,
+    DecodeStats,
+    DrafterStats,
+    FinishReason,
+    TokenLogprobs,
+)
+from workers.drafting.names import NOBODY
 from workers.looping import is_looping
 from workers.text import AnswerText
 from workers.vllm_engine.load import EngineLoad
@@ -65,8 +73,7 @@ class Answer:
         self._accepted = 0
         self._by_step: list[tuple[int, int]] = []
         """Drafted and accepted tokens of the steps that verified drafts, told at the end."""
-        self._batch_sum = 0
-        self._mixed = 0
+        self._by_method: Counter[str] = Counter()
         self._cached = 0
         self._queued = 0.0
         self._submitted = time.perf_counter()
@@ -129,10 +136,7 @@ class Answer:
         into drafting, verification and sampling, so all of them are `other_seconds`."""
         request, end = self.request, self._last or time.perf_counter()
         drafted = [drafted for drafted, _ in self._by_step]
-        accepted = [accepted for _, accepted in self._by_step]
-        if accepted:
-            # What was accepted beyond the answer's end is no part of it.
-            accepted[-1] -= sum(accepted) - self._accepted
+        accepted = self._accepted_by_step()
         decode_steps = max(0, self._steps - 1)
         return DecodeStats(
             request_id=request.request_id,
@@ -152,11 +156,37 @@ class Answer:
             decode_seconds=self._last - self._first,
             total_seconds=max(0.0, end - self._submitted),
             other_seconds=self._last - self._first,
-            mean_batch=self._batch_sum / decode_steps if decode_steps else 1.0,
-            mixed_steps=self._mixed,
+            mean_batch=self._by_method.total() / decode_steps if decode_steps else 1.0,
+            batch_by_method={name: n / decode_steps for name, n in self._by_method.items()},
             finish_reason=reason,
             looping=is_looping(self._tokens),
         )
+
+    def by_drafter(self, last: DecodeChunk, authors: Sequence[str]) -> DecodeChunk:
+        """The last chunk with statistics by drafter; authors: whose the drafts were, of every step
+        that verified any. Where the text ended the answer, vLLM has told of no step's tokens."""
+        counts = {NOBODY: [max(0, self._steps - 1 - len(authors)), 0, 0]}
+        drafted = [drafted for drafted, _ in self._by_step]
+        tokens = list(zip(drafted, self._accepted_by_step(), strict=True))
+        for author, of_step in zip(authors, tokens or [(0, 0)] * len(authors), strict=False):
+            for at, more in enumerate((1, *of_step)):
+                counts.setdefault(author, [0, 0, 0])[at] += more
+        by_drafter = {
+            name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
+            for name, (steps, drafted, accepted) in counts.items()
+            if steps
+        }
+        assert last.stats is not None
+        stats = last.stats.model_copy(update={"by_drafter": by_drafter})
+        return last.model_copy(update={"stats": stats})
+
+    def _accepted_by_step(self) -> list[int]:
+        """Of the steps that verified drafts; what was accepted beyond the answer's end is no part
+        of it."""
+        accepted = [accepted for _, accepted in self._by_step]
+        if accepted:
+            accepted[-1] -= sum(accepted) - self._accepted
+        return accepted
 
     def _accepted_of(self, emitted: int) -> int:
         """How many of a step's tokens were drafted: all but its last, which is the target's own.
@@ -170,9 +200,7 @@ class Answer:
     def _count(self, output: RequestOutput, accepted: int) -> None:
         now = time.perf_counter()
         if self._steps:
-            decoding = self._load.decoding()
-            self._batch_sum += max(1, sum(decoding.values()))
-            self._mixed += any(method != self.request.method for method in decoding)
+            self._by_method.update(self._load.decoding() or {self.request.method: 1})
             self._load.stepped(self.request.method, now - self._last)
         else:
             self._load.begun(self)

@@ -24,6 +24,7 @@ from schemas import (
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, load_report
+from workers.portfolio import ADAPTIVE
 from workers.refusal import refused_field
 from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
@@ -86,9 +87,12 @@ class VllmEngine:
             )
             async with aclosing(outputs):
                 async for output in outputs:
-                    yield answer.step(output)
-                    if answer.finished is not None:
-                        return
+                    chunk = answer.step(output)
+                    if answer.finished is None:
+                        yield chunk
+                        continue
+                    yield await self._with_drafters(chunk, answer)
+                    return
         except VLLMClientError as error:
             raise EngineRefusedError(str(error)) from error
         except VLLMServerError as error:
@@ -111,6 +115,14 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=CLOSE_SECONDS)
+
+    async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
+        """An answer's last chunk, with its statistics by drafter where its method chooses them.
+        Only the engine's process knows who drafted, and says so between two steps."""
+        if self._specs[answer.request.method].drafter != ADAPTIVE or self._llm is None:
+            return chunk
+        authors, *_ = await self._llm.collective_rpc("authors", args=(answer.request.request_id,))
+        return answer.by_drafter(chunk, authors)
 
     def _check(self, request: DecodeRequest) -> None:
         spec = self._specs.get(request.method)

@@ -13,8 +13,8 @@ from workers.grammar import JSON_OBJECT, WHITESPACE, GrammarError, check
 
 METHOD = "specadapt_method"
 """Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
-SCOPE, ACCEPTED = "specadapt_scope", "specadapt_accepted"
-"""Keys of a request's `scope` and `accepted` there."""
+REQUEST, SCOPE, ACCEPTED = "specadapt_request", "specadapt_scope", "specadapt_accepted"
+"""Keys of a request's `request_id`, which vLLM's own begins with, `scope` and `accepted` there."""
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -42,6 +42,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         output_kind=RequestOutputKind.DELTA,
         extra_args={
             METHOD: request.method,
+            REQUEST: request.request_id,
             SCOPE: request.scope,
             ACCEPTED: request.accepted,
         },

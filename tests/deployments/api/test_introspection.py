@@ -10,6 +10,7 @@ def test_how_the_service_differs_from_what_was_measured_is_shown_by_method(confi
     table = served_table(config)
     learned = {
         "live_step_ratio": np.arange(len(table.methods)) + 1.5,
+        "live_batch_ratio": np.arange(len(table.methods)) + 0.5,
         "live_prefill_ratio": np.arange(len(table.methods)) + 2.5,
         "live_cached_share": np.arange(len(table.methods)) / 10,
     }

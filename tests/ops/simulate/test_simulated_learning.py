@@ -69,7 +69,8 @@ def test_what_an_answer_says_of_itself():
     assert first.decode_seconds == pytest.approx(5.0 - 0.5)
     assert first.stalled_seconds == pytest.approx(0.5)
     assert first.mean_batch == pytest.approx((1 + 2 + 2 + 1) / 4)
-    assert (first.mixed_steps, second.mixed_steps) == (2, 2)
+    assert first.batch_by_method == {"naive": 1.0, "ngram": 0.5}
+    assert second.batch_by_method == {"naive": 1.0, "ngram": 1.0}
     assert second.stalled_seconds == pytest.approx(0.0)
     assert second.mean_batch == pytest.approx(2.0)
     assert second.queue_seconds == pytest.approx(0.5)

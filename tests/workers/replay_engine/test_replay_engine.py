@@ -159,7 +159,7 @@ def test_a_batch_slows_its_steps_as_recorded(load, batch):
     for position, chunks in enumerate(answers):
         stats = chunks[-1].stats
         assert stats.mean_batch == pytest.approx(batch)
-        assert stats.mixed_steps == 0
+        assert stats.batch_by_method.keys() == {stats.method}
         assert stats.first_token_seconds == pytest.approx(PREFILL * (position + 1))
         others = PREFILL * (batch - position - 1)
         assert stats.decode_seconds == pytest.approx(others + decode_seconds("naive", PLAIN, batch))
@@ -177,7 +177,7 @@ def test_a_shared_step_takes_what_its_sequences_methods_take_on_the_mean(load):
     _, slow = run_simulated(together())
     own = [decode_seconds(method, PLAIN, 2) for method in ("naive", "ngram")]
     assert slow[-1].stats.decode_seconds == pytest.approx(sum(own) / 2)
-    assert slow[-1].stats.mixed_steps == len(PLAIN) - 1
+    assert slow[-1].stats.batch_by_method == {"naive": 1.0, "ngram": 1.0}
     assert set(engine.load().recent_step_seconds) == {"naive", "ngram"}
 
 

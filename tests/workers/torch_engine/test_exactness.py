@@ -57,7 +57,9 @@ async def test_mixed_batches(load_engine, byte_bundle: Bundle) -> None:
         expected = reference(byte_bundle, prompt, wanted)
         assert_same(byte_bundle, prompt, answer.tokens, expected)
         batches.append(answer.stats.mean_batch)
-        mixed += answer.stats.mixed_steps
+        beside = answer.stats.batch_by_method
+        assert sum(beside.values()) == pytest.approx(answer.stats.mean_batch)
+        mixed += len(beside) > 1
     assert max(batches) > 3
     assert mixed > 0
     assert engine.load().running == 0
@@ -72,7 +74,7 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle,
         answer = await decode(engine, method, prompt, max_tokens=80, scope=method)
         stats = answer.stats
         assert stats is not None
-        assert stats.mixed_steps == 0
+        assert stats.batch_by_method == {method: 1.0}
         assert stats.output_tokens == len(answer.tokens) == len(answer.drafted)
         assert sum(answer.drafted) == stats.accepted_tokens == sum(stats.accepted_by_position)
         assert stats.drafted_tokens == sum(stats.drafted_by_position)

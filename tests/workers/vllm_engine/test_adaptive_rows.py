@@ -8,6 +8,7 @@ import pytest
 
 from workers.drafting.draft_seconds import Draft
 from workers.vllm_engine.drafting.adaptive import Adaptive, Learned, Options
+from workers.vllm_engine.drafting.authors import Authors
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)
 MEDUSA = Learned("vllm_medusa", "medusa", 3)
@@ -46,7 +47,7 @@ class World:
             tokens=lambda row, since: self.texts[names[row]][since:],
             prompt_tokens=lambda _row: 3,
             greedy=lambda _row: True,
-            asked=lambda row: (names[row].split("/")[0], self.accepted),
+            asked=lambda row: (f"asked {names[row]}", names[row].split("/")[0], self.accepted),
         )
         self.now += self.seconds(sum(scheduled.values()))
         chosen = range(len(names)) if rows is None else rows
@@ -232,3 +233,26 @@ def test_rows_of_other_methods_and_rows_without_room_get_nothing():
 def test_options_come_through_a_configuration():
     options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, priors=False)
     assert Options.from_config(options.to_config()) == options
+
+
+def test_who_drafted_each_step_is_told_once_the_request_has_ended():
+    world = World(MEDUSA, seconds=lambda rows: 1.0 + 0.01 * rows)
+    say(world, "s/a", [7, 8, 9, 10, 11, 12, 7, 8, 9])
+    drafters = []
+    for came in ([10], [11, 12, 7], [8, 9, 10], [99]):
+        choice = world.step({"s/a": came})
+        if world.drafted["s/a"]:
+            drafters.append("suffix" if choice.drafter is None else "vllm_medusa")
+    world.drafted["s/a"] = 0
+    assert drafters[:1] in (["suffix"], ["vllm_medusa"])
+    assert world.adaptive.authors.take("asked s/a") == drafters[:3]
+    assert world.adaptive.authors.take("asked s/a") == []
+    assert world.adaptive.authors.take("asked of nobody") == []
+
+
+def test_of_requests_that_nobody_asks_about_the_first_are_forgotten(monkeypatch):
+    monkeypatch.setattr("workers.vllm_engine.drafting.authors.REMEMBERED", 2)
+    authors = Authors()
+    for request in "abca":
+        authors.wrote(request, "suffix")
+    assert [len(authors.take(request)) for request in "abc"] == [1, 0, 1]

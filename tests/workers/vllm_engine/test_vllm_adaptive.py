@@ -30,6 +30,24 @@ async def test_every_answer_is_the_plain_one_alone_and_among_others(engine, bund
             assert_same(bundle, ids, one.tokens[: len(expected)], expected)
 
 
+async def test_statistics_say_who_drafted(engine, prompts):
+    """An answer that repeats itself, so that something is foretold."""
+    jobs = [("vllm_adaptive", ids) for ids in prompts] + [("vllm_ngram", prompts[0])]
+    answers = await asyncio.gather(
+        *(decode(engine, m, ids, max_tokens=2 * TOKENS, ignore_eos=True) for m, ids in jobs)
+    )
+    assert answers.pop().stats.by_drafter == {}
+    for one in answers:
+        counted = one.stats.by_drafter
+        assert counted.keys() <= {"none", "suffix", "vllm_eagle3"}
+        assert sum(of.steps for of in counted.values()) == one.stats.target_steps - 1
+        assert sum(of.drafted_tokens for of in counted.values()) == one.stats.drafted_tokens
+        assert sum(of.accepted_tokens for of in counted.values()) == one.stats.accepted_tokens
+        for name, of in counted.items():
+            assert (of.drafted_tokens > 0) == (name != "none")
+    assert any(one.stats.drafted_tokens for one in answers)
+
+
 async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
     """Whose answers are drafted from is tested in test_adaptive_rows.py; what steps cost decides
     whether anything is, so that no count of steps could be."""
@@ -53,8 +71,8 @@ async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
     )
     step = Step(runner, *[None] * 8)
     assert step.methods() == ["vllm_adaptive", None]
-    assert step.asked(0) == ("a", {"vllm_eagle3": 1.5})
-    assert step.asked(1) == ("", {})
+    assert step.asked(0) == ("r", "a", {"vllm_eagle3": 1.5})
+    assert step.asked(1) == ("", "", {})
     assert [step.greedy(row) for row in (0, 1)] == [False, True]
 
 

@@ -14,10 +14,11 @@ from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer, choose
 from workers.drafting.lookup.continuation import NOTHING, Continuation
 from workers.drafting.lookup.past import PAST_BYTES
+from workers.drafting.names import LOOK_UPS, NOBODY
 from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.torch_engine.drafters.learned import Learned, Used, learned_by
-from workers.torch_engine.drafters.suffix import LOOK_UPS, Suffix, seconds_of, worthwhile
+from workers.torch_engine.drafters.suffix import Suffix, seconds_of, worthwhile
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.parts import Proposal, Resuming
@@ -26,8 +27,6 @@ from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 
-NOBODY = "none"
-"""In the statistics by drafter: nothing was drafted."""
 FIRST_OR_ALL = range(2)
 """What is offered of each learned drafter; how many levels it drafts, its stop says."""
 

@@ -7,6 +7,7 @@ from workers.drafting.goodput import choose
 from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.lookup.foreteller import Foreteller
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
+from workers.drafting.names import LOOK_UPS
 from workers.drafting.step_costs import Floats, StepCosts
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
@@ -14,9 +15,6 @@ from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
-
-LOOK_UPS = "suffix"
-"""In the statistics by drafter: all that was drafted was foretold."""
 
 
 @register("drafter", "suffix")

@@ -15,9 +15,11 @@ from workers.drafting.goodput import Choice as Granted
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
+from workers.drafting.names import LOOK_UPS
 from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.drafting.step_costs import StepCosts
+from workers.vllm_engine.drafting.authors import Authors
 
 if TYPE_CHECKING:
     from workers.vllm_engine.drafting.step import Step
@@ -90,6 +92,7 @@ class _Sequence:
     but for the first `skipped`."""
 
     id: str
+    asked: str
     scope: str
     accepted: Mapping[str, float]
     prompt_tokens: int
@@ -129,6 +132,7 @@ class Adaptive:
         }
         self._followers, self._clock = followers, clock
         self.costs = StepCosts()
+        self.authors = Authors()
         self._sequences: dict[str, _Sequence] = {}
         self._others: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
@@ -269,6 +273,8 @@ class Adaptive:
         sequence.follow(step, row)
         if came:
             used = sequence.used
+            if drafted:
+                self.authors.wrote(sequence.asked, used.name if used else LOOK_UPS)
             self._foreteller.came(sequence.id, came, drafted if used is None else 0)
             seen = used.saw(sequence, len(came) - 1, drafted) if used and drafted else None
             for arm in self._arms.values():
@@ -288,8 +294,8 @@ class Adaptive:
     def _known(among: dict[str, _Sequence], step: Step, row: int) -> _Sequence:
         name = step.runner.input_batch.req_ids[row]
         if name not in among:
-            scope, accepted = step.asked(row)
-            among[name] = _Sequence(name, scope, accepted, step.prompt_tokens(row))
+            asked, scope, accepted = step.asked(row)
+            among[name] = _Sequence(name, asked, scope, accepted, step.prompt_tokens(row))
         return among[name]
 
     def _end(self, sequence: _Sequence) -> None:

@@ -160,6 +160,11 @@ class Drafters:
         drafts |= {row: choice.tokens_of(row, drafts) for row in adaptive}
         return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
 
+    def authors(self, request: str) -> list[str]:
+        """Of an ended request of the adaptive method, the drafter of every step that verified
+        drafts."""
+        return [] if self._adaptive is None else self._adaptive.authors.take(request)
+
     def measure(self) -> None:
         """What the target's forwards take here, for the adaptive method, before anybody is served:
         the least of several rounds, which other work disturbs least."""

@@ -28,6 +28,10 @@ class SharedWorker(Worker):
         portfolio = Portfolio.from_config(config[KEY])
         self._drafters = host_portfolio(self.model_runner, portfolio) if portfolio.methods else None
 
+    def authors(self, request: str) -> list[str]:
+        """Of an ended request, by the id that it was given, see `Drafters.authors`."""
+        return [] if self._drafters is None else self._drafters.authors(request)
+
     def compile_or_warm_up_model(self) -> Any:
         """As vLLM's worker, and what the adaptive method decides by is measured."""
         times = super().compile_or_warm_up_model()

@@ -1,0 +1,144 @@
+"""What answers say of steps: alone, in full batches, and in batches that methods share."""
+
+import numpy as np
+import pytest
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+
+from router import predict
+from router.assign import build_table
+from router.learner import Learner
+from router.step_ratio import CROWD, StepRatio, crowd
+from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
+
+NAIVE, DRAFT, NGRAM = range(3)
+CONTEXT = 81
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def table() -> RoutingTable:
+    return build_table(*make_profile(), CENTROIDS, ENCODER)
+
+
+def observation(table: RoutingTable, identity: str, by_method: dict[str, float], step: float):
+    """An answer of the first of these methods, whose steps took so long in such a batch."""
+    stats = DecodeStats(
+        request_id=identity,
+        method=next(iter(by_method)),
+        temperature=0.0,
+        prompt_tokens=20,
+        output_tokens=CONTEXT - 20,
+        context_length=CONTEXT,
+        target_steps=STEPS + 1,
+        decode_seconds=STEPS * step,
+        mean_batch=sum(by_method.values()),
+        batch_by_method=by_method,
+        finish_reason="stop",
+    )
+    return Observation(
+        stats=stats,
+        cluster=-1,
+        fit_id=table.fit_id,
+        table_version=table.version,
+        policy="warm-up",
+        reason="warm-up",
+        propensity=1.0,
+        time=0.0,
+    )
+
+
+class Machine:
+    """One on which each method's steps take so many times as long as measured, alone and in a full
+    batch, and a mixed batch's what its sequences' methods take on the mean."""
+
+    def __init__(self, table: RoutingTable, alone: list[float], full: list[float]) -> None:
+        self._table, self._ends = table, np.log([alone, full])
+
+    def ratio(self, method: int, batch: float) -> float:
+        low, high = self._ends[:, method]
+        return float(np.exp(low + (high - low) * crowd(batch)))
+
+    def step(self, by_method: dict[str, float]) -> float:
+        batch = sum(by_method.values())
+        times = predict.StepTimes(self._table, CONTEXT - (CONTEXT - 20) / 2)
+        return sum(
+            count
+            / batch
+            * times.of(METHODS.index(name), batch)
+            * self.ratio(METHODS.index(name), batch)
+            for name, count in by_method.items()
+        )
+
+
+def told(table: RoutingTable, machine: Machine, *batches: dict[str, float]) -> RoutingTable:
+    learner = Learner(table, RouterConfig())
+    for i, batch in enumerate(batches):
+        learner.observe([observation(table, str(i), batch, machine.step(batch))])
+    return learner.table
+
+
+def test_a_method_is_known_alone_and_in_full_batches(table: RoutingTable) -> None:
+    """A head that is cheap alone and dear in a crowd, as no single factor says."""
+    machine = Machine(table, [1.0, 0.7, 1.0], [1.0, 2.0, 1.0])
+    one_each = [{name: batch} for name in METHODS for batch in (1.0, CROWD)]
+    found = told(table, machine, *one_each * 8)
+    for m in range(len(METHODS)):
+        for batch in (1.0, 3.0, CROWD, 16.0):
+            expected = machine.ratio(m, batch)
+            assert predict.step_ratio(found, m, batch) == pytest.approx(expected, rel=0.1)
+
+
+def test_batches_that_methods_share_say_something_of_each(table: RoutingTable) -> None:
+    """No batch is of one method alone, and still it is found out which of them is slow."""
+    machine = Machine(table, [1.0, 1.0, 1.0], [0.6, 1.8, 0.6])
+    rng = np.random.default_rng(0)
+    batches = []
+    for _ in range(400):
+        counts = rng.multinomial(int(CROWD), rng.dirichlet([0.7, 0.7, 0.7]))
+        batches.append({n: float(c) for n, c in zip(METHODS, counts, strict=True) if c})
+    found = told(table, machine, *batches)
+    for m in range(len(METHODS)):
+        expected = machine.ratio(m, CROWD)
+        assert predict.step_ratio(found, m, CROWD) == pytest.approx(expected, rel=0.15)
+    order = [predict.step_ratio(found, m, CROWD) for m in (DRAFT, NAIVE)]
+    assert order[0] > 2.0 * order[1]
+
+
+def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0] * 3, [1.0] * 3)
+    found = told(table, machine, *[{"naive": 3.0, "draft": 2.0}] * 20)
+    np.testing.assert_allclose(found.live_step_ratio, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(found.live_batch_ratio, 1.0, rtol=1e-6)
+    assert found.live_step_weight[NAIVE] > found.live_step_weight[DRAFT] > 0.0
+    assert found.live_step_weight[NGRAM] == 0.0
+
+
+def test_what_full_batches_have_in_common_is_expected_of_a_method_seen_alone_only(table) -> None:
+    machine = Machine(table, [1.0] * 3, [3.0] * 3)
+    batches = [{name: 1.0} for name in METHODS] + [{"naive": CROWD}, {"draft": CROWD}]
+    found = told(table, machine, *batches * 6)
+    assert predict.step_ratio(found, NGRAM, 1.0) == pytest.approx(1.0, rel=0.15)
+    assert predict.step_ratio(found, NGRAM, CROWD) > 1.6
+
+
+def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) -> None:
+    machine = Machine(table, [2.0] * 3, [2.0] * 3)
+    learner = Learner(table, RouterConfig())
+    seconds = machine.step({"naive": 1.0})
+    one = observation(table, "a", {"naive": 1.0}, seconds)
+    stats = one.stats.model_copy(update={"batch_by_method": {"naive": 1.0, "unknown": 1.0}})
+    learner.observe([one.model_copy(update={"stats": stats})])
+    assert learner.table.live_step_ratio[NAIVE] > 1.2
+
+
+def test_both_ends_survive_a_restart_with_other_methods() -> None:
+    ratio = StepRatio(3, half_life=100.0)
+    for _ in range(8):
+        ratio.observe([(2, 1.0)], [2.0], 1.0)
+        ratio.observe([(2, 1.0)], [4.0], CROWD)
+    again = StepRatio(2, half_life=100.0)
+    again.restore(ratio.state(), {0: 2})
+    (alone, _), (full, _) = again.values()
+    assert alone == pytest.approx(2.0, rel=0.15)
+    assert alone * full == pytest.approx(4.0, rel=0.15)
+    assert again.weight[0] == pytest.approx(ratio.weight[2])
