@@ -138,7 +138,10 @@ class Prospect:
         longer = max(0.0, step - np.average(self._times(without)[beside], weights=counts))
         own = prefill + steps * step
         delay = (batch - 1.0) * (prefill + steps * longer)
-        return Forecast(waiting + own, waiting, delay + line * (prefill + steps * step / batch))
+        share = prefill + steps * self._times(batch)[m] / batch
+        lone = np.average(self._times(1.0)[beside], weights=counts)
+        knock_on = 1.0 + 2.0 * max(0.0, 1.0 - lone / before) if before > 0.0 else 1.0
+        return Forecast(waiting + own, waiting, knock_on * (delay + line * share))
 
     def _turn(self, running: dict[int, int], batch: float) -> float:
         table, here, counts = self._table, list(running), list(running.values())

@@ -12,7 +12,7 @@ from router.constraints import Constraints
 from router.explore import choice
 from router.policy import choose
 from router.purse import Purse
-from router.queueing import Prospect
+from router.queueing import KNOCK_ON, Prospect
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -125,22 +125,42 @@ def test_on_busy_shared_replicas_trials_do_not_undo_what_was_chosen_for_others()
     assert chosen.count("ngram") > 190
 
 
+def in_turn(batch: int) -> float:
+    """How much is lost in all for each second that a batch is delayed."""
+    return 1.0 + KNOCK_ON * (1.0 - 1.0 / (0.7 + 0.3 * batch))
+
+
 def test_a_delay_is_what_others_lose() -> None:
-    """By hand: in the made-up world a step of b sequences takes 0.7 + 0.3 b times as long."""
+    """By hand: in the made-up world a step of b sequences takes 0.7 + 0.3 b times as long, and what
+    is lost is lost to those who come later too."""
     three = report("all", **SHARED, running=3, running_by_method={"ngram": 3})
     found = Prospect(MADE, 1, 0, 20, 61).under((three,))
     accepted = acceptance(MADE)[1, :, 0]
     steps = 60 / accepted[NGRAM]
     longer = STEP["ngram"] * 0.3
-    assert found["ngram"].delay == pytest.approx(3 * (0.02 + steps * longer), rel=0.1)
+    assert found["ngram"].delay == pytest.approx(in_turn(4) * 3 * (0.02 + steps * longer), rel=0.1)
     steps = 60 / accepted[METHODS.index("draft")]
     mean = (STEP["draft"] + 3 * STEP["ngram"]) / 4
     longer = mean * (0.7 + 0.3 * 4) - STEP["ngram"] * (0.7 + 0.3 * 3)
-    assert found["draft"].delay == pytest.approx(3 * (0.02 + steps * longer), rel=0.1)
+    assert found["draft"].delay == pytest.approx(in_turn(4) * 3 * (0.02 + steps * longer), rel=0.1)
     full = report("all", **SHARED, running=8, waiting=2, running_by_method={"ngram": 8})
     found = Prospect(MADE, 1, 0, 20, 61).under((full,))
     turn = 0.02 + 60 / accepted[NGRAM] * STEP["ngram"] * (0.7 + 0.3 * 8) / 8
-    assert found["ngram"].delay == pytest.approx(7 * 0.02 + 2 * turn, rel=0.1)
+    assert found["ngram"].delay == pytest.approx(in_turn(8) * (7 * 0.02 + 2 * turn), rel=0.1)
+
+
+def test_a_line_waits_for_a_methods_own_share_of_the_time() -> None:
+    """Behind eight plain sequences a draft costs what drafts cost, not what plain steps do: else
+    whoever has the fewest steps looks cheapest where all is full."""
+    shares = {}
+    for waiting in (1, 2):
+        full = report("all", **SHARED, running=8, waiting=waiting, running_by_method={"naive": 8})
+        found = Prospect(MADE, 1, 0, 20, 61).under((full,))
+        shares[waiting] = {name: found[name].delay for name in METHODS}
+    for m, name in enumerate(METHODS):
+        steps = 60 / acceptance(MADE)[1, m, 0]
+        share = 0.02 + steps * STEP[name] * (0.7 + 0.3 * 8) / 8
+        assert shares[2][name] - shares[1][name] == pytest.approx(in_turn(8) * share, rel=0.1)
 
 
 def test_prefills_of_a_line_count_by_how_many_there_are_of_each_method(table: RoutingTable) -> None:

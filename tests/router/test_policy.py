@@ -87,7 +87,11 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     tokens[0, NGRAM], steps[0, NGRAM] = 0.0, 0.0
     tokens[1, NGRAM] = tokens[1, NGRAM].clip(max=100.0)
     steps[1, NGRAM] = tokens[1, NGRAM] / 1.45
-    unknown = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
+    slow = table.step_seconds.copy()
+    slow[METHODS.index("naive")] *= 2.0  # out of the question
+    unknown = table.model_copy(
+        update={"acceptance_tokens": tokens, "acceptance_steps": steps, "step_seconds": slow}
+    )
     idle = route(unknown, 0)
     assert (idle.method, idle.reason) == ("draft", "favourite")
     little = (report("draft", running=1),)
