@@ -1,5 +1,6 @@
 """How many times as long as measured an answer's steps and its prefill took, if it can tell."""
 
+from math import exp, log
 from typing import NamedTuple
 
 from router import predict
@@ -25,8 +26,10 @@ def of_steps(table: RoutingTable, stats: DecodeStats) -> Pace | None:
     """Of an answer's decode steps; None where they say nothing. The reading of others' prompts does
     not count.
 
-    A step that several methods share takes what they take on the mean (`StepTimes.mixed`): what it
-    took beyond what the table now expects is put down to all of them alike.
+    A step that several methods share takes what they take on the mean (`StepTimes.mixed`). What it
+    took beyond what the table now expects is put down to each by its part in these seconds: the
+    least change of their logarithms that explains it (normalised least mean squares), so that a few
+    sequences beside many of another method are not taken for what makes a batch slow.
     """
     steps = stats.target_steps - 1
     seconds = stats.decode_seconds - stats.stalled_seconds
@@ -37,11 +40,12 @@ def of_steps(table: RoutingTable, stats: DecodeStats) -> Pace | None:
     if steps < 1 or seconds <= 0.0 or not counts:
         return None
     times = predict.StepTimes(table, stats.context_length - stats.output_tokens / 2.0)
-    slower = seconds / steps / times.mixed(counts, batch)
-    whole = sum(counts.values())
+    whole, expected = sum(counts.values()), times.mixed(counts, batch)
+    parts = {m: count * times.of(m, batch) / (whole * expected) for m, count in counts.items()}
+    beyond = log(seconds / steps / expected) / sum(part**2 for part in parts.values())
     return Pace(
         [(m, count / whole) for m, count in counts.items()],
-        [slower * predict.step_ratio(table, m, batch) for m in counts],
+        [predict.step_ratio(table, m, batch) * exp(beyond * parts[m]) for m in counts],
     )
 
 

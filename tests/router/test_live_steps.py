@@ -104,6 +104,13 @@ def test_batches_that_methods_share_say_something_of_each(table: RoutingTable) -
     assert order[0] > 2.0 * order[1]
 
 
+def test_a_few_beside_many_are_not_taken_for_what_makes_a_batch_slow(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0] * 3, [1.0, 1.5, 1.0])
+    found = told(table, machine, *[{"naive": 1.0, "draft": CROWD - 1.0}] * 40)
+    assert predict.step_ratio(found, DRAFT, CROWD) == pytest.approx(1.5, rel=0.1)
+    assert predict.step_ratio(found, NAIVE, CROWD) < 1.3
+
+
 def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) -> None:
     machine = Machine(table, [1.0] * 3, [1.0] * 3)
     found = told(table, machine, *[{"naive": 3.0, "draft": 2.0}] * 20)

@@ -8,7 +8,7 @@ from router.assign import build_table
 from router.constraints import Constraints
 from router.policy import START_SECONDS, Features, NoMethodAvailableError, choose
 from router.purse import Purse
-from router.queueing import burden, ranked
+from router.queueing import Prospect, burden, ranked
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -86,7 +86,7 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
     tokens[0, NGRAM], steps[0, NGRAM] = 0.0, 0.0
     tokens[1, NGRAM] = tokens[1, NGRAM].clip(max=100.0)
-    steps[1, NGRAM] = tokens[1, NGRAM] / 1.45
+    steps[1, NGRAM] = tokens[1, NGRAM] / 1.25
     slow = table.step_seconds.copy()
     slow[METHODS.index("naive")] *= 2.0  # out of the question
     unknown = table.model_copy(
@@ -96,7 +96,8 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     assert (idle.method, idle.reason) == ("draft", "favourite")
     little = (report("draft", running=1),)
     busy = route(unknown, 0, little)
-    assert busy.predicted_seconds["ngram"] < busy.predicted_seconds["draft"]
+    draft = Prospect(unknown, 0, 0, PROMPT.prompt_tokens, PROMPT.max_tokens).under(little)["draft"]
+    assert busy.predicted_seconds["ngram"] < draft.seconds + draft.delay
     assert (busy.method, busy.reason) == ("draft", "favourite")
     assert route(unknown, 0, (report("draft", running=8, waiting=8),)).reason == "load"
 
