@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from deployments.learning.feedback import Feedback
-from deployments.replica.warm_up import LEAST_ROUNDS, MOST_ROUNDS, TEXT, TOKENS, warm_up
+from deployments.replica.warm_up import (
+    LEAST_ROUNDS,
+    MOST_ROUNDS,
+    TEXT,
+    TOGETHER_TOKENS,
+    TOKENS,
+    warm_up,
+)
 from router import predict
 from schemas import DecodeStats
 from workers.engine import EngineBusyError
@@ -19,6 +26,25 @@ async def test_every_method_answers(engine, tiny_bundle):
     assert {stats.cached_prompt_tokens for stats in answers} == {0}, "prefills are measured too"
     assert all(stats.decode_seconds > 0.0 for stats in answers)
     assert engine.load().running == 0
+
+
+async def test_every_method_answers_several_times_at_once_too(engine, tiny_bundle):
+    token_ids = tiny_bundle.backend_tokenizer().encode(TEXT).ids
+    answers = await warm_up(engine, token_ids, rows=4)
+    for spec in engine.methods:
+        alone, together = (stats for stats in answers if stats.method == spec.name)
+        assert alone.mean_batch == 1.0
+        assert together.mean_batch > 2.0
+        assert together.batch_by_method == {spec.name: together.mean_batch}
+        assert together.output_tokens == TOGETHER_TOKENS
+    assert len({stats.request_id for stats in answers}) == len(answers)
+    assert {stats.cached_prompt_tokens for stats in answers} == {0}
+
+
+async def test_nobody_who_asks_waits_for_full_batches():
+    asked = Disturbed(0.01, 0.01, 0.01, 0.01, running=1)
+    assert len(await warm_up(asked, [1, 2, 3], rows=8)) == 1
+    assert asked.rounds == LEAST_ROUNDS
 
 
 async def test_an_engine_that_cannot_is_left_as_it_is(engine):
