@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from router import predict, steps
+from router import steps
 from router.assign import AssignError, paired_speedups, prefill_lines, step_samples, with_favourites
 from router.correction import Correction
 from router.evidence import labels_of, profiled_acceptance
@@ -74,7 +74,7 @@ def extended(
         "step_count": (0, counts),
         "prefill_seconds": (0, _prefill(table, profile, plain, names)),
         "live_step_ratio": (0, ones),
-        "live_batch_ratio": (0, ones),
+        "live_batch_ratio": (0, ones * table.live_batch_ratio[table.methods.index(plain)]),
         "live_step_weight": (0, none),
         "live_prefill_ratio": (0, ones),
         "live_cached_share": (0, none),
@@ -110,7 +110,7 @@ def _timed(table: RoutingTable, profile: Profile, plain: str, names: Sequence[st
         "step_count": counts,
         "prefill_seconds": _prefill(table, profile, plain, names),
         "live_step_ratio": 1.0,
-        "live_batch_ratio": 1.0,
+        "live_batch_ratio": float(table.live_batch_ratio[table.methods.index(plain)]),
         "live_step_weight": 0.0,
         "live_prefill_ratio": 1.0,
     }
@@ -152,7 +152,7 @@ def _step_seconds(
     samples = step_samples(replace(profile, steps=tuple(known)), every, table.batch_grid)
     seconds, counts = steps.grid(samples, len(every), table.batch_grid, table.context_grid)
     at = table.methods.index(plain)
-    plainly = table.step_seconds[at] * predict.step_ratios(table)[at][:, None]
+    plainly = table.step_seconds[at] * table.live_step_ratio[at]
     return plainly * seconds[1:] / seconds[0], counts[1:]
 
 

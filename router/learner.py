@@ -144,8 +144,9 @@ class Learner:
         stats, share = observation.stats, 1.0 / observation.choices
         steps = pace.of_steps(self._table, stats)
         if steps is not None:
-            shares = [(method, share * part) for method, part in steps.methods]
-            self._step_ratio.observe(shares, steps.factors, stats.mean_batch)
+            parts = {method: (share * of, part) for method, (of, part) in steps.parts.items()}
+            now = np.log(predict.ends(self._table))
+            self._step_ratio.observe(now, parts, steps.beyond, stats.mean_batch)
         factor = pace.prefill_factor(self._table, m, stats)
         if factor is not None:
             self._prefill_ratio.observe(m, factor, share)

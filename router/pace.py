@@ -1,6 +1,6 @@
 """How many times as long as measured an answer's steps and its prefill took, if it can tell."""
 
-from math import exp, log
+from math import log
 from typing import NamedTuple
 
 from router import predict
@@ -15,21 +15,21 @@ measured on whole prompts, and a forward of a few tokens takes longer than its c
 
 
 class Pace(NamedTuple):
-    """What an answer's steps say of the methods (indices) that took part in them: the share of each
-    in the batch, and how many times as long as measured its steps take in such a one."""
+    """What an answer's steps say: the logarithm of how many times as long as expected they took,
+    and of the methods (indices) that took part in them the share of each in the batch and its part
+    in the seconds that were expected."""
 
-    methods: list[tuple[int, float]]
-    factors: list[float]
+    beyond: float
+    parts: dict[int, tuple[float, float]]
 
 
 def of_steps(table: RoutingTable, stats: DecodeStats) -> Pace | None:
     """Of an answer's decode steps; None where they say nothing. The reading of others' prompts does
     not count.
 
-    A step that several methods share takes what they take on the mean (`StepTimes.mixed`). What it
-    took beyond what the table now expects is put down to each by its part in these seconds: the
-    least change of their logarithms that explains it (normalised least mean squares), so that a few
-    sequences beside many of another method are not taken for what makes a batch slow.
+    A step that several methods share takes what they take on the mean (`StepTimes.mixed`). By their
+    parts in that, a few sequences beside many of another method are not taken for what makes a
+    batch slow.
     """
     steps = stats.target_steps - 1
     seconds = stats.decode_seconds - stats.stalled_seconds
@@ -41,11 +41,14 @@ def of_steps(table: RoutingTable, stats: DecodeStats) -> Pace | None:
         return None
     times = predict.StepTimes(table, stats.context_length - stats.output_tokens / 2.0)
     whole, expected = sum(counts.values()), times.mixed(counts, batch)
-    parts = {m: count * times.of(m, batch) / (whole * expected) for m, count in counts.items()}
-    beyond = log(seconds / steps / expected) / sum(part**2 for part in parts.values())
+    if expected <= 0.0:
+        return None
     return Pace(
-        [(m, count / whole) for m, count in counts.items()],
-        [predict.step_ratio(table, m, batch) * exp(beyond * parts[m]) for m in counts],
+        log(seconds / steps / expected),
+        {
+            m: (count / whole, count * times.of(m, batch) / (whole * expected))
+            for m, count in counts.items()
+        },
     )
 
 

@@ -148,6 +148,12 @@ def step_ratio(table: RoutingTable, method: int, batch: float) -> float:
     return _ratio(_machine(table), method, batch)
 
 
+def ends(table: RoutingTable) -> Floats:
+    """The same of every method alone and in a full batch [m, 2]."""
+    alone = table.live_step_ratio
+    return np.stack([alone, alone * table.live_batch_ratio], axis=1)
+
+
 def step_ratios(table: RoutingTable) -> Floats:
     """The same of every method on the grid of batches [m, B]."""
     methods = range(len(table.methods))
@@ -155,7 +161,9 @@ def step_ratios(table: RoutingTable) -> Floats:
 
 
 def _ratio(machine: _Machine, method: int, batch: float) -> float:
-    return machine.step_ratio[method] * exp(machine.full_batch[method] * crowd(batch))
+    full = machine.full_batch[method]
+    alone = machine.step_ratio[method]
+    return alone * exp(full * crowd(batch)) if full and batch > 1.0 else alone
 
 
 def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:

@@ -24,8 +24,7 @@ def promoted(table: RoutingTable) -> RoutingTable:
             *("live_step_weight", "live_cached_share"),
         )
     }
-    ratios = ("live_step_ratio", "live_batch_ratio", "live_prefill_ratio")
-    ones = {name: np.ones_like(getattr(table, name)) for name in ratios}
+    ones = {n: np.ones_like(getattr(table, n)) for n in ("live_step_ratio", "live_prefill_ratio")}
     digest = hashlib.sha256(f"{table.fit_id}:{table.version}".encode() + tokens.tobytes())
     origin = {
         "fit_id": table.fit_id,
@@ -42,7 +41,7 @@ def promoted(table: RoutingTable) -> RoutingTable:
             "acceptance_steps": steps,
             "output_tokens": np.asarray([predict.expected_output(table, k) for k in clusters]),
             "output_count": table.output_count + table.live_output[:, 1],
-            "step_seconds": table.step_seconds * predict.step_ratios(table)[:, :, None],
+            "step_seconds": table.step_seconds * table.live_step_ratio[:, None, None],
             "prefill_seconds": table.prefill_seconds * table.live_prefill_ratio[:, None],
             "provenance": table.provenance | {"promoted_from": origin},
         }

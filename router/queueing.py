@@ -118,7 +118,7 @@ class Prospect:
         others = place.batch - 1.0
         without = place.batch if place.full else max(1.0, others)
         beside, own = place.beside or {m: 1.0}, times.of(m, place.batch)
-        usual = times.mixed(beside, place.batch)
+        usual = own if beside.keys() == {m} else times.mixed(beside, place.batch)
         step = usual + (own - usual) / place.batch
         longer = max(0.0, step - times.mixed(beside, without))
         crowding = max(0.0, 1.0 - times.mixed(beside, 1.0) / usual) if usual > 0.0 else 0.0

@@ -67,8 +67,10 @@ async def warm_up(engine: Engine, token_ids: Sequence[int], rows: int = 1) -> li
                 )
                 for i in range(min(rows, TOGETHER))
             ]
-            answers = [stats for stats in await asyncio.gather(*asked) if stats is not None]
-            together[method] += sorted(answers, key=lambda stats: stats.mean_batch)[-1:]
+            # A pool that has no room for all of them has its full batch with fewer.
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            told = [answer for answer in answers if isinstance(answer, DecodeStats)]
+            together[method] += sorted(told, key=lambda stats: stats.mean_batch)[-1:]
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
     every = [*alone.values(), *together.values()]

@@ -62,6 +62,7 @@ def stats_of(now: float, request: Request, method: str, request_id: str) -> Deco
     """What the engine would say of an answer that has its last token now."""
     path, features = request.path, request.question.features
     said = request.said + path.tokens
+    batch_steps = request.batch_steps if path.steps else {}
     return DecodeStats(
         request_id=request_id,
         method=method,
@@ -75,7 +76,7 @@ def stats_of(now: float, request: Request, method: str, request_id: str) -> Deco
         decode_seconds=now - request.first,
         stalled_seconds=max(0.0, request.stalled_seconds),
         total_seconds=now - request.handed,
-        mean_batch=sum(request.batch_steps.values()) / path.steps if path.steps else 1.0,
-        batch_by_method={name: n / path.steps for name, n in request.batch_steps.items()},
+        mean_batch=sum(batch_steps.values()) / path.steps if path.steps else 1.0,
+        batch_by_method={name: n / max(1, path.steps) for name, n in batch_steps.items()},
         finish_reason="length" if said >= features.max_tokens else "stop",
     )

@@ -6,7 +6,9 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 
 from router import predict
 from router.assign import build_table
+from router.belief import log_error
 from router.learner import Learner
+from router.promotion import promoted
 from router.step_ratio import CROWD, StepRatio, crowd
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
@@ -140,12 +142,59 @@ def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) 
 
 def test_both_ends_survive_a_restart_with_other_methods() -> None:
     ratio = StepRatio(3, half_life=100.0)
+    nothing = np.zeros((3, 2))
     for _ in range(8):
-        ratio.observe([(2, 1.0)], [2.0], 1.0)
-        ratio.observe([(2, 1.0)], [4.0], CROWD)
+        ratio.observe(nothing, {2: (1.0, 1.0)}, np.log(2.0), 1.0)
+        ratio.observe(nothing, {2: (1.0, 1.0)}, np.log(4.0), CROWD)
     again = StepRatio(2, half_life=100.0)
     again.restore(ratio.state(), {0: 2})
     (alone, _), (full, _) = again.values()
     assert alone == pytest.approx(2.0, rel=0.15)
     assert alone * full == pytest.approx(4.0, rel=0.15)
     assert again.weight[0] == pytest.approx(ratio.weight[2])
+
+
+def test_a_state_from_before_they_were_told_apart_is_of_answers_alone() -> None:
+    older = {"log_ratio": [0.0, 8 * np.log(3.0)], "ratio_weight": [0.0, 8.0]}
+    ratio = StepRatio(2, half_life=100.0)
+    ratio.restore(older, {0: 0, 1: 1})
+    (_, alone), (_, full) = ratio.values()
+    assert alone == pytest.approx(3.0, rel=0.1)
+    assert full == pytest.approx(1.0)
+
+
+def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTable) -> None:
+    """Warm-up has told of both; then nobody meets anything but batches of two for long."""
+    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 3.0, 1.0])
+    told_first = [{name: batch} for name in METHODS for batch in (1.0, CROWD)] * 3
+    found = told(table, machine, *told_first, *[{"draft": 2.0}] * 60)
+    assert predict.step_ratio(found, DRAFT, 2.0) == pytest.approx(machine.ratio(DRAFT, 2), rel=0.1)
+    assert predict.step_ratio(found, DRAFT, 1.0) == pytest.approx(1.0, rel=0.15)
+    assert predict.step_ratio(found, DRAFT, CROWD) == pytest.approx(3.0, rel=0.2)
+
+
+def test_full_batches_alone_leave_it_open_how_a_method_does_by_itself(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
+    crowded = told(table, machine, *[{"draft": CROWD}] * 16)
+    alone = told(table, machine, *[{"draft": 1.0}] * 16)
+    assert predict.step_ratio(crowded, DRAFT, CROWD) == pytest.approx(2.0, rel=0.1)
+    doubts = [log_error(known)[0, DRAFT, 0] for known in (crowded, alone)]
+    assert doubts[0] > 1.5 * doubts[1]
+
+
+def test_steps_that_are_expected_to_take_no_time_teach_nothing(table: RoutingTable) -> None:
+    nothing = table.model_copy(update={"step_seconds": np.zeros_like(table.step_seconds)})
+    learner = Learner(nothing, RouterConfig())
+    assert learner.observe([observation(nothing, "a", {"naive": 1.0}, 0.1)])
+    np.testing.assert_array_equal(learner.table.live_step_ratio, 1.0)
+
+
+def test_a_promoted_table_keeps_what_full_batches_take(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0, 2.0, 1.0], [1.0, 0.5, 1.0])
+    one_each = [{name: batch} for name in METHODS for batch in (1.0, CROWD)]
+    found = told(table, machine, *one_each * 8)
+    made = promoted(found)
+    before, after = (predict.StepTimes(t, CONTEXT) for t in (found, made))
+    for batch in (1.0, 3.0, CROWD, 100.0):
+        for m in range(len(METHODS)):
+            assert after.of(m, batch) == pytest.approx(before.of(m, batch))

@@ -165,7 +165,9 @@ class Answer:
     def by_drafter(self, last: DecodeChunk, authors: Sequence[str]) -> DecodeChunk:
         """The last chunk with statistics by drafter; authors: whose the drafts were, of every step
         that verified any. Where the text ended the answer, vLLM has told of no step's tokens."""
-        counts = {NOBODY: [max(0, self._steps - 1 - len(authors)), 0, 0]}
+        decode_steps = max(0, self._steps - 1)
+        authors = authors[:decode_steps]
+        counts = {NOBODY: [decode_steps - len(authors), 0, 0]}
         drafted = [drafted for drafted, _ in self._by_step]
         tokens = list(zip(drafted, self._accepted_by_step(), strict=True))
         for author, of_step in zip(authors, tokens or [(0, 0)] * len(authors), strict=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -34,6 +35,9 @@ from workers.vllm_engine.sampling import sampling_params
 from workers.vllm_engine.shared import cache_salt, shares
 
 log = logging.getLogger(__name__)
+
+AUTHORS_SECONDS = 2.0
+"""How long an answer's end waits to be told who drafted."""
 
 CLOSE_SECONDS = 30.0
 """How long `close` waits for vLLM's processes before it kills them."""
@@ -88,11 +92,14 @@ class VllmEngine:
             async with aclosing(outputs):
                 async for output in outputs:
                     chunk = answer.step(output)
-                    if answer.finished is None:
-                        yield chunk
-                        continue
-                    yield await self._with_drafters(chunk, answer)
+                    if answer.finished is not None:
+                        break
+                    yield chunk
+                else:
                     return
+            # It has ended for the engine too, whose next steps are others'.
+            self._load.end(answer)
+            yield await self._with_drafters(chunk, answer)
         except VLLMClientError as error:
             raise EngineRefusedError(str(error)) from error
         except VLLMServerError as error:
@@ -118,11 +125,17 @@ class VllmEngine:
 
     async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
         """An answer's last chunk, with its statistics by drafter where its method chooses them.
-        Only the engine's process knows who drafted, and says so between two steps."""
+        Only the engine's process knows who drafted, and says so between two steps; an answer does
+        without where it does not say."""
         if self._specs[answer.request.method].drafter != ADAPTIVE or self._llm is None:
             return chunk
-        authors, *_ = await self._llm.collective_rpc("authors", args=(answer.request.request_id,))
-        return answer.by_drafter(chunk, authors)
+        asked = self._llm.collective_rpc("authors", args=(answer.request.request_id,))
+        try:
+            authors, *_ = await asyncio.wait_for(asked, AUTHORS_SECONDS)
+            return answer.by_drafter(chunk, authors)
+        except Exception as error:  # the answer is whole, whatever became of the engine
+            log.warning("%s: nobody said who drafted: %r", answer.request.request_id, error)
+            return chunk
 
     def _check(self, request: DecodeRequest) -> None:
         spec = self._specs.get(request.method)

@@ -89,6 +89,20 @@ def test_an_answer_that_was_cut_off_says_so():
     assert stats_of(1.0, request, "naive", "0").finish_reason == "length"
 
 
+def test_an_answer_of_which_a_dead_replica_left_one_token_has_no_batch():
+    world = world_of(workload_of((4, 4), max_tokens=5))
+    request = Request(
+        0, 0.0, world.workload.questions[0], tuple(p[0] for p in world.workload.paths[0])
+    )
+    request.answered_by(0)
+    request.batch_steps = {"naive": 7}
+    request.lost(request.path.tokens - 1)
+    request.answered_by(0)
+    request.handed = request.admitted = request.first = 0.0
+    stats = stats_of(1.0, request, "naive", "0")
+    assert (stats.mean_batch, stats.batch_by_method) == (1.0, {})
+
+
 def test_tables_come_no_sooner_than_they_are_flushed():
     world = world_of(workload_of((4, 4)))
     policy = Routed(table_of(), RouterConfig(exploration=0.0), 0)

@@ -261,6 +261,9 @@ def test_what_was_foretold_is_the_look_ups():
 def test_of_requests_that_nobody_asks_about_the_first_are_forgotten(monkeypatch):
     monkeypatch.setattr("workers.vllm_engine.drafting.authors.REMEMBERED", 2)
     authors = Authors()
-    for request in "abca":
+    for request in "abcb":
+        authors.begin(request)
         authors.wrote(request, "suffix")
-    assert [len(authors.take(request)) for request in "abc"] == [1, 0, 1]
+    assert [len(authors.take(request)) for request in "abc"] == [0, 1, 1]
+    authors.wrote("b", "suffix")
+    assert authors.take("b") == [], "nobody will ask any more"

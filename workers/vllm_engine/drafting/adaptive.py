@@ -286,7 +286,10 @@ class Adaptive:
         return sequence
 
     def _sequence(self, step: Step, row: int) -> _Sequence:
+        new = step.runner.input_batch.req_ids[row] not in self._sequences
         sequence = self._known(self._sequences, step, row)
+        if new:
+            self.authors.begin(sequence.asked)
         self._foreteller.begin(sequence.id, sequence.text, sequence.scope, greedy=step.greedy(row))
         return sequence
 

@@ -12,11 +12,17 @@ class Authors:
     def __init__(self) -> None:
         self._of: OrderedDict[str, list[str]] = OrderedDict()
 
-    def wrote(self, request: str, drafter: str) -> None:
-        """The target has just checked a draft of this drafter for the request."""
-        self._of.setdefault(request, []).append(drafter)
+    def begin(self, request: str) -> None:
+        """It is answered from here on, whatever became of an earlier attempt."""
+        self._of[request] = []
+        self._of.move_to_end(request)
         if len(self._of) > REMEMBERED:
             self._of.popitem(last=False)
+
+    def wrote(self, request: str, drafter: str) -> None:
+        """The target has just checked a draft of this drafter for the request."""
+        if request in self._of:
+            self._of[request].append(drafter)
 
     def take(self, request: str) -> list[str]:
         """Those of a request that has ended; they are forgotten."""
