@@ -18,7 +18,7 @@ from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
-from deployments.replica.warm_up import TEXT, TOKENS, warm_up
+from deployments.replica.warm_up import PROSE, TEXT, TOKENS, warm_up
 from router.scaling import UsualAnswer, work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
 from workers.bundle import load_bundle
@@ -147,10 +147,11 @@ class MethodReplica:
         """Before the first report: until then nobody is sent here while there are others."""
         if isinstance(self._engine, ReplayEngine):
             return
-        ids = load_bundle(self._config.bundle).backend_tokenizer().encode(TEXT).ids
+        tokenizer = load_bundle(self._config.bundle).backend_tokenizer()
         room = self._config.engine.max_context - TOKENS
         rows = self._config.engine.max_batch
-        answers = await warm_up(self._engine, ids[: max(1, room)], rows)
+        text, prose = (tokenizer.encode(one).ids[: max(1, room)] for one in (TEXT, PROSE))
+        answers = await warm_up(self._engine, text, prose, rows)
         if not self._comparable:
             return
         try:

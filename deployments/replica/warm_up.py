@@ -4,7 +4,7 @@ and so that it is known how long each method's steps take here."""
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from schemas import DecodeRequest, DecodeStats, SamplingParams
 from workers.engine import Engine
@@ -17,6 +17,14 @@ TEXT = (
     "    return total\n"
 )
 """Some prose and some code that repeats itself, so that every drafter has something to draft."""
+
+PROSE = (
+    "The ferry left an hour late, and nobody minded. A boy counted gulls until there were too "
+    "many, two women shared an orange, and the captain, who had sung at weddings, tried to "
+    "remember what his mother used to say about fog. When the island came out of it at last"
+)
+"""For full batches: what goes on from here is said for the first time, as most of what is asked is,
+so that who looks drafts up finds as few as usual. More of them than usual make long steps."""
 
 TOKENS = 24
 LEAST_ROUNDS = 4
@@ -35,11 +43,13 @@ AGREE = 1.1
 """A method's steps are known when its two shortest measurements differ by less than this factor."""
 
 
-async def warm_up(engine: Engine, token_ids: Sequence[int], rows: int = 1) -> list[DecodeStats]:
-    """Every method answers TEXT (its `token_ids`), one after another, and then, where the engine
-    decodes several `rows` at once, several times at once; of each the answers with the shortest
-    steps: what else starts on the machine meanwhile only ever makes them longer. While that shows,
-    rounds go on, unless a request has come. An engine that cannot is left as it is.
+async def warm_up(
+    engine: Engine, text: Sequence[int], prose: Sequence[int] = (), rows: int = 1
+) -> list[DecodeStats]:
+    """Every method answers TEXT, one after another, and then, where the engine decodes several
+    `rows` at once, PROSE several times at once (both as token ids); of each the answers with the
+    shortest steps: what else starts on the machine meanwhile only ever makes them longer. While
+    that shows, rounds go on, unless a request has come. An engine that cannot is left as it is.
 
     Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
     are measured as well, and is of a scope of its own, so that none is drafted from another's
@@ -48,9 +58,7 @@ async def warm_up(engine: Engine, token_ids: Sequence[int], rows: int = 1) -> li
     names = [spec.name for spec in engine.methods]
     alone: dict[str, list[DecodeStats]] = {name: [] for name in names}
     together: dict[str, list[DecodeStats]] = {name: [] for name in names}
-    texts = (
-        (*token_ids[begin:], *token_ids[:begin]) for begin in itertools.cycle(range(len(token_ids)))
-    )
+    texts, stories = _beginning_anywhere(text), _beginning_anywhere(prose)
     try:
         for turn, method in itertools.product(range(MOST_ROUNDS), names):
             if turn >= LEAST_ROUNDS and (_undisturbed(alone) or engine.load().running > 0):
@@ -63,7 +71,7 @@ async def warm_up(engine: Engine, token_ids: Sequence[int], rows: int = 1) -> li
                 break
             asked = [
                 _answer(
-                    engine, method, next(texts), f"warm-up-{method}-{turn}-{i}", TOGETHER_TOKENS
+                    engine, method, next(stories), f"warm-up-{method}-{turn}-{i}", TOGETHER_TOKENS
                 )
                 for i in range(min(rows, TOGETHER))
             ]
@@ -75,6 +83,11 @@ async def warm_up(engine: Engine, token_ids: Sequence[int], rows: int = 1) -> li
         logger.warning("the replica was not warmed up: %s", error)
     every = [*alone.values(), *together.values()]
     return [min(known, key=_step_seconds) for known in every if known]
+
+
+def _beginning_anywhere(token_ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for begin in itertools.cycle(range(len(token_ids))):
+        yield (*token_ids[begin:], *token_ids[:begin])
 
 
 def _undisturbed(answers: Mapping[str, Sequence[DecodeStats]]) -> bool:

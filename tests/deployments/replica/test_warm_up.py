@@ -9,6 +9,7 @@ from deployments.learning.feedback import Feedback
 from deployments.replica.warm_up import (
     LEAST_ROUNDS,
     MOST_ROUNDS,
+    PROSE,
     TEXT,
     TOGETHER_TOKENS,
     TOKENS,
@@ -29,8 +30,8 @@ async def test_every_method_answers(engine, tiny_bundle):
 
 
 async def test_every_method_answers_several_times_at_once_too(engine, tiny_bundle):
-    token_ids = tiny_bundle.backend_tokenizer().encode(TEXT).ids
-    answers = await warm_up(engine, token_ids, rows=4)
+    encode = tiny_bundle.backend_tokenizer().encode
+    answers = await warm_up(engine, encode(TEXT).ids, encode(PROSE).ids, rows=4)
     for spec in engine.methods:
         alone, together = (stats for stats in answers if stats.method == spec.name)
         assert alone.mean_batch == 1.0
@@ -43,7 +44,7 @@ async def test_every_method_answers_several_times_at_once_too(engine, tiny_bundl
 
 async def test_nobody_who_asks_waits_for_full_batches():
     asked = Disturbed(0.01, 0.01, 0.01, 0.01, running=1)
-    assert len(await warm_up(asked, [1, 2, 3], rows=8)) == 1
+    assert len(await warm_up(asked, [1, 2, 3], [4, 5, 6], rows=8)) == 1
     assert asked.rounds == LEAST_ROUNDS
 
 
