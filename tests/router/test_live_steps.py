@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 
-from router import predict
+from router import pace, predict
 from router.assign import build_table
 from router.belief import log_error
 from router.learner import Learner
@@ -111,6 +111,21 @@ def test_a_few_beside_many_are_not_taken_for_what_makes_a_batch_slow(table: Rout
     found = told(table, machine, *[{"naive": 1.0, "draft": CROWD - 1.0}] * 40)
     assert predict.step_ratio(found, DRAFT, CROWD) == pytest.approx(1.5, rel=0.1)
     assert predict.step_ratio(found, NAIVE, CROWD) < 1.3
+
+
+def test_a_methods_part_in_a_batch_is_that_in_its_seconds(table: RoutingTable) -> None:
+    """Of two methods with as many sequences the one with longer steps makes the batch longer."""
+    by_method = {"naive": 3.0, "draft": 3.0}
+    seconds = 1.2 * Machine(table, [1.0] * 3, [1.0] * 3).step(by_method)
+    found = pace.of_steps(table, observation(table, "a", by_method, seconds).stats)
+    assert found is not None
+    assert found.beyond == pytest.approx(np.log(1.2))
+    assert [found.parts[m][0] for m in (NAIVE, DRAFT)] == [0.5, 0.5]
+    times = predict.StepTimes(table, CONTEXT - (CONTEXT - 20) / 2)
+    ratio = times.of(DRAFT, 6.0) / times.of(NAIVE, 6.0)
+    assert ratio > 1.1
+    assert found.parts[DRAFT][1] / found.parts[NAIVE][1] == pytest.approx(ratio)
+    assert sum(part for _, part in found.parts.values()) == pytest.approx(1.0)
 
 
 def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) -> None:
