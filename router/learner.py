@@ -57,7 +57,7 @@ class Learner:
         self._output = table.live_output.copy()
         self._answers = table.live_answers.copy()
         m, half_life = len(table.methods), config.half_life
-        self._step_ratio = StepRatio(m, half_life)
+        self._step_ratio = StepRatio(m, half_life, np.log(table.live_batch_ratio))
         self._prefill_ratio = Ratio(m, ("log_prefill_ratio", "prefill_ratio_weight"), half_life)
         self._cached = CachedShare(m, half_life)
         self._by_method = (self._step_ratio, self._prefill_ratio, self._cached)

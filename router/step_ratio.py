@@ -33,11 +33,15 @@ class StepRatio(FadingSums):
     alone; those of full batches say something of it, but no more than STEP_PRIOR answers do. What
     full batches take beyond that is again the machine's times the method's own: a method that was
     not tried in one is expected to do there as the others' say.
+
+    before: logarithms [m] of what full batches take beyond that before anything is learned, as a
+    table has them that was learned elsewhere and promoted.
     """
 
-    def __init__(self, methods: int, half_life: float) -> None:
+    def __init__(self, methods: int, half_life: float, before: belief.Floats | None = None) -> None:
         names = ("log_step_ratio", "step_ratio_weight")
         super().__init__(methods * ENDS, names, OWN_HALF_LIFE, half_life)
+        self._before = np.zeros(methods) if before is None else before
 
     @property
     def weight(self) -> belief.Floats:
@@ -71,7 +75,8 @@ class StepRatio(FadingSums):
         """Each method's factor alone [m], and the further one in a full batch [m]."""
         alone = common_and_own(*self._alone())
         full, weight = self._by_end()[:, :, 1]
-        return np.exp(alone), np.exp(common_and_own(full - alone * weight, weight))
+        beyond = common_and_own(full - (alone + self._before) * weight, weight)
+        return np.exp(alone), np.exp(self._before + beyond)
 
     def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
         """As FadingSums, each method with both of its ends; of an older state as if all answers had

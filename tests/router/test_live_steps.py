@@ -213,3 +213,24 @@ def test_a_promoted_table_keeps_what_full_batches_take(table: RoutingTable) -> N
     for batch in (1.0, 3.0, CROWD, 100.0):
         for m in range(len(METHODS)):
             assert after.of(m, batch) == pytest.approx(before.of(m, batch))
+
+
+def test_what_a_promoted_table_says_of_full_batches_outlasts_the_first_answer(
+    table: RoutingTable,
+) -> None:
+    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
+    one_each = [{name: batch} for name in METHODS for batch in (1.0, CROWD)]
+    made = promoted(told(table, machine, *one_each * 8))
+    learner = Learner(made, RouterConfig())
+    learner.observe([observation(made, "first", {"naive": 1.0}, machine.step({"naive": 1.0}))])
+    restarted = Learner.restore(made, RouterConfig(), learner.state())
+    for one in (learner, restarted):
+        assert predict.step_ratio(one.table, DRAFT, CROWD) == pytest.approx(2.0, rel=0.15)
+
+
+def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> None:
+    ratio = StepRatio(2, 100.0, np.log([1.0, 4.0]))
+    for _ in range(12):
+        ratio.observe(np.zeros((2, 2)), {1: (1.0, 1.0)}, 0.0, CROWD)
+    (_, alone), (_, full) = ratio.values()
+    assert alone * full == pytest.approx(1.0, rel=0.2)
