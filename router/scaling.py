@@ -53,11 +53,9 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     prompt = float(np.mean(prompts))
     times = predict.StepTimes(table, prompt + predict.emitted_output(table, -1) / 2.0)
     present = max(1.0, load.mean_batch)
-    slower = [
-        load.recent_step_seconds[name] / times.of(number, present)
-        for name, number in zip(names, numbers, strict=True)
-        if name in load.recent_step_seconds
-    ]
+    usual_step = times.mixed(counts, present)
+    recent = [load.recent_step_seconds[n] for n in names if n in load.recent_step_seconds]
+    slower = [seconds / usual_step for seconds in recent]
     step = times.mixed(counts, float(batch)) * max(slower, default=1.0)
     accepted = float(belief.acceptance(table)[:, numbers].mean())
     tokens = sum(min(left, usual) for left in load.requests.values())

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router import predict
 from router.scaling import UsualAnswer, wanted_replicas, work_seconds
 from schemas import LoadReport, RoutingTable
 
@@ -57,6 +58,22 @@ def test_a_request_counts_as_the_usual_answer_at_most(table: RoutingTable) -> No
     may, does = load(3, each=4000), load(3, each=100)
     assert work_seconds(table, may, 8, usual.tokens) == pytest.approx(
         work_seconds(table, does, 8, LONG), rel=0.02
+    )
+
+
+def test_methods_that_share_a_batch_are_counted_once(table: RoutingTable) -> None:
+    """Every method's recent steps are the shared ones, which their mixture makes as long as they
+    are expected to be."""
+    running = {"naive": 4, "draft": 4}
+    methods = tuple(running)
+    together = load(8, methods=methods, running_by_method=running, mean_batch=8.0)
+    numbers = {table.methods.index(name): 4.0 for name in running}
+    prompt = sum(table.provenance["prompt_tokens"]) / len(table.provenance["prompt_tokens"])
+    times = predict.StepTimes(table, prompt + predict.emitted_output(table, -1) / 2.0)
+    mixed = times.mixed(numbers, 8.0)
+    measured = together.model_copy(update={"recent_step_seconds": dict.fromkeys(running, mixed)})
+    assert work_seconds(table, measured, 8, LONG) == pytest.approx(
+        work_seconds(table, together, 8, LONG)
     )
 
 
