@@ -49,7 +49,8 @@ async def warm_up(
     """Every method answers TEXT, one after another, and then, where the engine decodes several
     `rows` at once, PROSE several times at once (both as token ids); of each the answers with the
     shortest steps: what else starts on the machine meanwhile only ever makes them longer. While
-    that shows, rounds go on, unless a request has come. An engine that cannot is left as it is.
+    that shows, rounds go on, unless a request has come, for which full batches are given up
+    altogether. An engine that cannot is left as it is.
 
     Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
     are measured as well, and is of a scope of its own, so that none is drafted from another's
@@ -68,6 +69,7 @@ async def warm_up(
                 alone[method].append(stats)
         for turn, method in itertools.product(range(TOGETHER_ROUNDS), names):
             if rows == 1 or engine.load().running > 0:
+                together.clear()  # of some methods, and cold, they would mislead
                 break
             asked = [
                 _answer(

@@ -48,6 +48,30 @@ async def test_nobody_who_asks_waits_for_full_batches():
     assert asked.rounds == LEAST_ROUNDS
 
 
+async def test_full_batches_that_a_request_interrupts_say_nothing(engine, tiny_bundle):
+    """The first ones were cold, and methods whose turn had not come would look the faster."""
+    encode = tiny_bundle.backend_tokenizer().encode
+
+    class Asked:
+        """Somebody asks after the first full batch."""
+
+        methods = engine.methods
+
+        def __init__(self):
+            self.together = 0
+
+        def load(self):
+            return SimpleNamespace(running=int(self.together > 0))
+
+        async def generate(self, request):
+            self.together += request.sampling.max_tokens == TOGETHER_TOKENS
+            async for chunk in engine.generate(request):
+                yield chunk
+
+    answers = await warm_up(Asked(), encode(TEXT).ids, encode(PROSE).ids, rows=4)
+    assert {stats.mean_batch for stats in answers} == {1.0}
+
+
 async def test_an_engine_that_cannot_is_left_as_it_is(engine):
     class Full:
         methods = engine.methods
