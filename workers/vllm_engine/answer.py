@@ -163,14 +163,16 @@ class Answer:
         )
 
     def by_drafter(self, last: DecodeChunk, authors: Sequence[str]) -> DecodeChunk:
-        """The last chunk with statistics by drafter; authors: whose the drafts were, of every step
-        that verified any. Where the text ended the answer, vLLM has told of no step's tokens."""
+        """The last chunk with statistics by drafter; authors: whose draft every decode step has
+        verified, and of the steps that the engine was ahead, when the text ended the answer. Then
+        vLLM has told of no step's tokens."""
         decode_steps = max(0, self._steps - 1)
         authors = authors[:decode_steps]
         counts = {NOBODY: [decode_steps - len(authors), 0, 0]}
         drafted = [drafted for drafted, _ in self._by_step]
-        tokens = list(zip(drafted, self._accepted_by_step(), strict=True))
-        for author, of_step in zip(authors, tokens or [(0, 0)] * len(authors), strict=False):
+        tokens = iter(zip(drafted, self._accepted_by_step(), strict=True))
+        for author in authors:
+            of_step = (0, 0) if author == NOBODY else next(tokens, (0, 0))
             for at, more in enumerate((1, *of_step)):
                 counts.setdefault(author, [0, 0, 0])[at] += more
         by_drafter = {

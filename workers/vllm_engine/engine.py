@@ -36,8 +36,9 @@ from workers.vllm_engine.shared import cache_salt, shares
 
 log = logging.getLogger(__name__)
 
-AUTHORS_SECONDS = 2.0
-"""How long an answer's end waits to be told who drafted."""
+AUTHORS_SECONDS = 0.2
+"""How long an answer's end waits to be told who drafted: its deadline may be near, and the engine,
+which says so between two steps, may be reading somebody's long prompt."""
 
 CLOSE_SECONDS = 30.0
 """How long `close` waits for vLLM's processes before it kills them."""
@@ -133,6 +134,8 @@ class VllmEngine:
         try:
             authors, *_ = await asyncio.wait_for(asked, AUTHORS_SECONDS)
             return answer.by_drafter(chunk, authors)
+        except TimeoutError:  # a long step, such as a prompt's reading
+            return chunk
         except Exception as error:  # the answer is whole, whatever became of the engine
             log.warning("%s: nobody said who drafted: %r", answer.request.request_id, error)
             return chunk

@@ -48,6 +48,52 @@ async def test_statistics_say_who_drafted(engine, prompts):
     assert any(one.stats.drafted_tokens for one in answers)
 
 
+def an_answer(**sampling):
+    """Of a request of the adaptive method, told nothing yet."""
+    from workers.vllm_engine.answer import Answer, EngineLoad
+
+    asked = DecodeRequest(
+        request_id="r",
+        method="vllm_adaptive",
+        prompt_token_ids=(1, 2),
+        sampling=SamplingParams(max_tokens=TOKENS, **sampling),
+    )
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: "x" * len(ids))
+    return Answer(asked, tokenizer, (), EngineLoad())
+
+
+@pytest.mark.parametrize("ahead", [[], ["vllm_medusa", "none"]])
+async def test_each_steps_tokens_are_its_own_drafters(ahead):
+    """Five decode steps, three of which verified drafts; the engine may have been ahead."""
+    answer = an_answer()
+    answer._steps, answer._by_step, answer._accepted = 6, [(3, 2), (1, 0), (4, 4)], 6
+    authors = ["none", "vllm_eagle3", "suffix", "none", "suffix", *ahead]
+    last = answer.by_drafter(answer.failed("the end"), authors)
+    counted = {
+        name: (of.steps, of.drafted_tokens, of.accepted_tokens)
+        for name, of in last.stats.by_drafter.items()
+    }
+    assert counted == {"none": (2, 0, 0), "vllm_eagle3": (1, 3, 2), "suffix": (2, 5, 4)}
+
+
+@pytest.mark.parametrize("told", ["late", "never"])
+async def test_an_answer_ends_though_nobody_says_who_drafted(monkeypatch, told):
+    from workers.vllm_engine import engine as module
+
+    async def rpc(_name, args):  # noqa: ARG001
+        if told == "never":
+            raise RuntimeError("the engine's process has died")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "AUTHORS_SECONDS", 0.01)
+    engine = object.__new__(module.VllmEngine)
+    engine._specs = {"vllm_adaptive": SimpleNamespace(drafter=module.ADAPTIVE)}
+    engine._llm = SimpleNamespace(collective_rpc=rpc)
+    answer = an_answer()
+    last = answer.failed("the end")
+    assert await engine._with_drafters(last, answer) is last
+
+
 async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
     """Whose answers are drafted from is tested in test_adaptive_rows.py; what steps cost decides
     whether anything is, so that no count of steps could be."""

@@ -15,7 +15,7 @@ from workers.drafting.goodput import Choice as Granted
 from workers.drafting.goodput import Offer, choose
 from workers.drafting.lookup.foreteller import Foreteller
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
-from workers.drafting.names import LOOK_UPS
+from workers.drafting.names import LOOK_UPS, NOBODY
 from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.drafting.step_costs import StepCosts
@@ -273,8 +273,9 @@ class Adaptive:
         sequence.follow(step, row)
         if came:
             used = sequence.used
-            if drafted:
-                self.authors.wrote(sequence.asked, used.name if used else LOOK_UPS)
+            if len(sequence.answer) > len(came):  # the first token ends the prompt's reading
+                drafter = used.name if used else LOOK_UPS
+                self.authors.wrote(sequence.asked, drafter if drafted else NOBODY)
             self._foreteller.came(sequence.id, came, drafted if used is None else 0)
             seen = used.saw(sequence, len(came) - 1, drafted) if used and drafted else None
             for arm in self._arms.values():

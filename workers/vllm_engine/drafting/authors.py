@@ -7,7 +7,8 @@ REMEMBERED = 4096
 
 
 class Authors:
-    """By request the drafter of every step that verified drafts, in their order."""
+    """By request whose draft each decode step has verified, in their order; of one without a draft
+    NOBODY's."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[str, list[str]] = OrderedDict()
@@ -20,7 +21,7 @@ class Authors:
             self._of.popitem(last=False)
 
     def wrote(self, request: str, drafter: str) -> None:
-        """The target has just checked a draft of this drafter for the request."""
+        """The target has just checked this drafter's draft for the request."""
         if request in self._of:
             self._of[request].append(drafter)
 
