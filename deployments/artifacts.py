@@ -48,7 +48,8 @@ def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSp
 
 def served_table(config: AppConfig) -> RoutingTable:
     """The routing table of the methods served: the configured one or else the bundle's, restricted
-    to them; where the bundle has none, one that is learned while serving.
+    to them; where the bundle has none, or one that lacks any of them, one that is learned while
+    serving.
 
     Its seconds are those of a slowed-down replay where that is what is served. Raises ValueError
     where the configured one is absent, or one does not fit the encoder or the methods' settings.
@@ -57,13 +58,16 @@ def served_table(config: AppConfig) -> RoutingTable:
     specs = _configured_specs(config, names)
     folder = config.router.routing or config.bundle / "routing"
     if config.router.routing is None and not folder.exists():
-        return _unfitted(config, specs)
+        return _unfitted(config, specs, "has no routing table")
     hashes = {spec.name: spec.settings_hash() for spec in specs}
-    table = restrict(load_table(folder, _encoder_info(config), hashes), names)
+    known = load_table(folder, _encoder_info(config), hashes)
+    if config.router.routing is None and (missing := [n for n in names if n not in known.methods]):
+        return _unfitted(config, specs, f"has a routing table without {', '.join(missing)}")
+    table = restrict(known, names)
     return table if config.engine.replay is None else slowed(table, config.engine.replay_slowdown)
 
 
-def _unfitted(config: AppConfig, specs: Sequence[MethodSpec]) -> RoutingTable:
+def _unfitted(config: AppConfig, specs: Sequence[MethodSpec], why: str) -> RoutingTable:
     engine = config.engine
     under = MeasuredUnder(
         machine="none",
@@ -73,8 +77,9 @@ def _unfitted(config: AppConfig, specs: Sequence[MethodSpec]) -> RoutingTable:
         bundle=load_bundle(config.bundle).name,
     )
     logger.warning(
-        "%s has no routing table: all prompts are one cluster until `specadapt fit` makes one",
+        "%s %s: all prompts are one cluster until `specadapt fit` makes one with these methods",
         config.bundle,
+        why,
     )
     encoder = _encoder_info(config) or EncoderInfo(name="none", dimension=1, sha256="none")
     return unfitted_table(specs, encoder, under, config.router.default_method)

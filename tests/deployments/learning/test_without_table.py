@@ -1,12 +1,14 @@
 """A bundle without a routing table: served, and learned about from the first answer."""
 
 import json
+import shutil
 
 import pytest
 from asking import HELLO
 
 from deployments.app import build
 from deployments.artifacts import served_table
+from router.table import RoutingTableError, load_table, restrict, save_table
 
 
 @pytest.fixture
@@ -26,6 +28,28 @@ def test_it_is_built(config):
 def test_also_without_an_encoder(config, tmp_path):
     router = config.router.model_copy(update={"encoder": tmp_path})
     assert len(served_table(config.model_copy(update={"router": router})).assignment) == 1
+
+
+@pytest.fixture
+def without_ngram(base_config, tmp_path):
+    """The tiny bundle with a table of its own, which does not know ngram."""
+    shutil.copytree(base_config.bundle, tmp_path / "family")
+    known = restrict(load_table(base_config.router.routing), ["naive", "draft_verify"])
+    save_table(known, tmp_path / "family" / "routing")
+    return tmp_path / "family"
+
+
+def test_a_bundles_table_that_lacks_a_method_is_not_used(config, without_ngram, caplog):
+    table = served_table(config.model_copy(update={"bundle": without_ngram}))
+    assert table.fit_id.startswith("unfitted-")
+    assert table.methods == ("naive", "draft_verify", "ngram")
+    assert "without ngram" in caplog.text
+
+
+def test_a_configured_one_has_to_know_all_methods(config, without_ngram):
+    router = config.router.model_copy(update={"routing": without_ngram / "routing"})
+    with pytest.raises(RoutingTableError, match="ngram not in the routing table"):
+        served_table(config.model_copy(update={"router": router}))
 
 
 async def test_prompts_are_answered_and_teach(ingress):
