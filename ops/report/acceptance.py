@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.report.blocks import PERCENTILES, Chart, Section, Series, Table
+from ops.trace.reliability import Reliability
 from router.speedup import MIN_TOKENS, PLAIN_METHODS
 
 Floats = NDArray[np.float64]
 
 TENTHS = 10
 RESAMPLES = 1000
+LEAST_DRAFTS = 30
+"""In a bin of confidence that is shown."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,13 @@ class Acceptance:
     lengths [n]: each answer's mean generation length over its positions: the draft tokens that are
     kept at a position, and the target's own one. tenths [n, 10]: the same by tenth of the answer,
     nan where an answer is too short to have it. levels: the share of first, second, ... draft
-    tokens that are kept where those before them were.
+    tokens that are kept where those before them were. reliability: how far confidence holds.
     """
 
     lengths: Floats
     tenths: Floats
     levels: Floats
+    reliability: Reliability
 
 
 def acceptance_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Acceptance]:
@@ -44,7 +48,7 @@ def acceptance_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Acceptance]:
 def _acceptance(rows: Sequence[Mapping[str, Any]]) -> Acceptance:
     depth = max(len(kept) for row in rows for kept in row["kept"])
     reached, kept = np.zeros(depth), np.zeros(depth)
-    lengths, tenths = [], []
+    lengths, tenths, reliability = [], [], Reliability()
     for row in rows:
         generated = np.asarray([1.0 + sum(levels) for levels in row["kept"]])
         lengths.append(generated.mean())
@@ -55,10 +59,13 @@ def _acceptance(rows: Sequence[Mapping[str, Any]]) -> Acceptance:
             shares = np.asarray([1.0, *levels])
             reached[: len(levels)] += shares[:-1]
             kept[: len(levels)] += shares[1:]
+        for levels, confidences in zip(row["kept"], row["confidences"], strict=True):
+            reliability.add(levels, confidences)
     return Acceptance(
         np.asarray(lengths),
         np.asarray(tenths),
         np.divide(kept, reached, out=np.zeros(depth), where=reached > 0),
+        reliability,
     )
 
 
@@ -109,7 +116,29 @@ def acceptance_section(found: Mapping[str, Acceptance], seed: int) -> Section:
                     for n, f in found.items()
                 ],
             ),
+            _reliability(found, slots),
         ],
+    )
+
+
+def _reliability(found: Mapping[str, Acceptance], slots: Mapping[str, int]) -> Chart:
+    series = []
+    for name, one in found.items():
+        bins = [b for b in one.reliability.figures() if b["drafts"] >= LEAST_DRAFTS]
+        sure, kept = [b["confidence"] for b in bins], [b["kept"] for b in bins]
+        if bins:
+            series.append(Series(name, sure, kept, slot=slots[name]))
+    return Chart(
+        "acceptance-reliability",
+        "Draft tokens kept, by how sure their drafter is of them",
+        "Where the tokens before them were kept; in tenths of confidence with "
+        f"{LEAST_DRAFTS} draft tokens or more. A head's confidence is the probability of its "
+        "favourite, and a tree keeps more than that; a look-up's is what it expects, and should "
+        "lie where it is as sure as it says.",
+        "lines",
+        "confidence",
+        "share kept",
+        [*series, Series("as sure as it says", [0.0, 1.0], [0.0, 1.0], slot=len(slots))],
     )
 
 

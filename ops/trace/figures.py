@@ -1,41 +1,13 @@
 """The figures of `specadapt trace`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ops.trace.reliability import Reliability
 from ops.trace.store import read_meta, read_rows
 from router.acceptance import expected_steps
-
-BINS = 10
-"""Of confidence, equally wide."""
-
-
-class _Reliability:
-    """How often drafts were kept, by how sure their drafter was."""
-
-    def __init__(self) -> None:
-        self._sums: NDArray[np.float64] = np.zeros((BINS, 3))
-
-    def add(self, kept: Sequence[float], confidences: Sequence[float]) -> None:
-        """Levels of one position; a level's share is of those on which the one before was kept."""
-        for (before, now), sure in zip(pairwise((1.0, *kept)), confidences, strict=False):
-            if before > 0.0:
-                row = self._sums[min(BINS - 1, int(sure * BINS))]
-                row += before * np.asarray((1.0, sure, now / before))
-
-    def figures(self) -> list[dict[str, float]]:
-        """The bins with anything in them: drafts, their mean confidence, the share kept."""
-        return [
-            {"drafts": float(count), "confidence": float(sure / count), "kept": float(kept / count)}
-            for count, sure, kept in self._sums
-            if count
-        ]
 
 
 @dataclass
@@ -65,13 +37,13 @@ def summarise(folder: Path) -> dict[str, Any]:
     their tokens, and MAT (output tokens per target step, the prefill's among them); reliability:
     how far what drafters say of their tokens holds."""
     cells: dict[tuple[str, str, str], _Sums] = {}
-    reliability: dict[str, dict[str, _Reliability]] = {}
+    reliability: dict[str, dict[str, Reliability]] = {}
     for row in read_rows(folder):
         tokens = len(row["answer"])
         steps = expected_steps(row["kept"], tokens)
         key = row["method"], f"{row['temperature']:g}", row["domain"]
         cells.setdefault(key, _Sums()).add(_Sums(1, row["looping"], tokens, steps))
-        grades = reliability.setdefault(key[0], {}).setdefault(key[1], _Reliability())
+        grades = reliability.setdefault(key[0], {}).setdefault(key[1], Reliability())
         for kept, confidences in zip(row["kept"], row["confidences"], strict=True):
             grades.add(kept, confidences)
     domains = sorted({domain for _, _, domain in cells})

@@ -39,6 +39,9 @@ from tests.router.routing_world import (
     make_profile,
 )
 
+SURE = 0.75
+"""Of every draft token, its drafter."""
+
 
 def traced(method, kept, prompt_id="p", prompt=(1, 2, 3), answer=None):
     answer = answer or list(range(len(kept) + 1))
@@ -48,6 +51,7 @@ def traced(method, kept, prompt_id="p", prompt=(1, 2, 3), answer=None):
         "prompt": list(prompt),
         "answer": answer,
         "kept": kept,
+        "confidences": [[SURE] * len(levels) for levels in kept],
     }
 
 
@@ -68,11 +72,22 @@ def test_a_level_counts_where_the_one_before_was_kept():
 
 def test_the_acceptance_section_shows_these_figures():
     rows = [traced("draft", [[1.0]] * n, str(n)) for n in (8, 20, 30)]
-    table, boxes, positions, levels = acceptance_section(acceptance_of(rows), seed=0).blocks
+    table, boxes, positions, levels, _ = acceptance_section(acceptance_of(rows), seed=0).blocks
     assert table.rows == [["draft", 3, 2.0, 2.0, 0.0]]
     assert boxes.series[0].y == [2.0] * 5
     assert positions.series[0].y == pytest.approx([2.0] * 10)
     assert levels.series[0].y == [1.0]
+
+
+def test_a_reliability_curve_has_the_share_kept_by_confidence():
+    few = acceptance_of([traced("seldom", [[1.0]] * 8)])
+    found = acceptance_of([traced("draft", [[1.0, 1.0]] * 10 + [[1.0, 0.0], [0.0, 0.0]] * 10)])
+    curve = acceptance_section(found | few, seed=0).blocks[-1]
+    draft, line = curve.series
+    assert (draft.name, draft.x) == ("draft", pytest.approx([SURE]))
+    # 30 first tokens, 20 of them kept, and 20 second ones behind those, 10 of them kept
+    assert draft.y == pytest.approx([30 / 50])
+    assert line.x == line.y
 
 
 def test_overlap_is_one_for_a_copy_and_none_for_a_stranger():
