@@ -1,6 +1,6 @@
 """Which share of their prompts' tokens methods find in the prefix cache, learned from answers.
 
-A drafter that needs hidden states of the whole prompt finds none, whatever its prompts are.
+A drafter that cannot go on from a remembered prefix finds none, whatever its prompts are.
 """
 
 import numpy as np
