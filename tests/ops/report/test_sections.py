@@ -368,12 +368,17 @@ def test_files_that_were_published_can_be_read_or_say_why():
     folder = Path("docs/benchmarks")
     for name in ("bounds", "bounds-again", "router", "quality", "quality-42"):
         assert read_figures([folder / f"{name}.json"])
-    for name in ("bounds-thousand", "prediction-clusters", "stages", "quality", "quality-42-0.8"):
+    for name in (
+        "bounds",
+        "bounds-thousand",
+        "prediction-clusters",
+        "stages",
+        "quality",
+        "quality-42-0.8",
+    ):
         assert read_figures([folder / "smollm2" / f"{name}.json"])
     with pytest.raises(ValueError, match=r"prediction.json: choices is missing; .* anew"):
         read_figures([folder / "prediction.json"])
-    with pytest.raises(ValueError, match=r"smollm2/bounds.json: combined is missing; .* anew"):
-        read_figures([folder / "smollm2" / "bounds.json"])
 
 
 def test_intervals_along_the_answer_hold_the_mean():
