@@ -128,8 +128,8 @@ async def _speeds(
         for size in plan.sizes:
             for name in setup.names:
                 items = [encoded[i % len(encoded)] for i in range(size)]
-                await _batch(engines, name, items, warm, f"warm {size}")
-                answers, seconds = await _batch(engines, name, items, sampling, f"{size}")
+                await _batch(engines, name, items, warm, f"warm {name} {size}")
+                answers, seconds = await _batch(engines, name, items, sampling, f"{name} {size}")
                 speeds[name][str(size)] = sum(len(a.token_ids) for a in answers) / seconds
                 step_ms[name][str(size)] = _step_ms(answers)
                 bar.advance(task)
@@ -168,7 +168,7 @@ async def _decode(
     scope: str,
     number: int = 0,
 ) -> Answer:
-    request_id = f"{scope} {name} {item.prompt.id} {number}"
+    request_id = f"{scope} {item.prompt.id} {number}"
     return await decode(engines, request_id, name, item.token_ids, sampling, scope=scope)
 
 

@@ -10,6 +10,11 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
+from ops.cli.output import progress
+from ops.cli.settings import load_config, resolve, with_baseline
+from ops.gpu import runs
+from ops.measure.prompts import select
+
 BARE = ("torch", "transformers", "safetensors", "pydantic")
 OURS = "specadapt"
 RUN = """
@@ -65,6 +70,30 @@ def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle):
         assert all(value > 0.0 for value in by_batch.values())
     assert figures["hf"]["hf_plain"]["1"] > 0.0
     assert (figures["cuda_graphs"] > 0) == torch.cuda.is_available()
+
+
+async def test_no_method_drafts_from_what_another_has_answered(tiny_bundle, monkeypatch):
+    """All are asked the same prompts by one engine, which keeps past answers by scope."""
+    answered = []
+    decode = runs.decode
+
+    async def noted(engines, request_id, name, token_ids, sampling, *, scope):
+        answered.append((name, sampling.max_tokens, scope, request_id))
+        return await decode(engines, request_id, name, token_ids, sampling, scope=scope)
+
+    monkeypatch.setattr(runs, "decode", noted)
+    methods = "naive,suffix"
+    setup = with_baseline(resolve(load_config(None), tiny_bundle.path, methods, "float32", 1))
+    plan = runs.Plan(setup, select(None, None, 2, 0), (1, 2), 1, 8, 0.0, 0)
+    with progress() as bar:
+        await runs.measure(plan, bar)
+    assert len({request_id for *_, request_id in answered}) == len(answered)
+    by_method = {name: {s for n, _, s, _ in answered if n == name} for name in setup.names}
+    assert by_method["naive"].isdisjoint(by_method["suffix"])
+    lengths = {
+        scope: {tokens for _, tokens, s, _ in answered if s == scope} for *_, scope, _ in answered
+    }
+    assert all(len(tokens) == 1 for tokens in lengths.values()), "nor from its own warm-up"
 
 
 @pytest.mark.parametrize("batches", [",", "0", "1,x", "-4"])
