@@ -22,19 +22,25 @@ def retime(
         Path | None,
         typer.Option("--traces", metavar="DIR", help="of `specadapt trace`, in the place of one"),
     ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="A,B", help="[default: all that the table has]"),
+    ] = None,
     json: flags.Json = None,
 ) -> None:
     """Write the answers of a profile or of a trace with every second as a table predicts it.
 
     For answers that were profiled beside other work or on another machine, or only traced: what
-    was accepted does not depend on it.
+    was accepted does not depend on it. A table may have methods that cannot be traced (adaptive);
+    --methods leaves them out.
 
     Example: `specadapt retime --profile runs/profile --routing bundles/demo/routing
     --out runs/timed`
     """
+    from ops.cli.settings import names
     from ops.routing.profile_traces import in_steps
     from router.profile import Profile
-    from router.table import load_table
+    from router.table import load_table, restrict
     from router.timed import timed_by
 
     given = profile or traces
@@ -43,6 +49,8 @@ def retime(
     if out.resolve() == given.resolve():
         raise InputError(f"--out: {out} is the profile itself, whose seconds would be lost")
     table = load_table(routing)
+    if methods is not None:
+        table = restrict(table, names(methods))
     answers = in_steps(given, table.methods) if traces else Profile.load(given)
     made = timed_by(table, answers)
     made.save(out)

@@ -159,6 +159,10 @@ def test_retimed_answers_take_what_the_table_predicts(world, tmp_path):
         *["evaluate", "--routing", folder / "routing", "--profile", tmp_path / "timed"]
     )
     assert judged["known_acceptance"] == pytest.approx(judged["per_prompt_oracle"])
+    alone = specadapt.json(*arguments, "--methods", "naive", "--out", tmp_path / "alone")
+    assert (alone["rows"], alone["methods"]) == (6, ["naive"])
+    strange = specadapt.refusal(*arguments, "--methods", "naive,x", "--out", tmp_path / "x")
+    assert "x not in the routing table" in strange
     assert "seconds would be lost" in specadapt.refusal(*arguments, "--out", folder / "held")
     assert "no routing table" in specadapt.refusal(*arguments[:-1], tmp_path, "--out", tmp_path)
 
