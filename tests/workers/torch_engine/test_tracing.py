@@ -166,3 +166,14 @@ def test_suffix_knows_answers_that_it_was_traced_on_before_and_no_others(tiny_bu
         [trace] = asyncio.run(tracer.trace(method, [text]))
         kept.append(sum(len(position) for position in trace.kept))
     assert kept[1] == 0 < kept[2]
+
+
+def test_a_drafter_that_is_always_right_is_as_sure_as_that(tiny_bundle):
+    """Traced drafts are not verified, and must not be counted as verified ones that were wrong."""
+    answer = [*range(100, 106)] * 8
+    tracer = Tracer([get_method("suffix")], tiny_bundle, CONFIG, batch=1)
+    text = tracer.read([5, 6, 7, *answer[:7]], answer[7:], SamplingParams(max_tokens=41))
+    text.p = [1.0] * len(text.p)
+    [trace] = asyncio.run(tracer.trace("suffix", [text]))
+    assert all(kept and min(kept) == 1.0 for kept in trace.kept[:-1])
+    assert min(sure[0] for sure in trace.confidences[20:-1]) > 0.8

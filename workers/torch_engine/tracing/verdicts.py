@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from workers.drafting.names import NOBODY
 from workers.torch_engine.distribution import warp_each
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Proposal
@@ -99,8 +100,11 @@ class Verdicts:
         self._texts, self._forced = texts, forced
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
-        """A path without nodes for each proposal."""
+        """A path without nodes for each proposal, whose draft is nobody's: it was not verified,
+        and who learns what comes of verified drafts must not take it for a wrong one."""
         drafting = [p for p in proposals if p.sequence.output_tokens]
+        for proposal in proposals:
+            proposal.drafter = NOBODY
         if self._forced is None:
             self._follow(drafting)
         else:
