@@ -92,7 +92,8 @@ class StepRatio(FadingSums):
         """Sums of log ratios alone and of answers [m], full batches' among them for a little."""
         (alone, full), (weight, many) = np.moveaxis(self._by_end(), 2, 1)
         lent = belief.STEP_PRIOR / (many + belief.STEP_PRIOR)
-        return np.asarray(alone + lent * full), np.asarray(weight + lent * many)
+        usual = full - self._before * many
+        return np.asarray(alone + lent * usual), np.asarray(weight + lent * many)
 
     def _by_end(self) -> belief.Floats:
         """Sums of log ratios and of answers [2, m, ends]."""

@@ -234,3 +234,14 @@ def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> No
         ratio.observe(np.zeros((2, 2)), {1: (1.0, 1.0)}, 0.0, CROWD)
     (_, alone), (_, full) = ratio.values()
     assert alone * full == pytest.approx(1.0, rel=0.2)
+
+
+def test_full_batches_that_are_as_a_promoted_table_says_change_nothing() -> None:
+    before = np.log([1.0, 4.0])
+    ratio = StepRatio(2, 100.0, before)
+    expected = np.stack([np.zeros(2), before], axis=1)
+    for _ in range(12):
+        ratio.observe(expected, {1: (1.0, 1.0)}, 0.0, CROWD)
+    alone, full = ratio.values()
+    assert alone == pytest.approx([1.0, 1.0])
+    assert full == pytest.approx([1.0, 4.0])
