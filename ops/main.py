@@ -42,6 +42,7 @@ from ops.scaling.bench import bench_scaling
 from ops.simulate.calibrate import calibrate
 from ops.simulate.command import simulate
 from ops.simulate.plan import plan
+from ops.simulated.bench import bench_simulated
 from ops.soak.bench import bench_soak
 from ops.stages.bench import bench_stages
 from ops.step.bench import bench_step
@@ -102,6 +103,7 @@ bench.command("load")(bench_load)
 bench.command("learning")(bench_learning)
 bench.command("scaling")(bench_scaling)
 bench.command("balance")(bench_balance)
+bench.command("simulated")(bench_simulated)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)

@@ -97,6 +97,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "scaling": BENCHMARK | {"load", "loadtest"},
         "soak": BENCHMARK | {"load", "loadtest", "chaos"},
         "simulate": BENCHMARK | {"load", "loadtest", "trace"},
+        "simulated": BENCHMARK | {"load", "loadtest", "simulate"},
         "tune": BENCHMARK | {"routing"},
         "rules": BENCHMARK | {"tune"},
         "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling", "soak"},

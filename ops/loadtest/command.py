@@ -33,19 +33,17 @@ def loadtest(
     Example: `specadapt loadtest --url http://127.0.0.1:8000 --rate 2 --ttft-slo 1 --tpot-slo 0.1`
     """
     import asyncio
-    import random
 
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as traced
     from ops.loadtest.figures import Target, summary
-    from ops.loadtest.runs import client, drive
+    from ops.loadtest.runs import asked_of, client, drive
     from ops.measure.machine import describe_machine
     from ops.measure.prompts import fingerprint, select
     from ops.service.client import model_name
 
     chosen = select(prompts)
-    random.Random(seed).shuffle(chosen)
-    asked = [chosen[index % len(chosen)] for index in range(requests)]
+    asked = asked_of(chosen, requests, seed)
     unit = poisson(requests, seed) if trace is None else traced(trace, requests)
 
     async def run() -> tuple[str, Any]:

@@ -1,6 +1,7 @@
 """The requests of `specadapt loadtest`."""
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,13 @@ def client(url: str, key: str) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits, headers=headers)
+
+
+def asked_of(prompts: Sequence[Prompt], requests: int, seed: int) -> list[Prompt]:
+    """So many of the prompts in an order of chance, from the first one again after the last."""
+    order = list(prompts)
+    random.Random(seed).shuffle(order)
+    return [order[index % len(order)] for index in range(requests)]
 
 
 async def drive(

@@ -51,7 +51,7 @@ def calibrate(
         learn=True,
     )
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
-    found = calibrated(experiment, fleet, [read_served(file, experiment) for file in served])
+    found = calibrated(experiment, fleet, [[read_served(file, experiment) for file in served]])
     out.write_text(found.overhead.model_dump_json(indent=1) + "\n", encoding="utf-8")
     overhead = found.overhead.model_dump()
     ratios = {file.name: one for file, one in zip(served, found.ratios, strict=True)}

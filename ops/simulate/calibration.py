@@ -33,10 +33,13 @@ class Calibration:
     ratios: list[dict[str, float]]
 
 
-def calibrated(experiment: Experiment, fleet: Fleet, tests: Sequence[Served]) -> Calibration:
+def calibrated(
+    experiment: Experiment, fleet: Fleet, services: Sequence[Sequence[Served]]
+) -> Calibration:
     """The overhead with the least squared logarithms of simulated over served figures, over all
-    tests. Raises InputError where a test does not tell its engines' seconds."""
-    hops = [hop for test in tests for hop in test.hops]
+    tests that each of some services of one kind has answered in turn. Raises InputError where
+    nothing is said of the engines' seconds."""
+    hops = [hop for tests in services for test in tests for hop in test.hops]
     if not hops:
         raise InputError("--served: nothing is said there of the engines' seconds; ask a service")
     reply = max(0.0, median(whole - first for first, whole in hops))
@@ -53,8 +56,11 @@ def calibrated(experiment: Experiment, fleet: Fleet, tests: Sequence[Served]) ->
             cores=cores,
         )
 
+    def every(tried: Overhead) -> list[dict[str, float]]:
+        return [one for tests in services for one in ratios(experiment, fleet, tests, tried)]
+
     def apart(logs: Floats) -> float:
-        found = ratios(experiment, fleet, tests, overhead(logs))
+        found = every(overhead(logs))
         return sum(float(np.log(ratio)) ** 2 for one in found for ratio in one.values())
 
     searches = [
@@ -62,7 +68,7 @@ def calibrated(experiment: Experiment, fleet: Fleet, tests: Sequence[Served]) ->
         for cores in FIRST_CORES
     ]
     best = overhead(min(searches, key=lambda one: float(one.fun)).x)
-    return Calibration(best, ratios(experiment, fleet, tests, best))
+    return Calibration(best, every(best))
 
 
 def ratios(
@@ -77,11 +83,15 @@ def ratios(
 
 
 def simulated(
-    experiment: Experiment, fleet: Fleet, tests: Sequence[Served], overhead: Overhead
+    experiment: Experiment,
+    fleet: Fleet,
+    tests: Sequence[Served],
+    overhead: Overhead,
+    seed: int = 0,
 ) -> list[Outcomes]:
     """What becomes of the requests of load tests in turn, under this overhead instead of the
-    experiment's."""
+    experiment's. seed: of what routing draws."""
     world = replace(
         experiment.world, overhead=overhead, costs=ServedCosts(experiment.costs, overhead)
     )
-    return in_turn(world, fleet, experiment.methods, tests)[0]
+    return in_turn(world, fleet, experiment.methods, tests, seed)[0]

@@ -13,7 +13,7 @@ from ops.simulate.service import Service, World
 
 
 def in_turn(
-    world: World, fleet: Fleet, methods: Sequence[str], tests: Sequence[Served]
+    world: World, fleet: Fleet, methods: Sequence[str], tests: Sequence[Served], seed: int = 0
 ) -> tuple[list[Outcomes], Learning | None]:
     """What becomes of each test's requests, and what routing has learned in the end; None where
     nothing is learned. Raises InputError for replicas that are more than one service's."""
@@ -22,7 +22,7 @@ def in_turn(
         raise InputError(
             f"--replicas: load tests in turn are of one service, of {SERVICE_REPLICAS} at most"
         )
-    policy = Routed(world.table, world.router, 0)
+    policy = Routed(world.table, world.router, seed)
     learning = None
     if world.flush_seconds is not None:
         learning = Learning(policy, world.router, world.flush_seconds)
@@ -30,7 +30,7 @@ def in_turn(
     for test in tests:
         policy.pinned = None if test.policy == ROUTED else test.policy.removeprefix(PINNED)
         service = Service(world, layout, policy, scales, learning)
-        found.append(service.run(test.load.arrivals, test.load.prompts, 0))
+        found.append(service.run(test.load.arrivals, test.load.prompts, seed))
         if learning is not None:
             learning.flush(0.0)
     policy.pinned = None

@@ -34,14 +34,22 @@ class Served:
 
 
 def read_served(file: Path, experiment: Experiment) -> Served:
-    """A `specadapt loadtest --json` of prompts that the experiment's traces have; a model's name
-    with a method in it pins that.
+    """A `specadapt loadtest --json`, see `served_of`. Raises InputError for another file too."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--served: {file} is no JSON of `specadapt loadtest`") from error
+    return served_of(found, experiment, str(file))
 
-    Raises InputError for another file, requests that were not answered, prompts that were not
+
+def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Served:
+    """A load test's figures, of prompts that the experiment's traces have; a model's name with a
+    method in it pins that. name: of the load test, for messages.
+
+    Raises InputError for other figures, requests that were not answered, prompts that were not
     traced, and another temperature or limit of tokens.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
         given, timeline = found["settings"], found["timeline"]
         asked = [(float(one["due"]), str(one["prompt"])) for one in timeline]
         figures = {
@@ -55,15 +63,15 @@ def read_served(file: Path, experiment: Experiment) -> Served:
         rate = float(given["rate"]) if given.get("arrivals") == "poisson" else None
         model, unanswered = str(given["model"]), found["requests"] - found["answered"]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"--served: {file} is no JSON of `specadapt loadtest`") from error
-    for name in ("temperature", "max_tokens"):
-        if given.get(name) != experiment.settings[name]:
+        raise InputError(f"--served: {name} is no JSON of `specadapt loadtest`") from error
+    for flag in ("temperature", "max_tokens"):
+        if given.get(flag) != experiment.settings[flag]:
             raise InputError(
-                f"--served: {name} was {given.get(name)} there and is {experiment.settings[name]} "
+                f"--served: {flag} was {given.get(flag)} there and is {experiment.settings[flag]} "
                 "here"
             )
     if unanswered:
-        raise InputError(f"--served: {unanswered} requests of {file} were not answered")
+        raise InputError(f"--served: {unanswered} requests of {name} were not answered")
     numbers = {prompt: i for i, prompt in enumerate(experiment.world.workload.ids)}
     if unknown := sorted({prompt for _, prompt in asked if prompt not in numbers}):
         raise InputError(

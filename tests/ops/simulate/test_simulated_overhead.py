@@ -136,7 +136,7 @@ def test_calibration_finds_what_load_tests_came_from(experiment):
     assert all(
         abs(np.log(r)).max() > 0.15 for r in map(_values, ratios(experiment, FLEET, tests, NOTHING))
     )
-    found = calibrated(experiment, FLEET, tests)
+    found = calibrated(experiment, FLEET, [tests])
     assert all(np.abs(_values(one) - 1.0).max() < 0.05 for one in found.ratios)
     # and another load that it has not seen
     other = load_tests(experiment, truth, ("routed", 1.0, 3))
@@ -173,4 +173,4 @@ def test_a_service_has_learned_from_the_load_test_before(experiment):
 def test_a_server_that_says_nothing_of_its_engines_is_refused(experiment):
     [asked] = load_tests(experiment, NOTHING, ("routed", 0.5, 1))
     with pytest.raises(InputError, match="nothing is said there"):
-        calibration.calibrated(experiment, FLEET, [replace(asked, hops=[])])
+        calibration.calibrated(experiment, FLEET, [[replace(asked, hops=[])]])

@@ -1,0 +1,1 @@
+"""`specadapt bench simulated`: the simulation held against the service that it stands for."""
