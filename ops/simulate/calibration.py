@@ -46,10 +46,10 @@ def calibrated(
     if not hops:
         raise InputError("--served: nothing is said there of the engines' seconds; ask a service")
     reply = max(0.0, median(whole - first for first, whole in hops))
-    begin = [max(LEAST, median(first for first, _ in hops)), 1.1, 1e-3, 1e-3]
+    begin = [max(LEAST, median(first for first, _ in hops)), 1.1, 1e-3, 1e-3, 0.05]
 
     def overhead(logs: Floats) -> Overhead:
-        request, factor, sequence, stream, cores = map(float, np.exp(logs))
+        request, factor, sequence, stream, crowding, cores = map(float, np.exp(logs))
         return Overhead(
             request_seconds=request,
             reply_seconds=reply,
@@ -57,6 +57,7 @@ def calibrated(
             sequence_seconds=sequence,
             stream_seconds=stream,
             cores=cores,
+            crowding=crowding,
         )
 
     def apart(logs: Floats, answered: Sequence[Sequence[Served]]) -> float:

@@ -52,7 +52,8 @@ def simulate(
         typer.Option(
             "--policies",
             metavar="A,B",
-            help="routed, static_table, least_loaded, random, only_METHOD  "
+            help="routed, static_table, least_loaded, random, only_METHOD, and adaptive: drafts "
+            "chosen at every step, with --traces and published --costs  "
             "[default: routed, and each method alone]",
         ),
     ] = None,
@@ -65,6 +66,13 @@ def simulate(
     learn: Annotated[
         bool,
         typer.Option("--learn/--no-learn", help="routing learns from its answers, as it serves"),
+    ] = True,
+    deciding: Annotated[
+        bool,
+        typer.Option(
+            "--deciding/--no-deciding",
+            help="adaptive's own deciding takes the seconds that it takes here",
+        ),
     ] = True,
     ttft_slo: flags.TtftSlo = None,
     tpot_slo: flags.TpotSlo = None,
@@ -100,7 +108,7 @@ def simulate(
 
     experiment = load_experiment(
         *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
-        *(start_seconds, tuple(kill or ()), seed, read_overhead(overhead), learn),
+        *(start_seconds, tuple(kill or ()), seed, read_overhead(overhead), learn, deciding),
     )
     methods_served = experiment.methods
     asked = None if served is None else read_served(served, experiment)
@@ -115,7 +123,7 @@ def simulate(
         wanted = [ROUTED, *(f"{ONLY}{m}" for m in methods_served)]
     else:
         wanted = names(policies)
-    check(wanted, methods_served)
+    check(wanted, methods_served, experiment.world.stepwise is not None)
     limit = experiment.limit(fleet)
     mean = USUAL_SHARE * limit["requests_per_s"] if rate is None else rate
     if asked is None:

@@ -4,15 +4,18 @@ from math import inf
 
 
 class Cores:
-    """While more threads are at work than there are cores, all are as much slower.
+    """While more threads are at work than there are cores, all are as much slower, and more so the
+    more there are: who takes turns finds caches full of the others'.
 
     Everybody's work goes on at the same pace, so that one clock tells it for all: what takes so
     many seconds of work is due when `work` has grown by as many.
     """
 
-    def __init__(self, count: float | None) -> None:
-        """count: None for as many as there are threads."""
+    def __init__(self, count: float | None, crowding: float = 0.0) -> None:
+        """count: None for as many as there are threads. crowding: share by which all work takes
+        longer for each thread that is more than cores."""
         self._count = inf if count is None else float(count)
+        self._crowding = crowding
         self.now = 0.0
         """Wall seconds."""
         self.work = 0.0
@@ -37,4 +40,6 @@ class Cores:
     @property
     def _pace(self) -> float:
         """Seconds of work a second."""
-        return min(1.0, self._count / self.busy) if self.busy > 0.0 else 1.0
+        if self.busy <= self._count:
+            return 1.0
+        return self._count / self.busy / (1.0 + self._crowding * (self.busy - self._count))

@@ -30,6 +30,19 @@ class StepCosts(Protocol):
         ...
 
 
+class RowCosts(StepCosts, Protocol):
+    """Costs that are told apart by rows and drafters, so that drafts may differ from step to step.
+    Seconds."""
+
+    def forward(self, sequences: int, context: float, rows: float, /) -> float:
+        """Of a step of so many sequences without its drafting."""
+        ...
+
+    def drafting(self, drafter: str, forward: float, /) -> float:
+        """Of a draft, for however many sequences, beside such a step."""
+        ...
+
+
 class MeasuredCosts:
     """A routing table's: bilinear on its grid, a mixed batch as `StepTimes.mixed` says."""
 
@@ -113,7 +126,7 @@ class PublishedCosts:
                 f"--methods (chains of {', '.join(known)} are known)"
             )
         self.figures = figures
-        self._drafting = [known[m.drafter] for m in methods]
+        self._drafters = [m.drafter for m in methods]
 
     def prefill(self, _method: int, prompt_tokens: int, /) -> float:
         """One forward of the target over the prompt; the drafter's own is not in the figures."""
@@ -122,14 +135,22 @@ class PublishedCosts:
 
     def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
         """The target's forward, and the longest drafting of those in the batch."""
-        figures = self.figures
-        forward = figures.fixed + context * figures.kv_token + rows * figures.row
-        drafting = max(
-            first + share * forward
-            for (first, share), count in zip(self._drafting, counts, strict=True)
+        forward = self.forward(sum(counts), context, rows)
+        return forward + max(
+            self.drafting(drafter, forward)
+            for drafter, count in zip(self._drafters, counts, strict=True)
             if count
         )
-        return figures.overhead + forward + drafting
+
+    def forward(self, _sequences: int, context: float, rows: float, /) -> float:
+        """See RowCosts."""
+        figures = self.figures
+        return figures.overhead + figures.fixed + context * figures.kv_token + rows * figures.row
+
+    def drafting(self, drafter: str, forward: float, /) -> float:
+        """See RowCosts; a share is of the target's forward without what is around it."""
+        first, share = self.figures.drafting[drafter]
+        return first + share * (forward - self.figures.overhead)
 
 
 def retimed_by(

@@ -1,5 +1,6 @@
 """What `specadapt simulate` and `plan` run on: a configuration's router, prompts and step costs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ops.load.arrivals import Floats
 from ops.load.bounds import most_requests_per_s
 from ops.load.policies import ONLY, ROUTED
 from ops.measure.embedding import embed
+from ops.simulate.controller import stepwise_of
 from ops.simulate.costs import (
     MEASURED,
     PUBLISHED,
@@ -20,7 +22,7 @@ from ops.simulate.costs import (
     StepCosts,
     retimed_by,
 )
-from ops.simulate.overhead import NOTHING, Overhead, ServedCosts
+from ops.simulate.overhead import NOTHING, Overhead, ServedCosts, ServedRowCosts
 from ops.simulate.policies import Fleet
 from ops.simulate.service import World
 from ops.simulate.workload import Workload, table_workload, traced_workload
@@ -109,6 +111,7 @@ def load_experiment(
     seed: int,
     overhead: Overhead = NOTHING,
     learn: bool = False,
+    deciding: bool = True,
 ) -> Experiment:
     """Prompts are those traced, or else the table's clusters. Raises InputError, and ValueError
     where table and traces do not fit together."""
@@ -118,10 +121,12 @@ def load_experiment(
     folder = routing or config.router.routing or setup.bundle / "routing"
     table = _admitted(load_table(folder), setup.names, methods is not None, config.router.lossy)
     specs = [spec for name in table.methods for spec in setup.methods if spec.name == name]
+    rows: list[dict[str, Any]] = []
     if traces is None:
         workload = table_workload(table, specs, temperature, max_tokens, seed)
     else:
-        workload = _traced(config, table, traces, temperature, seed)
+        rows = _rows(table, traces, temperature)
+        workload = _traced(config, table, traces, rows, seed)
     engine = setup.engine
     if costs == MEASURED:
         model: MeasuredCosts | PublishedCosts = MeasuredCosts(table)
@@ -130,11 +135,16 @@ def load_experiment(
         model = PublishedCosts(PUBLISHED[costs], specs)
         table = retimed_by(model, table, workload.mean_widths(), rows_of(engine))
         source = model.figures.source
+    stepwise, served = None, ServedCosts(model, overhead)
+    if isinstance(model, PublishedCosts):
+        served = ServedRowCosts(model, overhead)
+        stepwise = stepwise_of(rows, workload.ids, specs, served, deciding) if rows else None
     feedback = config.feedback
     world = World(
-        *(table, config.router, engine, ServedCosts(model, overhead), workload),
+        *(table, config.router, engine, served, workload),
         *(feedback.load_report_seconds, start_seconds, overhead),
         *(feedback.flush_seconds if learn else None, kills),
+        stepwise=stepwise,
     )
     settings = {
         "layout": config.layout,
@@ -172,9 +182,7 @@ def _admitted(table: RoutingTable, configured: list[str], named: bool, lossy: bo
     return restrict(table, admitted)
 
 
-def _traced(
-    config: AppConfig, table: RoutingTable, traces: Path, temperature: float, seed: int
-) -> Workload:
+def _rows(table: RoutingTable, traces: Path, temperature: float) -> list[dict[str, Any]]:
     meta = read_meta(traces)
     if meta.measured_under.bundle != table.measured_under.bundle:
         raise InputError(
@@ -184,6 +192,16 @@ def _traced(
     rows = list(read_rows(traces, [("temperature", "=", temperature)]))
     if not rows:
         raise InputError(f"--temperature: {traces} has no answer at {temperature:g}")
+    return rows
+
+
+def _traced(
+    config: AppConfig,
+    table: RoutingTable,
+    traces: Path,
+    rows: Sequence[Mapping[str, Any]],
+    seed: int,
+) -> Workload:
     asked = {row["prompt_id"]: (row["text"], len(row["prompt"])) for row in rows}
     texts, tokens = zip(*asked.values(), strict=True)
     encoder = Encoder(config.router.encoder, config.router.encoder_threads)
@@ -191,4 +209,4 @@ def _traced(
     labels = map(int, cluster.assign(table.centroids, vectors))
     seen = zip(labels, foretold_of(table, vectors, texts, tokens), strict=True)
     known = dict(zip(asked, seen, strict=True))
-    return traced_workload(rows, table.methods, known, meta.max_tokens, seed)
+    return traced_workload(rows, table.methods, known, read_meta(traces).max_tokens, seed)

@@ -1,5 +1,6 @@
 """What became of a simulated run's requests."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
 from ops.simulate.request import Request
+from ops.simulate.usage import Usage
 
 REFUSED = -1
 
@@ -20,17 +22,6 @@ class Objectives:
     ttft: float | None = None
     tpot: float | None = None
     latency: float | None = None
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What one replica did: seconds that it was there (starting included), busy, and decoding, and
-    these times the sequences in its steps."""
-
-    there: float
-    busy: float
-    decoding: float
-    batch: float
 
 
 @dataclass
@@ -115,5 +106,20 @@ class Outcomes:
             "replica_seconds": there_seconds,
             "busy_share": sum(usage.busy for usage in self.usage) / there_seconds,
             "mean_batch": sum(usage.batch for usage in self.usage) / decoding if decoding else None,
+            **self._chosen(),
             "shares": {m: float(s) for m, s in zip(methods, shares, strict=True) if s},
+        }
+
+    def _chosen(self) -> dict[str, Any]:
+        """Where drafts were chosen at every step: the share of deciding in the seconds of decoding,
+        and of the sequences in each step, summed, by whom the draft was that was verified."""
+        drafted: Counter[str] = Counter()
+        for usage in self.usage:
+            drafted.update(usage.drafted_by)
+        if not drafted:
+            return {}
+        deciding = sum(usage.deciding for usage in self.usage)
+        return {
+            "deciding_share": deciding / sum(usage.decoding for usage in self.usage),
+            "drafted_by": {name: n / drafted.total() for name, n in drafted.most_common()},
         }

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from ops.cli.boundary import InputError
-from ops.simulate.costs import StepCosts
+from ops.simulate.costs import RowCosts, StepCosts
 from schemas.base import Schema
 
 
@@ -43,6 +43,12 @@ class Overhead(Schema):
         description="that replicas and requests on their way share; null: nobody is slowed down. "
         "Two threads of a core, or cores that share their caches, are fewer than there are",
     )
+    crowding: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="share by which everybody's work takes longer still for each thread that is "
+        "more than cores: they turn each other's weights out of the caches",
+    )
 
 
 NOTHING = Overhead()
@@ -63,6 +69,23 @@ class ServedCosts:
     def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
         """See StepCosts."""
         return self._factor * self._costs.step(counts, context, rows) + self._sequence * sum(counts)
+
+
+class ServedRowCosts(ServedCosts):
+    """The same of costs by rows and drafters."""
+
+    def __init__(self, costs: RowCosts, overhead: Overhead) -> None:
+        super().__init__(costs, overhead)
+        self._by_rows = costs
+
+    def forward(self, sequences: int, context: float, rows: float, /) -> float:
+        """See RowCosts."""
+        seconds = self._by_rows.forward(sequences, context, rows)
+        return self._factor * seconds + self._sequence * sequences
+
+    def drafting(self, drafter: str, forward: float, /) -> float:
+        """See RowCosts."""
+        return self._factor * self._by_rows.drafting(drafter, forward / self._factor)
 
 
 def read_overhead(file: Path | None) -> Overhead:

@@ -18,12 +18,15 @@ from ops.load.policies import (
 )
 from ops.simulate.replicas import Methods
 from router.queueing import burden
+from router.speedup import BASELINE
 from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 LEAST_LOADED = "least_loaded"
 """The method whose replica has the fewest outstanding tokens, whatever the prompt."""
 PINNED = "pinned_"
 """Prefix of the policies that ask one method only, on the replicas that are there for all."""
+ADAPTIVE = "adaptive"
+"""Drafts chosen at every step by `workers`' own controller, on all replicas (`stepwise`)."""
 ROUTING = (ROUTED, STATIC, LEAST_LOADED, RANDOM)
 
 
@@ -88,12 +91,24 @@ def policy_of(name: str, table: RoutingTable, config: RouterConfig, seed: int) -
         return at_random(table.methods, seed)
     if name == LEAST_LOADED:
         return least_loaded(table.methods)
-    return only(name.removeprefix(ONLY).removeprefix(PINNED))
+    return only(alone(name).removeprefix(ONLY).removeprefix(PINNED))
 
 
-def check(policies: Sequence[str], methods: Sequence[str]) -> None:
-    """Raises InputError for a name that no policy has."""
-    known = [*ROUTING, *(f"{prefix}{m}" for prefix in (ONLY, PINNED) for m in methods)]
+def alone(policy: str) -> str:
+    """The policy; of drafts that are chosen at every step, plain decoding, beside which they are
+    chosen."""
+    return f"{ONLY}{BASELINE}" if policy == ADAPTIVE else policy
+
+
+def check(policies: Sequence[str], methods: Sequence[str], stepwise: bool = False) -> None:
+    """Raises InputError for a name that no policy has, and for ADAPTIVE where drafts cannot be
+    chosen at every step."""
+    if ADAPTIVE in policies and not stepwise:
+        raise InputError(
+            f"--policies: {ADAPTIVE} chooses drafts at every step, which takes --traces of "
+            f"{BASELINE} and of learned drafters on chains, and --costs that are told apart by rows"
+        )
+    known = [*ROUTING, ADAPTIVE, *(f"{prefix}{m}" for prefix in (ONLY, PINNED) for m in methods)]
     if unknown := [name for name in policies if name not in known]:
         raise InputError(f"--policies: no {', '.join(unknown)}; there are {', '.join(known)}")
 

@@ -7,6 +7,7 @@ from math import ceil, floor, sqrt
 from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
 from ops.simulate.request import NEVER, Request
+from ops.simulate.usage import Usage
 from schemas import EngineConfig, LoadReport
 from workers.replay_engine.engine import rows_of
 
@@ -113,6 +114,10 @@ class Replica:
         self._go_on()
         return ended
 
+    def usage(self, there: float) -> Usage:
+        """What it did in the seconds that it was there."""
+        return Usage(there, self.busy_seconds, self.decode_seconds, self.batch_seconds)
+
     def die(self) -> None:
         """It does nothing any more."""
         self._due(NEVER)
@@ -128,14 +133,10 @@ class Replica:
 
     def remaining(self) -> dict[str, int]:
         """By request the tokens that it may still emit, as reports list them."""
-        done = self._steps + self._done()
         left = {}
         for request in self.requests:
-            emitted = 0.0
-            if request.end:
-                steps = request.path.steps - (request.end - done)
-                emitted = 1.0 + steps * request.path.rate
             limit = request.question.features.max_tokens - request.said
+            emitted = self._out(request) if request.end else 0.0
             left[str(request.number)] = max(0, round(limit - emitted))
         return left
 
@@ -143,8 +144,12 @@ class Replica:
         """Tokens of a running request by now; 0 before its first."""
         if not request.end:
             return 0
+        return min(request.path.tokens - 1, floor(self._out(request)))
+
+    def _out(self, request: Request) -> float:
+        """Tokens of a running request by now, on the mean way to its end."""
         steps = request.path.steps - (request.end - self._steps - self._done())
-        return min(request.path.tokens - 1, 1 + floor(steps * request.path.rate))
+        return 1.0 + steps * request.path.rate
 
     def _go_on(self) -> None:
         """Begin the next piece of work: some of a prompt, else steps until somebody ends."""
@@ -161,14 +166,18 @@ class Replica:
             return
         room = len(self._running) + (self._reading is not None) < self._rows
         more = self._reading is not None or (room and self.waiting)
-        self._stretch = 1 if more else self._running[0][0] - self._steps
-        self._since, self._longer = self._cores.work, 0.0
+        self._since = self._cores.work
+        self._begin_steps(bool(more))
+        self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
+
+    def _begin_steps(self, more: bool) -> None:
+        """Those until somebody ends; one where more are to join."""
+        self._stretch, self._longer = 1 if more else self._running[0][0] - self._steps, 0.0
         self._first = self._costs.step(self._counts, self._context, self._width)
         if self._stretch > 1:
             context = self._context + self._rate * (self._stretch - 1)
             last = self._costs.step(self._counts, context, self._width)
             self._longer = (last - self._first) / (self._stretch - 1)
-        self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
 
     def _begin_reading(self) -> bool:
         """The prompt that is being read, or the next one where a row is free, if the round has any

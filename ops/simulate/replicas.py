@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+from ops.simulate.controller import Controller, Stepwise
 from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
-from ops.simulate.outcomes import Usage
 from ops.simulate.replica import Replica
 from ops.simulate.request import Request
 from ops.simulate.scaling import Autoscaler
+from ops.simulate.stepwise import StepwiseReplica
+from ops.simulate.usage import Usage
 from router.scaling import UsualAnswer, work_seconds
 from schemas import EngineConfig, LoadReport, MethodDeployment, RoutingTable
 
@@ -27,11 +29,13 @@ class Replicas:
         cores: Cores,
         scales: Mapping[Methods, MethodDeployment],
         stream_seconds: float = 0.0,
+        stepwise: Stepwise | None = None,
     ) -> None:
         """scales: of the deployments, by the methods of their replicas, that come and go.
-        stream_seconds: as of `Overhead`."""
+        stream_seconds: as of `Overhead`. stepwise: what drafts are chosen from, where they are at
+        every step."""
         self._table, self._engine, self._costs, self._cores = table, engine, costs, cores
-        self._stream_seconds = stream_seconds
+        self._stream_seconds, self._stepwise = stream_seconds, stepwise
         self._made = count()
         self._starting: dict[str, Methods] = {}
         self._ending: dict[str, Replica] = {}
@@ -55,10 +59,12 @@ class Replicas:
         methods = self._starting.pop(name, None)
         if methods is None:
             return False
-        self.live[name] = Replica(
-            *(name, methods, self._table.methods, self._engine, self._costs, self._cores),
-            self._stream_seconds,
-        )
+        made = (name, methods, self._table.methods, self._engine, self._costs, self._cores)
+        if self._stepwise is None:
+            self.live[name] = Replica(*made, self._stream_seconds)
+        else:
+            controller = Controller(self._stepwise, len(self._usual))
+            self.live[name] = StepwiseReplica(*made, self._stream_seconds, controller=controller)
         self._usual[name] = UsualAnswer(self._table)
         return True
 
@@ -128,6 +134,4 @@ class Replicas:
 
     def _gone(self, replica: Replica, now: float) -> None:
         there = max(0.0, now - self._since.pop(replica.name))
-        self.usage.append(
-            Usage(there, replica.busy_seconds, replica.decode_seconds, replica.batch_seconds)
-        )
+        self.usage.append(replica.usage(there))

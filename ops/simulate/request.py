@@ -1,6 +1,7 @@
 """One simulated request on its way."""
 
 from ops.load.policies import Question
+from ops.simulate.controller import Answer
 from ops.simulate.workload import Path
 from schemas import Decision
 
@@ -12,15 +13,15 @@ class Request:
 
     number: of all requests, in the order of their arrival. ways: the path by method. method, path:
     of the one that answers. line: the methods (indices) to ask after it. decision: the router's,
-    where it learns. handed: when a replica had it first. prompt: tokens to read.
-    said: tokens that replicas which died have emitted. batch_steps: by method the sequences in each
-    of its decode steps, summed; stalled_seconds: while others' prompts were read between them. Both
-    are whole at its end.
+    where it learns. answer: what is said, where drafts are chosen at every step. handed: when a
+    replica had it first. prompt: tokens to read. said: tokens that replicas which died have
+    emitted. batch_steps: by method the sequences in each of its decode steps, summed;
+    stalled_seconds: while others' prompts were read between them. Both are whole at its end.
     """
 
     __slots__ = (
         *("number", "arrival", "question", "ways", "line", "method", "path", "prompt", "unread"),
-        *("decision", "handed", "admitted", "first", "end", "said", "failures"),
+        *("decision", "answer", "handed", "admitted", "first", "end", "said", "failures"),
         *("batch_steps", "stalled_seconds"),
     )
 
@@ -33,6 +34,7 @@ class Request:
         self.method, self.path = -1, ways[0]
         self.prompt = self.unread = question.features.prompt_tokens
         self.decision: Decision | None = None
+        self.answer: Answer | None = None
         self.handed = self.admitted = self.first = NEVER
         self.end = 0
         """Its replica's count of steps at its last token; 0 while its prompt is not read."""

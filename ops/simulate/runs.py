@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ops.load.arrivals import Floats
 from ops.load.policies import Routed
 from ops.simulate.outcomes import Outcomes
-from ops.simulate.policies import Fleet, policy_of
+from ops.simulate.policies import ADAPTIVE, Fleet, alone, policy_of
 from ops.simulate.replicas import Methods
 from ops.simulate.service import Service, World
 from schemas import MethodDeployment
@@ -55,8 +55,8 @@ class Job:
 def jobs_of(policy: str, fleet: Fleet, methods: Sequence[str], load: Load, seed: int) -> list[Job]:
     """Of the services that these replicas are divided into, as evenly as can be; requests are drawn
     to them, so many to each as it has replicas."""
-    layout = fleet.layout(methods, policy)
-    scales = fleet.scales(methods, policy)
+    layout = fleet.layout(methods, alone(policy))
+    scales = fleet.scales(methods, alone(policy))
     services = 1 if scales else -(-len(layout) // SERVICE_REPLICAS)
     # neighbours host different methods, so that services get equal parts of each
     parts = [tuple(part) for part in _blocks(layout, services)]
@@ -93,7 +93,8 @@ def outcomes_of(world: World, job: Job) -> Outcomes:
         learning = deepcopy(world.learned)
         policy = learning.policy
         policy.drawn_by(job.seed)
-    service = Service(world, job.layout, policy, job.scales, learning)
+    stepwise = job.policy == ADAPTIVE
+    service = Service(world, job.layout, policy, job.scales, learning, stepwise)
     return service.run(job.load.arrivals, job.load.prompts, job.seed)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Routed
+from ops.simulate.controller import Stepwise
 from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
 from ops.simulate.learning import Learning
@@ -38,7 +39,8 @@ class World:
     """What a service is made of, beside its replicas. report_seconds: how old a replica's report is
     at most. start_seconds: from when a replica is wanted until it takes requests. flush_seconds:
     how often a router's answers are learned from, None for never. kills: when the busiest replica
-    dies, each time. learned: what routing has learned before the run, if anything."""
+    dies, each time. learned: what routing has learned before the run, if anything. stepwise: what
+    drafts are chosen from where they are at every step, if that is known."""
 
     table: RoutingTable
     router: RouterConfig
@@ -51,6 +53,7 @@ class World:
     flush_seconds: float | None = None
     kills: tuple[float, ...] = ()
     learned: Learning | None = None
+    stepwise: Stepwise | None = None
 
 
 class Service:
@@ -63,14 +66,17 @@ class Service:
         policy: Policy,
         scales: Mapping[Methods, MethodDeployment],
         learning: Learning | None = None,
+        stepwise: bool = False,
     ) -> None:
         """layout: the methods of each replica that there is at first. scales: of those that come
-        and go, by their methods. learning: of the policy, where it has learned before."""
+        and go, by their methods. learning: of the policy, where it has learned before. stepwise:
+        whether drafts are chosen at every step, of what the world has for that."""
         self._world, self._policy = world, policy
         self.learning = learning
         if learning is None and isinstance(policy, Routed) and world.flush_seconds is not None:
             self.learning = Learning(policy, world.router, world.flush_seconds)
-        self._cores = Cores(world.overhead.cores)
+        self._stepwise = world.stepwise if stepwise else None
+        self._cores = Cores(world.overhead.cores, world.overhead.crowding)
         self._numbers = {name: m for m, name in enumerate(world.table.methods)}
         self._order = count()
         self._events: list[Event] = []
@@ -78,7 +84,7 @@ class Service:
         """Due once so many seconds of work are done."""
         self._replicas = Replicas(
             *(world.table, world.engine, world.costs, self._cores, scales),
-            world.overhead.stream_seconds,
+            *(world.overhead.stream_seconds, self._stepwise),
         )
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
         for methods in layout:
@@ -100,7 +106,10 @@ class Service:
         for number, (now, prompt, draw) in enumerate(asked):
             self._until(now)
             ways = tuple(paths[draw % len(paths)] for paths in workload.paths[prompt])
-            self._send(now, Request(number, now, workload.questions[prompt], ways))
+            request = Request(number, now, workload.questions[prompt], ways)
+            if self._stepwise is not None:
+                request.answer = self._stepwise.answers[prompt]
+            self._send(now, request)
         self._until(NEVER)
         self._outcomes.last += self._world.overhead.reply_seconds
         end = max(arrivals[-1], np.nanmax(self._outcomes.last, initial=0.0))

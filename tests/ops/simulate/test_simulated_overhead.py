@@ -46,6 +46,20 @@ def test_work_is_done_at_the_pace_that_the_cores_allow(stretches):
         assert cores.work == pytest.approx(done)
 
 
+@given(st.floats(0.0, 9.0), st.floats(0.5, 4.0), st.floats(0.0, 1.0))
+def test_whoever_is_more_than_cores_slows_all_the_more(busy, count, crowding):
+    cores = Cores(count, crowding)
+    cores.busy = busy
+    too_many = max(0.0, busy - count)
+    assert cores.when(1.0) == pytest.approx(max(1.0, busy / count) * (1.0 + crowding * too_many))
+
+
+def test_crowded_replicas_take_longer_than_their_turns():
+    found = run(Overhead(cores=1.0, crowding=0.5), [0.0, 0.0], [0, 0], replicas=2)
+    alone = run(Overhead(cores=1.0), [0.0, 0.0], [0, 0], replicas=2)
+    assert found.last == pytest.approx(1.5 * alone.last)
+
+
 def test_without_a_number_of_cores_nobody_is_slowed_down():
     cores = Cores(None)
     cores.busy = 100.0

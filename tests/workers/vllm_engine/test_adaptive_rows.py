@@ -38,8 +38,8 @@ class World:
         for name, tokens in came.items():
             self.texts.setdefault(name, [1, 2, 3]).extend(tokens)
         step: Any = SimpleNamespace(
-            runner=SimpleNamespace(input_batch=SimpleNamespace(req_ids=names)),
-            scheduled=SimpleNamespace(num_scheduled_tokens=scheduled),
+            request=lambda row: names[row],
+            verified=lambda row: scheduled[names[row]],
             gone=lambda known: [name for name in known if name not in self.running],
             sampled=list(came.values()),
             drafted=lambda: [self.drafted.get(name, 0) for name in names],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from workers.drafting.arm import Arm
 from workers.drafting.backlog import Backlog
@@ -20,9 +20,6 @@ from workers.drafting.plain_steps import PlainSteps
 from workers.drafting.rest import Rest
 from workers.drafting.step_costs import StepCosts
 from workers.vllm_engine.drafting.authors import Authors
-
-if TYPE_CHECKING:
-    from workers.vllm_engine.drafting.step import Step
 
 UNTIMED = 3
 """Steps at first whose seconds are not believed: caches and threads are cold."""
@@ -76,6 +73,52 @@ class Choice:
         if row in self.drafted:
             return drafts.get(row, [])[: self.drafted[row]]
         return self.foretold.get(row, [])
+
+
+class Step(Protocol):
+    """What has to be known of a step that was decoded: vLLM's, or a simulated one."""
+
+    @property
+    def sampled(self) -> Sequence[list[int]]:
+        """Each row's new tokens, none where a prompt is not through yet."""
+        ...
+
+    def request(self, row: int) -> str:
+        """The id of the row's request."""
+        ...
+
+    def verified(self, row: int) -> int:
+        """Tokens of the row that the target has read: one and its draft, or of its prompt."""
+        ...
+
+    def drafted(self) -> Sequence[int]:
+        """How many draft tokens of each row the target has checked."""
+        ...
+
+    def gone(self, known: Iterable[str]) -> list[str]:
+        """Those of the known requests that have ended."""
+        ...
+
+    def greedy(self, row: int) -> bool:
+        """Whether the row's request has temperature 0."""
+        ...
+
+    def asked(self, row: int) -> tuple[str, str, Mapping[str, float]]:
+        """What the row's request is called by who asked, its scope, and by method the accepted
+        tokens of a draft that the router expects of it."""
+        ...
+
+    def length(self, row: int) -> int:
+        """Tokens of the row's sequence, the new ones included."""
+        ...
+
+    def tokens(self, row: int, since: int) -> list[int]:
+        """Of the row's sequence, the new ones included, those from an index on."""
+        ...
+
+    def prompt_tokens(self, row: int) -> int:
+        """Tokens of the row's prompt."""
+        ...
 
 
 class Follower(Protocol):
@@ -252,19 +295,17 @@ class Adaptive:
         nobody had to wait for a request."""
         now = self._clock()
         seconds = now - self._began - self._drafting
-        names = step.runner.input_batch.req_ids
-        drafted = step.drafted()
-        scheduled = step.scheduled.num_scheduled_tokens
+        names = [step.request(row) for row in range(len(step.sampled))]
+        verified = [step.verified(row) for row in range(len(names))]
         decoding = all(
-            step.sampled[row] and scheduled[name] == drafted[row] + 1
-            for row, name in enumerate(names)
+            came and read == drafted + 1
+            for came, read, drafted in zip(step.sampled, verified, step.drafted(), strict=True)
         )
         if decoding and names and self._before.issuperset(names):
             self._steps += 1
             if self._steps > UNTIMED:
-                widths = [scheduled[name] for name in names]
                 context = sum(step.length(row) for row in range(len(names)))
-                self.costs.step.saw(widths, context, seconds)
+                self.costs.step.saw(verified, context, seconds)
         self._before, self._began, self._drafting = frozenset(names), now, 0.0
 
     def _learn(self, step: Step, row: int) -> _Sequence:
@@ -287,7 +328,7 @@ class Adaptive:
         return sequence
 
     def _sequence(self, step: Step, row: int) -> _Sequence:
-        new = step.runner.input_batch.req_ids[row] not in self._sequences
+        new = step.request(row) not in self._sequences
         sequence = self._known(self._sequences, step, row)
         if new:
             self.authors.begin(sequence.asked)
@@ -296,7 +337,7 @@ class Adaptive:
 
     @staticmethod
     def _known(among: dict[str, _Sequence], step: Step, row: int) -> _Sequence:
-        name = step.runner.input_batch.req_ids[row]
+        name = step.request(row)
         if name not in among:
             asked, scope, accepted = step.asked(row)
             among[name] = _Sequence(name, asked, scope, accepted, step.prompt_tokens(row))

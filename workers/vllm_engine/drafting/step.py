@@ -46,6 +46,10 @@ class Step:
         """The id of the row's request."""
         return self.runner.input_batch.req_ids[row]
 
+    def verified(self, row: int) -> int:
+        """Tokens of the row that the target has read: one and its draft, or of its prompt."""
+        return int(self.scheduled.num_scheduled_tokens[self.request(row)])
+
     def gone(self, known: Iterable[str]) -> list[str]:
         """Those of the known requests that have ended. The step in which vLLM tells of an end has
         no drafting where nobody else is running, so that the runner's own list counts too."""
