@@ -196,9 +196,16 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
         [
             [name, *(f"{found['shares'].get(m, 0.0):.0%}" for m in settings["methods"])]
             for name, found in figures["by_policy"].items()
-            if found["answered"]
+            if found["answered"] and "drafted_by" not in found
         ],
     )
+    for name, found in figures["by_policy"].items():
+        if "drafted_by" in found:
+            shares = [f"{who} {share:.0%}" for who, share in found["drafted_by"].items()]
+            yield (
+                f"{name}: drafts of {', '.join(shares)} of the sequences in steps; deciding takes "
+                f"{found['deciding_share']:.0%} of decoding."
+            )
     if "served" in figures:
         yield table(
             "Beside the service",
