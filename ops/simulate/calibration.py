@@ -25,6 +25,9 @@ FIRST_CORES = (1.0, 1.4, 1.8)
 FIRST_TRIES = 80
 """Of each, on the first service alone; the best goes on with all of them."""
 TRIES = 160
+STRIDES = np.diag((0.3, 0.1, 0.7, 0.7, 0.7, 0.2))
+"""How far a search looks at first, in logarithms: of what is foreknown within a tenth, such as how
+much longer steps are, less far than of what may be anything."""
 LEAST = 1e-5
 
 
@@ -65,7 +68,9 @@ def calibrated(
         return sum(float(np.log(ratio)) ** 2 for one in found for ratio in one.values())
 
     def nearest(logs: Floats, answered: Sequence[Sequence[Served]], tries: int) -> Any:
-        return minimize(apart, logs, (answered,), "Nelder-Mead", options={"maxfev": tries})
+        simplex = np.vstack([logs, logs + STRIDES])
+        options = {"maxfev": tries, "initial_simplex": simplex}
+        return minimize(apart, logs, (answered,), "Nelder-Mead", options=options)
 
     first = [nearest(np.log([*begin, n]), services[:1], FIRST_TRIES) for n in FIRST_CORES]
     best = overhead(nearest(min(first, key=lambda one: float(one.fun)).x, services, TRIES).x)

@@ -145,6 +145,7 @@ def load_experiment(
         *(feedback.load_report_seconds, start_seconds, overhead),
         *(feedback.flush_seconds if learn else None, kills),
         stepwise=stepwise,
+        ingresses=config.http.ingress_replicas,
     )
     settings = {
         "layout": config.layout,

@@ -39,7 +39,8 @@ class World:
     """What a service is made of, beside its replicas. report_seconds: how old a replica's report is
     at most. start_seconds: from when a replica is wanted until it takes requests. flush_seconds:
     how often a router's answers are learned from, None for never. kills: when the busiest replica
-    dies, each time. learned: what routing has learned before the run, if anything. stepwise: what
+    dies, each time. ingresses: processes that requests pass one by one, where cores are shared;
+    otherwise as many as it takes. learned: what routing has learned before the run, if anything. stepwise: what
     drafts are chosen from where they are at every step, if that is known."""
 
     table: RoutingTable
@@ -54,6 +55,7 @@ class World:
     kills: tuple[float, ...] = ()
     learned: Learning | None = None
     stepwise: Stepwise | None = None
+    ingresses: int = 1
 
 
 class Service:
@@ -78,6 +80,9 @@ class Service:
         self._stepwise = world.stepwise if stepwise else None
         self._cores = Cores(world.overhead.cores, world.overhead.crowding)
         self._numbers = {name: m for m, name in enumerate(world.table.methods)}
+        self._free = float("inf") if world.overhead.cores is None else world.ingresses
+        self._line: deque[tuple[float, Callable[..., None], tuple[Any, ...]]] = deque()
+        """What waits for an ingress."""
         self._order = count()
         self._events: list[Event] = []
         self._work: list[Event] = []
@@ -144,16 +149,29 @@ class Service:
 
     def _send(self, now: float, request: Request) -> None:
         """It is on its way through HTTP and the ingress, which is work."""
-        seconds = self._world.overhead.request_seconds
-        if seconds == 0.0:
-            self._ask(now, request)
-            return
-        self._cores.busy += 1.0
-        self._after(self._cores.work + seconds, self._come, request)
+        self._pass(now, self._world.overhead.request_seconds, self._ask, request)
 
-    def _come(self, now: float, request: Request) -> None:
+    def _pass(self, now: float, work: float, then: Callable[..., None], *given: Any) -> None:
+        """Through an ingress, when its turn comes; each does one thing at a time."""
+        if self._free:
+            self._begin(now, work, then, given)
+        else:
+            self._line.append((work, then, given))
+
+    def _begin(self, now: float, work: float, then: Callable[..., None], given: Any) -> None:
+        if work == 0.0:
+            then(now, *given)
+            return
+        self._free -= 1
+        self._cores.busy += 1.0
+        self._after(self._cores.work + work, self._passed, then, given)
+
+    def _passed(self, now: float, then: Callable[..., None], given: tuple[Any, ...]) -> None:
+        self._free += 1
         self._cores.busy -= 1.0
-        self._ask(now, request)
+        then(now, *given)
+        while self._line and self._free:
+            self._begin(now, *self._line.popleft())
 
     def _ask(self, now: float, request: Request) -> None:
         """Have it routed, and the methods asked in the policy's order until one has room."""
@@ -198,13 +216,16 @@ class Service:
         if replica.next != NEVER:
             self._after(replica.next, self._advance, replica, replica.version)
         for request in ended:
-            self._outcomes.ended(request, now)
+            self._pass(now, 0.0, self._replied, request)
             if self.learning is not None:
                 self.learning.ended(now, request, self._world.table.methods[request.method])
             self._replicas.ended(replica, request, now)
             self._left -= 1
         if ended and self._queues:
             self._from_queue(replica.methods)
+
+    def _replied(self, now: float, request: Request) -> None:
+        self._outcomes.ended(request, now)
 
     def _from_queue(self, methods: Methods) -> None:
         """Whoever waits goes to replicas that have room again."""

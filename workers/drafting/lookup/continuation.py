@@ -53,7 +53,9 @@ def _followed(
     limit: int,
     least: float,
 ) -> Continuation:
-    tokens, kinds, survival = list[int](), list[Kind](), list[float]()
+    tokens: list[int] = []
+    kinds: list[Kind] = []
+    survival: list[float] = []
     sure = 1.0
     while len(tokens) < limit:
         at = len(tokens)
@@ -61,8 +63,8 @@ def _followed(
         if not among:
             break
         after = [o.text[o.start + at] for o in among]
-        token, followed = after[0], 1
-        if len(after) > 1:
+        token, followed = after[0], after.count(after[0])
+        if 2 * followed <= len(after):
             token, followed = Counter(after).most_common(1)[0]
         # what was foretold so far lengthens the match
         kind = kind_of(matched + at, followed, len(after))

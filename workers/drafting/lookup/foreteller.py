@@ -1,7 +1,7 @@
 """What followed the last tokens when they occurred before, in a request or in past answers."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration, TextCalibration
 from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
@@ -71,9 +71,12 @@ class Foreteller:
             state.foretold, state.calibration = own, state.own
         else:
             state.foretold, state.calibration = others, state.others
+        found = state.foretold
+        if not found.tokens:
+            return found
         kept = state.promises.kept
-        return replace(
-            state.foretold, survival=tuple(min(1.0, kept * s) for s in state.foretold.survival)
+        return Continuation(
+            found.tokens, found.kinds, tuple([min(1.0, kept * sure) for sure in found.survival])
         )
 
     def came(self, key: Hashable, tokens: Sequence[int], verified: int) -> None:
