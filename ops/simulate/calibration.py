@@ -4,7 +4,6 @@ comes closest."""
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -20,14 +19,20 @@ from ops.simulate.served import Served
 
 FIGURES = ("latency_mean_s", "latency_p95_s", "ttft_mean_s", "tpot_mean_s")
 """What has to be alike; tokens a second are the arrivals' where a service keeps up."""
-FIRST_CORES = (1.0, 1.4, 1.8)
-"""From each of these a search begins: it finds the nearest hollow, not the deepest."""
-FIRST_TRIES = 80
-"""Of each, on the first service alone; the best goes on with all of them."""
-TRIES = 160
-STRIDES = np.diag((0.3, 0.1, 0.7, 0.7, 0.7, 0.2))
-"""How far a search looks at first, in logarithms: of what is foreknown within a tenth, such as how
-much longer steps are, less far than of what may be anything."""
+FOREKNOWN = {
+    "step_factor": (1.1, 0.15),
+    "sequence_seconds": (3e-4, 1.0),
+    "stream_seconds": (5e-4, 1.0),
+    "crowding": (0.05, 0.7),
+    "cores": (1.5, 0.15),
+}
+"""What services on two cores were found to add, and how far another may be from it, as a standard
+deviation of the logarithm: a few load tests do not tell all of these apart."""
+REQUEST_SURE = 0.15
+"""The same of a request's work, of which the load tests' own hops tell the median."""
+SURE = 0.1
+"""Of a load test's figures."""
+TRIES = 240
 LEAST = 1e-5
 
 
@@ -42,38 +47,30 @@ class Calibration:
 def calibrated(
     experiment: Experiment, fleet: Fleet, services: Sequence[Sequence[Served]]
 ) -> Calibration:
-    """The overhead with the least squared logarithms of simulated over served figures, over all
-    tests that each of some services of one kind has answered in turn. Raises InputError where
-    nothing is said of the engines' seconds."""
-    hops = [hop for tests in services for test in tests for hop in test.hops]
-    if not hops:
+    """The likeliest overhead by the logarithms of simulated over served figures, of all tests that
+    each of some services of one kind has answered in turn, and by what is FOREKNOWN. Raises
+    InputError where nothing is said of the engines' seconds."""
+    told = [test.hops for tests in services for test in tests if test.hops]
+    if not told:
         raise InputError("--served: nothing is said there of the engines' seconds; ask a service")
-    reply = max(0.0, median(whole - first for first, whole in hops))
-    begin = [max(LEAST, median(first for first, _ in hops)), 1.1, 1e-3, 1e-3, 0.05]
+    reply = max(0.0, median(whole - first for hops in told for first, whole in hops))
+    # in the calmest test nobody waited for others
+    request = max(LEAST, min(median(first for first, _ in hops) for hops in told))
+    known = {"request_seconds": (request, REQUEST_SURE), **FOREKNOWN}
+    usual, sure = np.log([value for value, _ in known.values()]), [s for _, s in known.values()]
 
     def overhead(logs: Floats) -> Overhead:
-        request, factor, sequence, stream, crowding, cores = map(float, np.exp(logs))
-        return Overhead(
-            request_seconds=request,
-            reply_seconds=reply,
-            step_factor=factor,
-            sequence_seconds=sequence,
-            stream_seconds=stream,
-            cores=cores,
-            crowding=crowding,
-        )
+        found = dict(zip(known, map(float, np.exp(logs)), strict=True))
+        return Overhead(reply_seconds=reply, **found)
 
-    def apart(logs: Floats, answered: Sequence[Sequence[Served]]) -> float:
-        found = _ratios(experiment, fleet, answered, overhead(logs))
-        return sum(float(np.log(ratio)) ** 2 for one in found for ratio in one.values())
+    def apart(logs: Floats) -> float:
+        found = _ratios(experiment, fleet, services, overhead(logs))
+        seen = sum(float(np.log(ratio)) ** 2 for one in found for ratio in one.values())
+        return seen / SURE**2 + float(np.square((logs - usual) / sure).sum())
 
-    def nearest(logs: Floats, answered: Sequence[Sequence[Served]], tries: int) -> Any:
-        simplex = np.vstack([logs, logs + STRIDES])
-        options = {"maxfev": tries, "initial_simplex": simplex}
-        return minimize(apart, logs, (answered,), "Nelder-Mead", options=options)
-
-    first = [nearest(np.log([*begin, n]), services[:1], FIRST_TRIES) for n in FIRST_CORES]
-    best = overhead(nearest(min(first, key=lambda one: float(one.fun)).x, services, TRIES).x)
+    simplex = np.vstack([usual, usual + np.diag(sure)])
+    options = {"maxfev": TRIES, "initial_simplex": simplex}
+    best = overhead(minimize(apart, usual, method="Nelder-Mead", options=options).x)
     return Calibration(best, _ratios(experiment, fleet, services, best))
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -144,7 +144,7 @@ class Controller:
         began = self._clock.now
         with self._clock.running():
             choice = self._adaptive.choose(
-                _Decoded(rows), range(len(rows)), [self._most] * len(rows)
+                _Decoded.of(rows), range(len(rows)), [self._most] * len(rows)
             )
         self.deciding_seconds += self._clock.now - began
         context = sum(row.length for row in rows)
@@ -192,10 +192,12 @@ class _Decoded:
     """The step before, as the controller asks about it."""
 
     rows: Sequence[Row]
-    sampled: list[list[int]] = field(init=False)
+    sampled: list[list[int]]
+    verified_drafts: list[int]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sampled", [list(row.new) for row in self.rows])
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Self:
+        return cls(rows, [list(row.new) for row in rows], [row.drafted or 0 for row in rows])
 
     def request(self, row: int) -> str:
         return self.rows[row].name
@@ -205,7 +207,7 @@ class _Decoded:
         return one.answer.prompt_tokens if one.drafted is None else one.drafted + 1
 
     def drafted(self) -> list[int]:
-        return [row.drafted or 0 for row in self.rows]
+        return self.verified_drafts
 
     def gone(self, known: Iterable[str]) -> list[str]:
         running = {row.name for row in self.rows}

@@ -39,9 +39,9 @@ class World:
     """What a service is made of, beside its replicas. report_seconds: how old a replica's report is
     at most. start_seconds: from when a replica is wanted until it takes requests. flush_seconds:
     how often a router's answers are learned from, None for never. kills: when the busiest replica
-    dies, each time. ingresses: processes that requests pass one by one, where cores are shared;
-    otherwise as many as it takes. learned: what routing has learned before the run, if anything. stepwise: what
-    drafts are chosen from where they are at every step, if that is known."""
+    dies, each time. learned: what routing has learned before the run, if anything. stepwise: what
+    drafts are chosen from where they are at every step, if that is known. ingresses: processes that
+    requests pass one by one, where cores are shared; otherwise as many as it takes."""
 
     table: RoutingTable
     router: RouterConfig

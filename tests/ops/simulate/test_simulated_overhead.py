@@ -87,6 +87,24 @@ def test_a_request_is_work_before_a_replica_has_it_and_its_reply_comes_later():
     assert beside.last[0] == pytest.approx(0.2 + PREFILL + 4.0 + 0.2 + PREFILL)
 
 
+def test_an_ingress_does_one_thing_at_a_time():
+    """Two requests of a second's work each come while an answer is at work and ends."""
+    way = Overhead(request_seconds=1.0, cores=9.0)
+    arrivals, prompts, steps = [0.0, 1.4, 1.4], [0, 1, 1], ((1, 1), (9, 9))
+    found = run(way, arrivals, prompts, replicas=3, steps=steps)
+    assert found.admitted == pytest.approx([1.0, 2.4, 3.4])
+    # its last token is there at 2.5; the third request is on its way until 3.4, and then it is read
+    assert found.last[0] == pytest.approx(3.4)
+    world = world_of(workload_of(*steps))
+    both = replace(world, overhead=way, ingresses=2)
+    service = Service(both, [NAIVE] * 3, only("naive"), {})
+    found = service.run(np.asarray(arrivals), np.asarray(prompts), seed=0)
+    assert found.admitted == pytest.approx([1.0, 2.4, 2.4])
+    unshared = run(Overhead(request_seconds=1.0), arrivals, prompts, replicas=3, steps=steps)
+    assert unshared.admitted == pytest.approx([1.0, 2.4, 2.4])
+    assert unshared.last[0] == pytest.approx(2.5)
+
+
 def test_what_passes_tokens_on_takes_from_the_cores_that_replicas_share():
     """A second's step of one sequence is half a second of work elsewhere; the prompt is not."""
     streamed = Overhead(stream_seconds=0.5, cores=1.0)
