@@ -91,6 +91,7 @@ def bench_simulated(
     figures["settings"] = {
         **describe_machine(),
         **experiment.settings,
+        "overhead": None,
         "seconds": seconds,
         "repeats": repeats,
         "prompts": {"sha256": fingerprint(chosen), "count": len(chosen)},

@@ -79,6 +79,7 @@ def answered(
     Raises InputError for a file of other load tests, and where the service does not answer.
     """
     if kept.exists():
+        tick(sum(test.requests for test in tests))
         return _read(kept, tests)
     order = list(tests)
     random.Random(number).shuffle(order)
