@@ -75,9 +75,18 @@ def bench_simulated(
     )
     if method not in experiment.methods:
         raise InputError(f"--method: no {method}, only {', '.join(experiment.methods)}")
+    chosen = select(prompts)
+    if max_tokens != (traced := experiment.settings["max_tokens"]):
+        raise InputError(
+            f"--max-tokens: the traces have answers of up to {traced}, not {max_tokens}"
+        )
+    if unknown := {prompt.id for prompt in chosen} - set(experiment.world.workload.ids):
+        raise InputError(
+            f"--traces: {len(unknown)} of the prompts to be asked were not traced, such as "
+            f"{min(unknown)}"
+        )
     routed, pinned = _rates(routed_rates, "--rates"), _rates(pinned_rates, "--method-rates")
     loads = planned(method, routed, pinned, seconds, seed)
-    chosen = select(prompts)
     router = settings.router.model_copy(update={"routing": where.absolute()})
     served = settings.model_copy(update={"bundle": folder, "router": router})
     asking = Asking(served, chosen, max_tokens, temperature)

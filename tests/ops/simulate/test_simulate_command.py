@@ -120,6 +120,28 @@ def test_drafts_are_chosen_at_every_step_of_published_hardware(specadapt, tmp_pa
     assert adaptive["deciding_share"] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--max-tokens", 64], "--max-tokens: the traces have answers of up to 10, not 64"),
+        (["--max-tokens", 10], "of the prompts to be asked were not traced, such as"),
+        (["--max-tokens", 10, "--method", "suffix"], "--method: no suffix, only"),
+    ],
+)
+def test_a_check_that_could_not_be_judged_is_refused_before_it_is_served(
+    specadapt, world, traces, tmp_path, flags, says
+):
+    folder, _, _ = world
+    check = [
+        *["bench", "simulated", "--config", folder / "config.yaml", "--traces", traces],
+        *["--routing", folder / "routing", "--rates", "1,2", "--method-rates", "1,2"],
+        *["--tests", tmp_path / "loads"],
+    ]
+    named = [] if "--method" in flags else ["--method", "ngram"]
+    assert says in specadapt.refusal(*check, *named, *flags)
+    assert not (tmp_path / "loads").exists()
+
+
 def test_layouts():
     methods = ["a", "b"]
     assert Fleet(3, shared=False).layout(methods, "routed") == [("a",), ("b",), ("a",)]
