@@ -130,7 +130,7 @@ def test_a_wrong_field_in_the_cluster_fails(place):
         validate_config(prepare_config(wrong))
 
 
-OTHER_WAYS = "gateway, no Redis"
+OTHER_WAYS = "gateway, no Redis, no shared volume"
 
 
 @pytest.fixture

@@ -48,7 +48,32 @@ def test_ray_finds_the_places_it_writes_to(overlay):
                 shared = volumes[mounts["/dev/shm"]]["emptyDir"]
                 assert shared["medium"] == "Memory"
                 assert "sizeLimit" in shared
-                assert "/state" in mounts
+
+
+def mounts_of(pod):
+    return {mount["mountPath"] for mount in pod.containers[0].get("volumeMounts", [])}
+
+
+@every_overlay
+def test_every_ray_pod_has_the_volume_that_the_state_is_on(overlay):
+    documents = rendered(overlay)
+    [service] = of_kind(documents, "RayService")
+    [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    place = application["args"]["feedback"]["state_uri"]
+    ray = [pod for pod in pods(documents) if "ray.io/is-ray-node" in pod.labels]
+    assert len(ray) > 1
+    for pod in ray:
+        assert place in mounts_of(pod), pod.name
+        claims = [v["name"] for v in pod.spec["volumes"] if "persistentVolumeClaim" in v]
+        assert "state" in claims, pod.name
+
+
+def test_without_the_state_component_there_is_no_shared_volume(tmp_path):
+    documents = composed(tmp_path, [])
+    assert not of_kind(documents, "PersistentVolumeClaim")
+    for pod in pods(documents):
+        assert "/state" not in mounts_of(pod), pod.name
+        assert not [v for v in pod.spec["volumes"] if "persistentVolumeClaim" in v], pod.name
 
 
 @every_overlay
