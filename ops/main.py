@@ -2,7 +2,6 @@
 
 import typer
 
-from ops.balance.bench import bench_balance
 from ops.boards.app import grafana
 from ops.bounds.bench import bench_bounds
 from ops.bundle.app import bundle
@@ -17,7 +16,6 @@ from ops.commands.route import route
 from ops.commands.serve import serve
 from ops.config.app import config
 from ops.decode.bench import bench_decode
-from ops.geometry.bench import bench_geometry
 from ops.gpu.bench import bench_gpu
 from ops.http.bench import bench_http
 from ops.keys.app import keys
@@ -26,7 +24,6 @@ from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
 from ops.loadtest.command import loadtest
 from ops.precision.bench import bench_precision
-from ops.prediction.bench import bench_prediction
 from ops.quality.bench import bench_quality
 from ops.report.command import report
 from ops.routed.bench import bench_routed
@@ -37,7 +34,6 @@ from ops.routing.extend import extend
 from ops.routing.fit import fit
 from ops.routing.profile import profile
 from ops.routing.retime import retime
-from ops.rules.bench import bench_rules
 from ops.scaling.bench import bench_scaling
 from ops.simulate.calibrate import calibrate
 from ops.simulate.command import simulate
@@ -50,7 +46,6 @@ from ops.trace.trace import trace
 from ops.train.app import train
 from ops.tune.batch import tune_batch
 from ops.tune.tree import tune_tree
-from ops.turns.bench import bench_turns
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -63,7 +58,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, steps, routing, load, scaling, faults, the service, geometries.",
+    help="Measure decoding, steps, routing, load, scaling, faults and the service.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -94,7 +89,6 @@ app.command("tune-tree")(tune_tree)
 app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
-bench.command("prediction")(bench_prediction)
 bench.command("precision")(bench_precision)
 bench.command("quality")(bench_quality)
 bench.command("http")(bench_http)
@@ -102,16 +96,12 @@ bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)
 bench.command("learning")(bench_learning)
 bench.command("scaling")(bench_scaling)
-bench.command("balance")(bench_balance)
 bench.command("simulated")(bench_simulated)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
-bench.command("rules")(bench_rules)
-bench.command("turns")(bench_turns)
 bench.command("step")(bench_step)
 bench.command("stages")(bench_stages)
-bench.command("geometry")(bench_geometry)
 bench.command("gpu")(bench_gpu)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")

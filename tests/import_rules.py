@@ -77,18 +77,13 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(
-            (
-                *("decode", "geometry", "http", "load", "precision", "stages"),
-                *("step", "trace", "train", "turns"),
-            ),
+            (*("decode", "http", "load", "precision", "stages", "step", "trace", "train"),),
             BENCHMARK,
         ),
         "gpu": BENCHMARK | {"decode"},
         "quality": BENCHMARK | {"decode"},
         "bounds": BENCHMARK | {"decode", "trace", "step"},
         "routing": BENCHMARK | {"trace"},
-        "prediction": BENCHMARK | {"routing"},
-        "balance": BENCHMARK | {"http", "load"},
         "report": BENCHMARK | {"trace"},
         "routed": BENCHMARK | {"decode", "http"},
         "learning": BENCHMARK | {"load"},
@@ -99,7 +94,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "simulate": BENCHMARK | {"load", "loadtest", "trace"},
         "simulated": BENCHMARK | {"load", "loadtest", "simulate"},
         "tune": BENCHMARK | {"routing"},
-        "rules": BENCHMARK | {"tune"},
         "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling", "soak"},
     },
 }

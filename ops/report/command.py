@@ -24,7 +24,7 @@ def report(
         typer.Option(
             "--figures",
             metavar="FILE",
-            help="JSON of bench bounds, router, prediction, stages, quality; repeatable",
+            help="JSON of bench bounds, router, stages, quality; repeatable",
         ),
     ] = None,
     from_paper: Annotated[

@@ -13,7 +13,6 @@ from ops.report.figure_shapes import SHAPES
 KINDS = {
     "bench bounds": "oracle_length",
     "bench router": "embed_ms_p50",
-    "bench prediction": "forms",
     "bench stages": "stages",
     "bench quality": "quality",
 }

@@ -61,36 +61,6 @@ class Router(Shape):
     prompts_per_minute: float
 
 
-class Gain(Shape):
-    routed_over_best_single: float
-    routed_over_best_single_low: float
-    routed_over_best_single_high: float
-
-
-class Form(Shape):
-    log_acceptance_rmse: float
-    by_temperature: dict[str, Gain]
-
-
-class Stability(Shape):
-    methods: float | None
-    clusters: float | None
-
-
-class Choice(Form):
-    kind: str
-    clusters: int | None
-    asked_clusters: int | None
-    stability: Stability
-
-
-class Prediction(Shape):
-    learned_from: int
-    foretold: int
-    forms: dict[str, Form]
-    choices: list[Choice]
-
-
 class Stage(Shape):
     step_ms: float
     draft_ms: float
@@ -133,7 +103,6 @@ class Quality(Shape):
 SHAPES: dict[str, type[Shape]] = {
     "bench bounds": Bounds,
     "bench router": Router,
-    "bench prediction": Prediction,
     "bench stages": Stages,
     "bench quality": Quality,
 }

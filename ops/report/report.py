@@ -20,7 +20,6 @@ from ops.report.paper_figures import paper_figures
 from ops.report.paper_tables import claims_table, paper_tables
 from ops.report.parameters import parameters_by_method
 from ops.report.pictures import draw
-from ops.report.predictors import predictors_section
 from ops.report.quality import quality_section
 from ops.report.results import Results, published
 from ops.report.speed import answers_tokens, speed_section
@@ -96,14 +95,13 @@ def _of_profile(
     own = measured(profile, vectors, sources.clusters, sources.temperature, parameters, seed)
     rows = _traced(sources, meta.measured_under)
     overlap = overlap_of(rows, profile, sources.temperature)
-    bounds, predicted = figures.get("bench bounds"), figures.get("bench prediction")
-    stages, quality = figures.get("bench stages"), figures.get("bench quality")
+    bounds, quality = figures.get("bench bounds"), figures.get("bench quality")
+    stages = figures.get("bench stages")
     claims = figures.get("bench router", {})
     sections = [
         summary_section(paper, own, bounds, overlap, seed),
         _paper_section(paper, own, "What was measured here stands beside its numbers.", claims),
         *([bounds_section(bounds)] if bounds else []),
-        *([predictors_section(predicted)] if predicted else []),
         *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
         *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
         *([stages_section(stages)] if stages else []),

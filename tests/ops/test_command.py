@@ -23,7 +23,6 @@ COMMANDS = [
     ["bench", "router"],
     ["bench", "quality"],
     ["bench", "http"],
-    ["bench", "geometry"],
 ]
 
 

@@ -25,7 +25,6 @@ from ops.report.memory import (
 from ops.report.overlap import overlap, overlap_of, overlap_section
 from ops.report.page import page
 from ops.report.parameters import parameters, parameters_by_method, stored_bytes
-from ops.report.predictors import predictors_section
 from ops.report.results import Mean, published
 from ops.report.speed import answers_tokens, cost_per_million, speed_section, throughput
 from ops.report.summary import certainty, summary_section
@@ -305,24 +304,6 @@ def test_bounds_are_shown_and_said():
     assert "Sure: adaptive reaches 70% of Oracle_Combine (95%: 0.60 to 0.80)" in said
 
 
-def test_predictors_are_shown_by_kind_and_number():
-    at = {
-        "routed_over_best_single": 1.1,
-        "routed_over_best_single_low": 1.0,
-        "routed_over_best_single_high": 1.2,
-    }
-    common = {"log_acceptance_rmse": 0.3, "by_temperature": {"0.8": at}}
-    steady = {"methods": 0.9, "clusters": 0.5}
-    row = {"asked_clusters": 5, "clusters": 4, "kind": "hdbscan", "stability": steady, **common}
-    form = row | {"kind": "boosting", "stability": {"methods": 0.9, "clusters": None}}
-    figures = {"learned_from": 9, "foretold": 5, "forms": {"table": common}, "choices": [row, form]}
-    forms, table, chart = predictors_section(figures).blocks
-    assert forms.rows == [["table", 0.3, "0.8", 1.1, 1.0, 1.2]]
-    assert table.rows[0] == ["hdbscan", 4, 0.3, "0.8", 1.1, 1.0, 1.2, 0.9, 0.5]
-    assert [(s.name, s.x, s.y) for s in chart.series] == [("hdbscan", (5,), (1.1,))]
-    assert len(predictors_section(figures | {"choices": []}).blocks) == 1
-
-
 def test_no_text_ends_the_script_that_holds_it(tmp_path):
     hostile = "</script><!-- <b>"
     points = Series(hostile, [1.0], [2.0], texts=[hostile])
@@ -371,14 +352,11 @@ def test_files_that_were_published_can_be_read_or_say_why():
     for name in (
         "bounds",
         "bounds-thousand",
-        "prediction-clusters",
         "stages",
         "quality",
         "quality-42-0.8",
     ):
         assert read_figures([folder / "smollm2" / f"{name}.json"])
-    with pytest.raises(ValueError, match=r"prediction.json: choices is missing; .* anew"):
-        read_figures([folder / "prediction.json"])
 
 
 def test_intervals_along_the_answer_hold_the_mean():

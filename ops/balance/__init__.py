@@ -1,1 +1,0 @@
-"""`specadapt bench balance`: how evenly replicas are loaded."""

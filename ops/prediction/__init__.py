@@ -1,1 +1,0 @@
-"""`specadapt bench prediction`: by what a prompt's acceptance is best foretold."""

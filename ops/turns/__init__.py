@@ -1,1 +1,0 @@
-"""Second turns of conversations."""
