@@ -109,8 +109,9 @@ def needed_cpus(config: AppConfig) -> float:
     return methods + config.http.ingress_replicas * config.http.ingress_num_cpus
 
 
-def start_local_ray(cpus: int, gpus: int = 0) -> None:
-    """A quiet Ray of this process's own; the numbers are what it may schedule, not hardware."""
+def start_local_ray(cpus: int, gpus: int | None = None) -> None:
+    """Start a quiet Ray of this process's own. `cpus` and `gpus` are what it may schedule, not
+    hardware; None: the GPUs that Ray finds on the machine."""
     # A proxy that takes longer than this to start is killed and started again: on a busy machine
     # five seconds, Ray's default, are too few for ever.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")

@@ -67,7 +67,16 @@ class MethodDeployment(Schema):
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=1, ge=1)
     num_cpus: float = Field(default=0.5, ge=0.0)
-    num_gpus: float = Field(default=0.0, ge=0.0)
+    num_gpus: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="GPUs of a replica: 1 or a fraction; a replica without any sees none",
+    )
+    accelerator_type: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the type of GPU, as Ray names it (H100, L4)  [default: any]",
+    )
     max_replicas_per_node: int | None = Field(
         default=None,
         ge=1,

@@ -1,5 +1,6 @@
 """What a method's replicas get of the cluster, and how much of it their engine may take."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from workers.vllm_engine.versions import require
 MEMORY_SHARE = 0.9
 """Of a GPU that a replica has for itself, vLLM's own default: the rest is for what it does not
 count, such as CUDA graphs and communication."""
+
+HIDE_WITHOUT_SHARE = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+"""Has Ray hide a node's GPUs from a process that asks for none. Otherwise it leaves all of them
+visible, and every such process would decode on the first."""
 
 
 def resources_of(method: str, config: AppConfig) -> MethodDeployment:
@@ -25,22 +30,28 @@ def replica_options(
 ) -> dict[str, Any]:
     """Options of Ray Serve's deployment `name`: what its replicas occupy and find around them.
 
-    Tensor parallelism takes a placement group with a GPU in each bundle, as few nodes as hold it.
-    The replica itself, which runs no model, has the first bundle's CPUs; vLLM starts its workers
-    in the bundles. Raises ValueError naming the field for what does not go together.
+    A replica sees the GPUs that it asks for and no other. Tensor parallelism takes a placement
+    group with a GPU in each bundle, on as few nodes as hold it. The replica itself, which runs no
+    model, has the first bundle's CPUs; vLLM starts its workers in the bundles. Raises ValueError
+    naming the field for what does not go together.
     """
+    _check(name, resources, specs, config.engine)
     env = thread_environment(config.engine.threads, alone=has_its_cores(resources, config.engine))
     actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
     options: dict[str, Any] = {"ray_actor_options": actor} | apart(resources.max_replicas_per_node)
     if _in_vllm(specs):
-        _check(name, resources, config.engine)
         env |= process_environment(config.engine, shared=len(specs) > 1)
-        size = config.engine.vllm.tensor_parallel_size
-        if size > 1:
-            actor["num_gpus"] = 0
-            cpus = {"CPU": resources.num_cpus} if resources.num_cpus else {}
-            options["placement_group_bundles"] = [{"GPU": 1.0} | cpus, *[{"GPU": 1.0}] * (size - 1)]
-            options["placement_group_strategy"] = "PACK"
+    size = _parallel_size(specs, config.engine)
+    if size > 1:
+        actor["num_gpus"] = 0
+        gpu = {"GPU": 1.0} | _of_type(resources)
+        cpus = {"CPU": resources.num_cpus} if resources.num_cpus else {}
+        options["placement_group_bundles"] = [gpu | cpus, *[gpu] * (size - 1)]
+        options["placement_group_strategy"] = "PACK"
+    else:
+        if resources.accelerator_type is not None:
+            actor["accelerator_type"] = resources.accelerator_type
+        env |= {HIDE_WITHOUT_SHARE: "1"}
     actor["runtime_env"] = {"env_vars": env}
     return options
 
@@ -58,7 +69,7 @@ def placed_engine(
     if not _in_vllm(specs):
         return engine
     update: dict[str, Any] = {}
-    parallel = engine.vllm.tensor_parallel_size > 1
+    parallel = _parallel_size(specs, engine) > 1
     share = 1.0 if parallel else resources.num_gpus
     if engine.vllm.gpu_memory_utilization is None and share:
         update["gpu_memory_utilization"] = round(MEMORY_SHARE * share, 4)
@@ -102,29 +113,74 @@ def has_its_cores(resources: MethodDeployment, engine: EngineConfig) -> bool:
     return engine.pin_cores or resources.num_cpus >= engine.threads
 
 
-def _check(name: str, resources: MethodDeployment, engine: EngineConfig) -> None:
-    size, gpus = engine.vllm.tensor_parallel_size, resources.num_gpus
-    if size == 1 and gpus > 1.0:
+def _check(
+    name: str, resources: MethodDeployment, specs: Sequence[MethodSpec], engine: EngineConfig
+) -> None:
+    size, gpus = _parallel_size(specs, engine), resources.num_gpus
+    if size > 1:
+        _check_parallel(name, resources, engine)
+        return
+    if gpus > 1.0 and _in_vllm(specs):
         raise ValueError(
             f"{name}.num_gpus: {gpus:g} GPUs, and vLLM uses one: set "
-            f"engine.vllm.tensor_parallel_size to {gpus:g}, or num_gpus to 1"
+            f"engine.vllm.tensor_parallel_size to {math.ceil(gpus)}, or num_gpus to 1"
         )
-    if size > 1 and gpus not in (0.0, float(size)):
+    if gpus > 1.0 and _decodes(specs):
+        raise ValueError(
+            f"{name}.num_gpus: {gpus:g} GPUs, and a replica of the torch engine uses one: set "
+            "num_gpus to 1 and max_replicas to the number of GPUs"
+        )
+    if gpus == 0.0 and engine.device == "cuda" and _decodes(specs):
+        raise ValueError(
+            f"{name}.num_gpus: 0, and engine.device is cuda: set num_gpus to 1, or to the fraction "
+            "of a GPU that a replica may take, or engine.device to cpu"
+        )
+    if gpus > 0.0 and engine.device == "cpu" and _decodes(specs):
+        raise ValueError(
+            f"{name}.num_gpus: {gpus:g}, and engine.device is cpu: set num_gpus to 0, or "
+            "engine.device to cuda"
+        )
+    if gpus == 0.0 and resources.accelerator_type is not None:
+        raise ValueError(
+            f"{name}.accelerator_type: {resources.accelerator_type}, and num_gpus is 0: set "
+            "num_gpus to 1, or leave accelerator_type out"
+        )
+
+
+def _check_parallel(name: str, resources: MethodDeployment, engine: EngineConfig) -> None:
+    size, gpus = engine.vllm.tensor_parallel_size, resources.num_gpus
+    if gpus not in (0.0, float(size)):
         raise ValueError(
             f"{name}.num_gpus: {gpus:g}, and engine.vllm.tensor_parallel_size {size} takes "
             f"{size} whole GPUs for a replica: leave num_gpus out, or set it to {size}"
         )
-    if size > 1 and resources.max_replicas_per_node is not None:
+    if resources.max_replicas_per_node is not None:
         raise ValueError(
             f"{name}.max_replicas_per_node: Ray places the {size} GPUs of a replica as one group "
             "and counts no such replicas by node: leave it out"
         )
-    if size > 1 and engine.device == "cpu":
+    if engine.device == "cpu":
         raise ValueError(
             f"engine.vllm.tensor_parallel_size: {size} GPUs for {name}, and engine.device is cpu: "
             "set one of the two"
         )
 
 
+def _parallel_size(specs: Sequence[MethodSpec], engine: EngineConfig) -> int:
+    """GPUs over which vLLM spreads one replica."""
+    return engine.vllm.tensor_parallel_size if _in_vllm(specs) else 1
+
+
+def _of_type(resources: MethodDeployment) -> dict[str, float]:
+    """Ray's resource for a type of GPU, in the amount that its own `accelerator_type` asks for."""
+    kind = resources.accelerator_type
+    return {} if kind is None else {f"accelerator_type:{kind}": 0.001}
+
+
 def _in_vllm(specs: Sequence[MethodSpec]) -> bool:
     return all(spec.engine == "vllm" for spec in specs)
+
+
+def _decodes(specs: Sequence[MethodSpec]) -> bool:
+    """Whether a model runs: a replay takes no device, and its GPUs are only a number."""
+    return all(spec.engine != "replay" for spec in specs)

@@ -75,13 +75,13 @@ class OwnService:
 def own_service(
     config: AppConfig,
     build: Callable[[AppConfig], serve.Application] = build,
-    gpus: int = 0,
+    gpus: int | None = None,
 ) -> Iterator[OwnService]:
     """The service on a Ray of this process's own, on a free port and with a state of its own; all
     replicas are there, and all of it is stopped at the end.
 
     build: makes the application of the resolved configuration. gpus: how many Ray is told that
-    the machine has.
+    the machine has; None: Ray looks.
     """
     with standard_output_kept(), tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
         state = config.feedback.model_copy(update={"state_uri": str(Path(folder) / "state")})

@@ -5,6 +5,7 @@ from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from deployments.app import build
 from deployments.configuration import ConfigError, resolved, validated
+from deployments.replica.placement import HIDE_WITHOUT_SHARE
 from schemas import AppConfig
 
 
@@ -31,7 +32,10 @@ def changed(config, **sections):
 
 
 def environment(deployment):
-    return deployment.ray_actor_options["runtime_env"]["env_vars"]
+    """The variables of a replica's process, without the one that all have that may see no GPU."""
+    found = dict(deployment.ray_actor_options["runtime_env"]["env_vars"])
+    found.pop(HIDE_WITHOUT_SHARE, None)
+    return found
 
 
 def test_every_method_has_a_deployment_with_its_own_resources(config):

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from deployments.run import PortTakenError, needed_cpus, with_free_port
+from deployments.run import PortTakenError, needed_cpus, start_local_ray, with_free_port
 from schemas import AppConfig
 
 
@@ -26,6 +26,15 @@ def test_a_taken_port_is_noticed_even_where_it_could_be_shared(shared):
         port = other.getsockname()[1]
         with pytest.raises(PortTakenError, match=f"http.port: .*{port}.*--port"):
             with_free_port(on_port(port))
+
+
+@pytest.mark.parametrize(("gpus", "told"), [((), None), ((4,), 4)])
+def test_a_local_ray_looks_for_the_gpus_of_the_machine(monkeypatch, gpus, told):
+    """Told that there are none, it would let replicas that ask for one wait forever."""
+    asked = {}
+    monkeypatch.setattr("ray.init", lambda **settings: asked.update(settings))
+    start_local_ray(2, *gpus)
+    assert asked["num_gpus"] == told
 
 
 def test_the_cpus_of_the_smallest_service():

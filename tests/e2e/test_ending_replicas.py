@@ -21,17 +21,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Plain decoding on most of the GPUs, so that there is no room for two; replicas that end may
+    """Plain decoding on most of the CPUs, so that there is no room for two; replicas that end may
     have an hour for their answers."""
     folder = tmp_path_factory.mktemp("ending")
     http = {"port": port, "ingress_drain_seconds": 3600}
     config = service_config(folder, tiny_bundle, ("naive",), http=http)
     [naive] = config.methods
-    naive = naive.model_copy(update={"num_gpus": 3.0, "drain_seconds": 3600.0})
+    naive = naive.model_copy(update={"num_cpus": 3.0, "drain_seconds": 3600.0})
     return deploy(config.model_copy(update={"methods": (naive,)}))
 
 
-def test_an_ill_replica_leaves_its_gpus_to_the_next_at_once(service):
+def test_an_ill_replica_leaves_its_cpus_to_the_next_at_once(service):
     pid = service.method("naive", "placement")["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:

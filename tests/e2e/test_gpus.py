@@ -1,19 +1,142 @@
-"""Two methods with a GPU each: Ray gives them different devices, through the real application."""
+"""Each method has GPUs of its own, through the real application on a Ray of four GPUs, which are
+only a number to it."""
 
-METHODS = ("draft_verify", "ngram")
+import threading
+from contextlib import contextmanager
+
+import pytest
+from ray import serve
+from replayed import KINDS, METHODS, replay_config
+from running_service import CALL_SECONDS, START_SECONDS, until
+
+from deployments.run import APPLICATION
+
+PINNED = ("draft_verify", "ngram")
+"""The methods of the shared service that have a GPU."""
+
+GPUS = 4
+SLOW = 20.0
+"""What every recorded second of a busy method takes: half a minute for an answer."""
 
 
 def test_each_method_has_a_device_of_its_own(service):
-    placements = {name: service.method(name, "placement") for name in METHODS}
+    placements = {name: service.method(name, "placement") for name in PINNED}
     devices = {name: placement["cuda_visible_devices"] for name, placement in placements.items()}
     gpus = {name: placement["gpu_ids"] for name, placement in placements.items()}
     assert [len(ids) for ids in gpus.values()] == [1, 1]
     assert gpus["draft_verify"] != gpus["ngram"]
     assert devices == {name: str(ids[0]) for name, ids in gpus.items()}
-    assert service.method("naive", "placement")["gpu_ids"] == []
+
+
+def test_a_method_without_a_gpu_sees_none(service):
+    placement = service.method("naive", "placement")
+    assert placement["gpu_ids"] == []
+    assert placement["cuda_visible_devices"] == "", "not all of the node's"
 
 
 def test_without_cuda_the_models_run_on_the_cpu(service):
     """`device: auto` on a machine whose GPUs are only Ray's accounting."""
-    for name in METHODS:
+    for name in PINNED:
         assert service.chat(model=f"tiny:{name}").headers["x-specadapt-method"] == name
+
+
+@pytest.fixture(scope="module")
+def replayed(deploy, port, tiny_bundle, tmp_path_factory):
+    """The replay engine: three methods with a GPU for each replica and one or two replicas, on
+    four GPUs, so that one of them can have a second replica."""
+    resources = {
+        "num_cpus": 0,
+        "num_gpus": 1,
+        "min_replicas": 1,
+        "max_replicas": 2,
+        "target_seconds": 0.5,
+        "upscale_delay_seconds": 0.0,
+        "downscale_delay_seconds": 0.0,
+    }
+    settings = {
+        "methods": [{"name": name} | resources for name in METHODS],
+        "http": {"port": port},
+    }
+    folder = tmp_path_factory.mktemp("gpus")
+    return deploy(replay_config(folder, tiny_bundle, tuple(KINDS), settings))
+
+
+def states(method):
+    return serve.status().applications[APPLICATION].deployments[method].replica_states
+
+
+def running(method):
+    return states(method).get("RUNNING", 0)
+
+
+def devices():
+    """What each running replica sees as its device, by method."""
+    found = {}
+    for method in METHODS:
+        handle = serve.get_deployment_handle(method, APPLICATION)
+        placements = handle.broadcast("placement").results(timeout_s=CALL_SECONDS)
+        for placement in placements:
+            assert placement["cuda_visible_devices"] == str(placement["gpu_ids"][0])
+        found[method] = [placement["cuda_visible_devices"] for placement in placements]
+    return found
+
+
+def ask(service, method):
+    text = KINDS["code"].format(2)
+    return service.chat(text, model=f"tiny:{method}", max_tokens=25, temperature=0)
+
+
+def set_factor(method, factor):
+    handle = serve.get_deployment_handle(method, APPLICATION)
+    handle.broadcast("set_replay_factor", method, factor).results(timeout_s=CALL_SECONDS)
+
+
+@contextmanager
+def busy(service, method):
+    """Four clients ask for nothing but this method, whose answers take long, meanwhile."""
+    stop = threading.Event()
+
+    def forever():
+        while not stop.is_set():
+            ask(service, method)
+
+    set_factor(method, SLOW)
+    clients = [threading.Thread(target=forever, daemon=True) for _ in range(4)]
+    for client in clients:
+        client.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        set_factor(method, 1.0)
+        for client in clients:
+            client.join(CALL_SECONDS)
+
+
+def test_each_replayed_method_has_a_device_of_its_own(replayed):
+    found = devices()
+    assert [len(ids) for ids in found.values()] == [1] * len(METHODS)
+    assert len({ids[0] for ids in found.values()}) == len(METHODS)
+
+
+@pytest.mark.slow
+def test_methods_scale_on_the_gpus_there_are_and_one_without_room_harms_no_other(replayed):
+    with busy(replayed, "naive"):
+        until(lambda: running("naive") == 2, START_SECONDS)
+        assert sorted(sum(devices().values(), [])) == ["0", "1", "2", "3"]
+        with busy(replayed, "ngram"):
+            # no GPU is left: its second replica waits, and its first goes on
+            until(lambda: states("ngram").get("STARTING"), START_SECONDS)
+            for method in METHODS:
+                assert ask(replayed, method).is_success, method
+            assert (running("naive"), running("ngram")) == (2, 1)
+            assert replayed.routing()["circuits"].keys() == set(METHODS)
+    until(lambda: all(running(method) == 1 for method in METHODS), START_SECONDS)
+    assert len({device for ids in devices().values() for device in ids}) == len(METHODS)
+
+
+@pytest.mark.slow
+def test_the_gpu_of_a_replica_that_went_is_the_next_ones(replayed):
+    with busy(replayed, "ngram"):
+        until(lambda: running("ngram") == 2, START_SECONDS)
+        assert sorted(sum(devices().values(), [])) == ["0", "1", "2", "3"]

@@ -1,4 +1,4 @@
-"""What replicas of vLLM's methods get, and which configurations are refused before one starts."""
+"""What GPUs the replicas get, and which configurations are refused before one starts."""
 
 import pytest
 from served import service_config
@@ -7,7 +7,12 @@ from test_app import changed, deployments
 from deployments.app import build
 from deployments.artifacts import portfolios
 from deployments.configuration import ConfigError
-from deployments.replica.placement import placed_engine, resources_of
+from deployments.replica.placement import (
+    HIDE_WITHOUT_SHARE,
+    placed_engine,
+    replica_options,
+    resources_of,
+)
 from schemas import MethodDeployment
 from workers.vllm_engine import versions
 
@@ -114,6 +119,80 @@ def test_vllms_processes_find_their_environment(vllm_config):
 def test_resources_that_do_not_fit_are_named(vllm_config, resources, vllm, said):
     with pytest.raises(ConfigError, match=f"^vllm_naive.{said}"):
         build(placed(vllm_config, vllm=vllm, **resources))
+
+
+TORCH_ON_CUDA = {"device": "cuda"}
+
+
+def on_torch(config, engine=TORCH_ON_CUDA, layout="per_method", **resources):
+    """The torch methods' configuration with these resources for every replica."""
+    return changed(
+        config,
+        layout=layout,
+        methods=[m.model_dump() | resources for m in config.methods],
+        shared=config.shared.model_dump() | resources,
+        engine=engine,
+    )
+
+
+@pytest.mark.parametrize("layout", ["per_method", "shared"])
+@pytest.mark.parametrize(
+    ("engine", "resources", "said"),
+    [
+        ({"device": "cuda"}, {}, r"num_gpus: 0, and engine\.device is cuda: set num_gpus to 1"),
+        ({"device": "cuda"}, {"num_gpus": 2}, "num_gpus: 2 GPUs.* set num_gpus to 1 and max_repl"),
+        ({"device": "auto"}, {"num_gpus": 1.5}, "num_gpus: 1.5 GPUs.* set num_gpus to 1"),
+        ({"device": "cpu"}, {"num_gpus": 0.5}, r"num_gpus: 0.5, and engine\.device is cpu"),
+        ({"device": "auto"}, {"accelerator_type": "L4"}, "accelerator_type: L4, and num_gpus is 0"),
+        # parallelism is vLLM's: torch methods do not take part in it
+        (
+            {"device": "cuda", "vllm": {"tensor_parallel_size": 2}},
+            {"num_gpus": 2},
+            "num_gpus: 2 GPUs",
+        ),
+    ],
+)
+def test_torch_replicas_ask_for_the_gpu_that_they_use(config, layout, engine, resources, said):
+    name = "shared" if layout == "shared" else config.methods[0].name
+    with pytest.raises(ConfigError, match=rf"^{name}\.{said}"):
+        build(on_torch(config, engine, layout, **resources))
+
+
+def test_vllm_replicas_ask_for_the_gpu_that_they_use(vllm_config):
+    on_cuda = changed(vllm_config, engine={"device": "cuda"})
+    with pytest.raises(ConfigError, match=r"^vllm_naive\.num_gpus: 0, and engine\.device is cuda"):
+        build(on_cuda)
+    parallel = {"device": "cuda", "vllm": {"tensor_parallel_size": 2}}
+    assert build(changed(vllm_config, engine=parallel)), "a placement group has the GPUs"
+
+
+def test_a_replay_needs_no_device(config):
+    """What is asked for is only a number there, as in capacity experiments."""
+    replays = [s.model_copy(update={"engine": "replay"}) for [s] in portfolios(config)]
+    for gpus in (0.0, 1.0, 2.0):
+        asked = on_torch(config, num_gpus=gpus)
+        options = replica_options(replays[0].name, asked.methods[0], replays[:1], asked)
+        assert options["ray_actor_options"]["num_gpus"] == gpus
+
+
+@pytest.mark.parametrize("gpus", [0.0, 0.5, 1.0])
+def test_a_replica_sees_no_gpu_but_its_own(config, gpus):
+    made = deployments(build(on_torch(config, {"device": "auto"}, num_gpus=gpus)))
+    for method in config.methods:
+        actor = made[method.name].ray_actor_options
+        assert actor["num_gpus"] == gpus
+        assert actor["runtime_env"]["env_vars"][HIDE_WITHOUT_SHARE] == "1"
+
+
+def test_a_method_names_its_type_of_gpu(config, vllm_config):
+    asked = on_torch(config, num_gpus=1, accelerator_type="L4")
+    for name in (method.name for method in config.methods):
+        assert deployments(build(asked))[name].ray_actor_options["accelerator_type"] == "L4"
+    parallel = placed(vllm_config, vllm={"tensor_parallel_size": 2}, accelerator_type="H100")
+    made = deployments(build(parallel))["vllm_naive"]
+    gpu = {"GPU": 1.0, "accelerator_type:H100": 0.001}
+    assert option(made, "placement_group_bundles") == [gpu | {"CPU": 0.5}, gpu]
+    assert "accelerator_type" not in made.ray_actor_options
 
 
 def test_tensor_parallelism_needs_gpus(vllm_config):
