@@ -1,5 +1,7 @@
 """The real application on a Ray of the test session's own, with tiny models."""
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from schemas import AppConfig
 from workers.bundle import Bundle
 
 HERE = Path(__file__).parent
+GPU_TYPE = "H100"
 Deploy = Callable[[AppConfig], Service]
 
 
@@ -32,7 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def deploy() -> Iterator[Deploy]:
     """Deploys on a Ray of these tests' own: four logical CPUs, and four GPUs that are only a
     number to Ray. An application stays until one of other settings is asked for."""
-    start_local_ray(cpus=4, gpus=4)
+    # Ray would read the type from a real GPU.
+    os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({f"accelerator_type:{GPU_TYPE}": 1})
+    try:
+        start_local_ray(cpus=4, gpus=4)
+    finally:
+        del os.environ["RAY_OVERRIDE_RESOURCES"]
     running: list[Service] = []
 
     def deploy(config: AppConfig) -> Service:
@@ -67,8 +75,11 @@ def shared_config(
         router={"exploration": 0.2, "half_life": 10.0, "conversation_margin": 1e6},
         http={"port": port},
     )
-    gpus = {"draft_verify": 1.0, "ngram": 1.0}
-    methods = [m.model_copy(update={"num_gpus": gpus.get(m.name, 0.0)}) for m in config.methods]
+    resources = {
+        "draft_verify": {"num_gpus": 1.0, "accelerator_type": GPU_TYPE},
+        "ngram": {"num_gpus": 1.0},
+    }
+    methods = [m.model_copy(update=resources.get(m.name, {})) for m in config.methods]
     return config.model_copy(update={"methods": tuple(methods)})
 
 

@@ -30,7 +30,7 @@ def replica():
 
 @pytest.mark.usefixtures("deploy")
 def test_workers_find_a_gpu_in_every_bundle_and_the_replica_has_none():
-    resources = MethodDeployment(name="vllm_naive", num_cpus=1)
+    resources = MethodDeployment(name="vllm_naive", num_cpus=1, accelerator_type="H100")
     engine = EngineConfig(vllm=VllmConfig(tensor_parallel_size=2))
     config = AppConfig(methods=(resources,), engine=engine)
     options = replica_options("vllm_naive", resources, [get_method("vllm_naive")], config)
@@ -38,6 +38,7 @@ def test_workers_find_a_gpu_in_every_bundle_and_the_replica_has_none():
     handle = serve.run(parallel, name="parallel", route_prefix="/parallel")
     bundles, own, workers = handle.group.remote().result(timeout_s=60)
     serve.delete("parallel")
-    assert bundles == [{"GPU": 1.0, "CPU": 1.0}, {"GPU": 1.0}]
+    gpu = {"GPU": 1.0, "accelerator_type:H100": 0.001}
+    assert bundles == [gpu | {"CPU": 1.0}, gpu]
     assert own == []
     assert len(set(workers)) == len(workers) == 2
