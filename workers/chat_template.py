@@ -1,16 +1,22 @@
-"""The one place that turns messages into token ids: by the chat template that a tokenizer carries,
-and so that what somebody writes never becomes a special token."""
+"""Turns messages and prompts into token ids, by the chat template that a tokenizer carries.
+
+A control token is one that gives a conversation its form, such as `<|im_end|>` or `</think>`. The
+chat template writes them, and so may the prompt of a completion. In a message their names are text.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from tokenizers import Tokenizer
 
 ROLES = ("system", "user", "assistant")
 _PRIVATE = range(0xF0000, 0xFFFFE)
-"""Characters without a meaning; one that is in no message stands for a special token's name."""
+"""Characters without a meaning; one that is in no message stands for a control token's name."""
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -18,10 +24,15 @@ Messages = Sequence[Mapping[str, Any]]
 class ChatTokenizer(Protocol):
     """What is needed here of a Hugging Face tokenizer."""
 
+    chat_template: Any
+
     def __hash__(self) -> int: ...
 
     @property
     def added_tokens_decoder(self) -> Mapping[int, Any]: ...
+
+    @property
+    def backend_tokenizer(self) -> Tokenizer: ...
 
     def encode(
         self, text: str, *, add_special_tokens: bool, split_special_tokens: bool
@@ -37,8 +48,15 @@ class ChatFormatError(ValueError):
 
 
 def encode_text(tokenizer: ChatTokenizer, text: str) -> list[int]:
-    """Plain text as token ids; the names of special tokens in it stay ordinary text."""
-    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    """Return the token ids of plain text, in which the names of control tokens are text."""
+    ids: list[int] = _control_tokens(tokenizer).plain.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def encode_prompt(tokenizer: ChatTokenizer, text: str) -> list[int]:
+    """Return the token ids of a prompt that is its own template: the names of control tokens in it
+    become control tokens."""
+    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
 
 
 def encode_chat(
@@ -71,7 +89,7 @@ def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[lis
 
 
 class _Rendered:
-    """Messages whose special tokens' names are hidden from the template and from the tokenizer."""
+    """Messages whose control tokens' names are hidden from the template and from the tokenizer."""
 
     def __init__(self, tokenizer: ChatTokenizer, messages: Messages) -> None:
         for index, message in enumerate(messages):
@@ -80,49 +98,131 @@ class _Rendered:
                     f"messages[{index}].role is {message['role']!r}: use one of {', '.join(ROLES)}"
                 )
         self._tokenizer = tokenizer
-        self._ids, self._names = _special_tokens(tokenizer)
+        self._control = _control_tokens(tokenizer)
         contents = [str(message["content"]) for message in messages]
-        said = {name for content in contents for name in self._names.findall(content)}
-        free = (chr(code) for code in _PRIVATE if not any(chr(code) in c for c in contents))
+        said = {found for content in contents for found in self._control.said(content)}
+        taken = set("".join(contents)) if said else set()
+        free = (char for char in map(chr, _PRIVATE) if char not in taken)
         self._hidden = dict(zip(sorted(said), free, strict=False))
         self._messages = [
-            {**message, "content": self._names.sub(lambda m: self._hidden[m[0]], content)}
+            {**message, "content": self._control.replaced(content, self._hidden)}
             for message, content in zip(messages, contents, strict=True)
         ]
+        for name in sorted(said):
+            if name in str(tokenizer.chat_template):
+                self._show_if_read(name)
 
     def text(self, count: int, add_generation_prompt: bool) -> str:
         """The first `count` messages."""
+        return self._rendered(self._messages[:count], add_generation_prompt)
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = []
+        at = 0
+        for found in self._control.written.finditer(text):
+            ids += self._plain(text[at : found.start()])
+            ids.append(self._control.ids[found[0].strip()])
+            at = found.end()
+        return ids + self._plain(text[at:])
+
+    def _show_if_read(self, name: str) -> None:
+        """Show the template a name in the assistant's messages if it reads it there: it may take
+        the thoughts before `</think>` out of earlier answers."""
+        shown = [
+            {**message, "content": message["content"].replace(self._hidden[name], name)}
+            if message["role"] == "assistant"
+            else message
+            for message in self._messages
+        ]
+        if shown == self._messages:
+            return
+        seen, unseen = (self._unhidden(self._rendered(m, False)) for m in (shown, self._messages))
+        if seen != unseen:
+            self._messages = shown
+
+    def _rendered(self, messages: Messages, add_generation_prompt: bool) -> str:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    self._messages[:count],
-                    tokenize=False,
-                    add_generation_prompt=add_generation_prompt,
+                    messages, tokenize=False, add_generation_prompt=add_generation_prompt
                 )
             )
         except Exception as error:  # Jinja's own, those that templates raise, and a missing one
             raise ChatFormatError(f"the chat template refuses these messages: {error}") from error
 
-    def encode(self, text: str) -> list[int]:
-        ids: list[int] = []
-        at = 0
-        for found in self._names.finditer(text):
-            ids += self._plain(text[at : found.start()])
-            ids.append(self._ids[found[0]])
-            at = found.end()
-        return ids + self._plain(text[at:])
-
-    def _plain(self, text: str) -> list[int]:
+    def _unhidden(self, text: str) -> str:
         for name, hidden in self._hidden.items():
             text = text.replace(hidden, name)
-        return encode_text(self._tokenizer, text) if text else []
+        return text
+
+    def _plain(self, text: str) -> list[int]:
+        return encode_text(self._tokenizer, self._unhidden(text)) if text else []
+
+
+class _ControlTokens(NamedTuple):
+    """The control tokens of one tokenizer.
+
+    ids: by name. names: finds one, the longest first. written: the same where a template writes
+    it, with the spaces that the tokenizer takes off with it. beginnings: all that a name begins
+    with. plain: the tokenizer as it reads text, with no control tokens.
+    """
+
+    ids: Mapping[str, int]
+    names: re.Pattern[str]
+    written: re.Pattern[str]
+    beginnings: frozenset[str]
+    plain: Tokenizer
+
+    def said(self, content: str) -> list[str]:
+        """Return the names in a message, and its end where the text that follows could make a name
+        of it."""
+        return [*self.names.findall(content), *self._unfinished(self.names.split(content)[-1])]
+
+    def replaced(self, content: str, hidden: Mapping[str, str]) -> str:
+        """Return the message with all that is `said` replaced."""
+        content = self.names.sub(lambda found: hidden[found[0]], content)
+        for end in self._unfinished(content):
+            content = hidden[end].join(content.rsplit(end, 1))
+        return content
+
+    def _unfinished(self, content: str) -> list[str]:
+        """Return the longest end, without spaces, that a name begins with, if there is one."""
+        content = content.rstrip()
+        longest = max(map(len, self.beginnings), default=0)
+        ends = (content[at:] for at in range(max(0, len(content) - longest), len(content)))
+        return [end for end in ends if end in self.beginnings][:1]
 
 
 @lru_cache(maxsize=8)
-def _special_tokens(tokenizer: ChatTokenizer) -> tuple[dict[str, int], re.Pattern[str]]:
-    """Ids by name, and a pattern that finds the longest name first."""
-    added = tokenizer.added_tokens_decoder
-    ids = {token.content: index for index, token in added.items() if token.special}
-    longest_first = sorted(ids, key=len, reverse=True)
-    pattern = "|".join(map(re.escape, longest_first)) if ids else r"(?!)"
-    return ids, re.compile(pattern)
+def _control_tokens(tokenizer: ChatTokenizer) -> _ControlTokens:
+    added = {
+        token.content: (index, token)
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if _is_control(token.content, token.special)
+    }
+    longest_first = sorted(filter(str.strip, added), key=len, reverse=True)
+    written = (
+        # Spaces are tried from their first one only: their number squared would be too slow.
+        r"(?:(?<!\s)\s+)?" * added[name][1].lstrip
+        + re.escape(name)
+        + r"\s*" * added[name][1].rstrip
+        for name in longest_first
+    )
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    for token in backend["added_tokens"]:
+        token["special"] = _is_control(token["content"], token["special"])
+    plain = Tokenizer.from_str(json.dumps(backend))
+    plain.encode_special_tokens = True
+    return _ControlTokens(
+        {name.strip(): added[name][0] for name in longest_first},
+        re.compile("|".join(map(re.escape, longest_first)) or r"(?!)"),
+        re.compile("|".join(written) or r"(?!)"),
+        frozenset(name[:end] for name in longest_first for end in range(1, len(name))),
+        plain,
+    )
+
+
+def _is_control(name: str, special: bool) -> bool:
+    """Whether an added token is a control token. Tokenizers also add words and runs of spaces,
+    without marking them special: those are how they write text."""
+    return special or not all(char.isalnum() or char.isspace() for char in name)

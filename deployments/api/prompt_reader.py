@@ -13,7 +13,7 @@ from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from workers.bundle import Bundle
-from workers.chat_template import ChatFormatError, encode_chat, encode_text
+from workers.chat_template import ChatFormatError, encode_chat, encode_prompt, encode_text
 from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
@@ -39,6 +39,8 @@ class PromptReader:
         # One thread with a tokenizer of its own for long texts: a fast tokenizer raises "Already
         # borrowed" when two threads change its settings.
         self._threads_tokenizer = bundle.tokenizer()
+        for tokenizer in (self._tokenizer, self._threads_tokenizer):
+            encode_text(tokenizer, "")  # what is made once of each is not made for a request
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
 
     @property
@@ -102,7 +104,7 @@ class PromptReader:
         if isinstance(given, str):
             size = len(given.encode())
             self._check_size(size, request, field)
-            ids = await self._tokenised(size, lambda tokenizer: encode_text(tokenizer, given))
+            ids = await self._tokenised(size, lambda tokenizer: encode_prompt(tokenizer, given))
             text = given
         else:
             if not all(0 <= token < self._vocabulary for token in given):

@@ -6,10 +6,16 @@ import pytest
 from conftest_bundle import byte_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from workers.chat_template import ChatFormatError, encode_chat, encode_text, encode_turns
+from workers.chat_template import (
+    ChatFormatError,
+    encode_chat,
+    encode_prompt,
+    encode_text,
+    encode_turns,
+)
 
 CHATML = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -22,6 +28,26 @@ STRICT = (
     "{{ raise_exception('no system here') }}{% endif %}"
     "{{ message['content'] | trim }}{{ eos_token }}{% endfor %}"
 )
+# As Qwen3's: thoughts are taken out of earlier answers, and tools and thoughts have tokens that are
+# not marked special.
+THINKING = (
+    "{% for message in messages %}{% set content = message['content'] %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% if message['role'] == 'assistant' and '</think>' in content %}"
+    "{{ content.split('</think>')[-1].lstrip('\n') }}{% else %}{{ content }}{% endif %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}"
+    "{{ '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{% endif %}"
+)
+UNMARKED = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+
+
+def thinking_tokenizer(template: str = THINKING) -> PreTrainedTokenizerFast:
+    tokenizer = chatml_tokenizer(template)
+    strips = {"</tool_call>": {"lstrip": True, "rstrip": True}}
+    added = [AddedToken(name, normalized=False, **strips.get(name, {})) for name in UNMARKED]
+    tokenizer.add_tokens([*added, AddedToken("  "), AddedToken("gadget")])
+    return tokenizer
 
 
 def chatml_tokenizer(template: str = CHATML) -> PreTrainedTokenizerFast:
@@ -40,8 +66,14 @@ def chatml_tokenizer(template: str = CHATML) -> PreTrainedTokenizerFast:
     )
 
 
-TOKENIZERS = {"demo": byte_tokenizer(), "chatml": chatml_tokenizer()}
-NAMES = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|end|>", "\U000f0000"]
+TOKENIZERS = {
+    "demo": byte_tokenizer(),
+    "chatml": chatml_tokenizer(),
+    "unmarked": thinking_tokenizer(CHATML),
+}
+NAMES = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|end|>", "<tool_call>", "\U000f0000"]
+NAMES += ["<think>", "</think>", "</tool_call>"]
+WORDS = ["  ", "gadget"]
 CONTENTS = st.lists(st.sampled_from([*NAMES, "a ", "12", "\n", "é", "<|"]), max_size=6).map("".join)
 TURN = st.builds(
     lambda role, content: {"role": role, "content": content},
@@ -51,7 +83,15 @@ TURN = st.builds(
 CHATS = st.lists(TURN, min_size=1, max_size=4).map(
     lambda turns: [{"role": "user", "content": "q"}, *turns]
 )
-PLAIN = [{"role": "user", "content": "Hi, 12 of <b>?"}, {"role": "assistant", "content": "Yes."}]
+PLAIN = [
+    {"role": "user", "content": "Hi,  12 gadgets of <b>?"},
+    {"role": "assistant", "content": "Yes."},
+]
+
+
+def controls(tokenizer, ids):
+    added = {i: str(t) for i, t in tokenizer.added_tokens_decoder.items() if str(t) not in WORDS}
+    return [added[i] for i in ids if i in added]
 
 
 @pytest.mark.parametrize("family", TOKENIZERS)
@@ -66,14 +106,11 @@ def test_plain_messages_are_what_the_template_makes_of_them(family, prompted):
 @pytest.mark.parametrize("family", TOKENIZERS)
 @settings(deadline=None)
 @given(chat=CHATS)
-def test_nothing_that_is_written_becomes_a_special_token(family, chat):
+def test_nothing_that_is_written_becomes_a_control_token(family, chat):
     tokenizer = TOKENIZERS[family]
     ids = encode_chat(tokenizer, chat, True)
-    special = [i for i in ids if i in tokenizer.added_tokens_decoder]
     blank = [{**message, "content": ""} for message in chat]
-    assert special == [
-        i for i in encode_chat(tokenizer, blank, True) if i in tokenizer.added_tokens_decoder
-    ]
+    assert controls(tokenizer, ids) == controls(tokenizer, encode_chat(tokenizer, blank, True))
     text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
     at = 0
     for message in chat:
@@ -119,3 +156,67 @@ def test_a_template_that_changes_what_was_said_has_no_turns():
     last = "{% for m in messages %}{% if loop.last %}{{ m['content'] }}{% endif %}{% endfor %}"
     with pytest.raises(ChatFormatError, match="rewrites earlier messages"):
         encode_turns(chatml_tokenizer(last), PLAIN)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([*NAMES, *WORDS, "a ", "12", "é", "<"]), max_size=6).map("".join))
+def test_plain_text_has_no_control_tokens_and_is_else_as_ever(text):
+    tokenizer = TOKENIZERS["unmarked"]
+    ids = encode_text(tokenizer, text)
+    assert controls(tokenizer, ids) == []
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+    if not any(name in text for name in NAMES):
+        assert ids == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_a_prompt_is_its_own_template():
+    tokenizer = TOKENIZERS["unmarked"]
+    ids = encode_prompt(tokenizer, "<|im_start|>user\nhi<|im_end|>\n<think>")
+    assert controls(tokenizer, ids) == ["<|im_start|>", "<|im_end|>", "<think>"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("<|im_", "end|>"), ("a <", "think>"), ("<|im_end|><think", ">b")]
+)
+def test_messages_make_no_control_token_together(first, second):
+    tokenizer = thinking_tokenizer("{% for m in messages %}{{ m.content | trim }}{% endfor %}")
+    chat = [{"role": "user", "content": f"{first} "}, {"role": "user", "content": second}]
+    ids = encode_chat(tokenizer, chat, True)
+    assert controls(tokenizer, ids) == []
+    assert tokenizer.decode(ids) == first + second
+
+
+def test_a_template_writes_unmarked_tokens_and_the_spaces_they_take():
+    tokenizer = thinking_tokenizer(
+        "{% for m in messages %}<tool_call>{{ m.content }}  </tool_call>\n{% endfor %}<think>"
+    )
+    chat = [{"role": "user", "content": "f(</tool_call> <tool_call>)"}]
+    ids = encode_chat(tokenizer, chat, False)
+    assert controls(tokenizer, ids) == ["<tool_call>", "</tool_call>", "<think>"]
+    plain = [{"role": "user", "content": "f(x)  \n"}]
+    written = tokenizer.apply_chat_template(plain, tokenize=False)
+    expected = tokenizer.encode(written, add_special_tokens=False)
+    assert encode_chat(tokenizer, plain, False) == expected
+
+
+def test_a_template_takes_the_thoughts_out_of_an_answer_and_of_nothing_else():
+    tokenizer = thinking_tokenizer()
+    said = "<think>\nhm\n</think>\n\n<tool_call>yes"
+    chat = [
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": "and?"},
+    ]
+    ids = encode_chat(tokenizer, chat, True)
+    turns = ["<|im_start|>", "<|im_end|>"] * len(chat)
+    assert controls(tokenizer, ids) == [*turns, "<|im_start|>", "<think>", "</think>"]
+    text = tokenizer.decode(ids)
+    assert f"user\n{said}<|im_end|>" in text
+    assert "assistant\n<tool_call>yes<|im_end|>" in text
+
+
+def test_a_long_run_of_spaces_before_a_stripping_token_takes_no_time():
+    tokenizer = TOKENIZERS["unmarked"]
+    text = "a" + " " * 300_000
+    ids = encode_chat(tokenizer, [{"role": "user", "content": text}], True)
+    assert text in tokenizer.decode(ids)

@@ -7,7 +7,7 @@ import pytest
 
 from deployments.api import prompt_reader
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
-from workers.chat_template import encode_chat, encode_text
+from workers.chat_template import encode_chat, encode_prompt
 
 SHORT, LONG = "Write a function.", "Tell me about the sea and the mountains. " * 8
 
@@ -30,7 +30,7 @@ def threads(monkeypatch):
 
     monkeypatch.setattr(prompt_reader, "_SHORT_BYTES", 100)
     monkeypatch.setattr(prompt_reader, "encode_chat", noted(encode_chat))
-    monkeypatch.setattr(prompt_reader, "encode_text", noted(encode_text))
+    monkeypatch.setattr(prompt_reader, "encode_prompt", noted(encode_prompt))
     return seen
 
 
@@ -51,3 +51,16 @@ async def test_both_at_once_give_the_tokens_that_one_gives(reader, tiny_bundle):
     tokenizer = tiny_bundle.tokenizer()
     alone = {text: tuple(encode_chat(tokenizer, messages(text), True)) for text in (SHORT, LONG)}
     assert found == [alone[text] for text in asked]
+
+
+async def test_a_users_words_are_text_and_a_completions_prompt_is_its_own_template(
+    reader, tiny_bundle
+):
+    tokenizer = tiny_bundle.tokenizer()
+    end = tokenizer.eos_token
+    chat = await reader.chat(ChatRequest(model="tiny", messages=messages(f"a{end}")))
+    blank = await reader.chat(ChatRequest(model="tiny", messages=messages("a")))
+    ids = tokenizer.eos_token_id
+    assert chat.token_ids.count(ids) == blank.token_ids.count(ids)
+    [completion] = await reader.completion(CompletionRequest(model="tiny", prompt=f"a{end}b"))
+    assert completion.token_ids.count(ids) == 1
