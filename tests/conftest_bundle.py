@@ -35,6 +35,36 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+def fallback_tokenizer() -> PreTrainedTokenizerFast:
+    """Llama-2's kind: a few pieces, and a token for each byte of what is not among them."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces += ["▁", *"abdemnorsxy", "▁a", "▁an", "▁m", "or"]
+    vocab = {piece: index for index, piece in enumerate(pieces)}
+    merges = [("▁", "a"), ("▁a", "n"), ("▁", "m"), ("o", "r")]
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    backend.add_special_tokens(["<s>", "</s>", "<pad>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
 def real_or_byte_tokenizer() -> Any:
     """The demo bundle's tokenizer where it is there, else one made on the spot."""
     if (DEMO / "tokenizer" / "tokenizer.json").is_file():

@@ -1,45 +1,129 @@
 """Text from tokens as they come: whole characters only, and nothing of a stop string."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Literal
 
 from tokenizers import Tokenizer
 
 from workers.engine import EngineRefusedError
+from workers.token_text import byte_level, fallback_byte
 
 BROKEN = "\ufffd"
-"""What decoders put for bytes that are not (yet) a character."""
-
-
-CONTEXT = 4
-"""Tokens decoded again before new ones."""
+"""What decoders put for bytes that are not a character."""
 
 
 class Detokenizer:
     """Turns a growing list of tokens into text, holding back a character until it is whole.
 
-    Decodes only the tokens since the last clean cut, after a few before it: some tokenizers
-    treat the first token of a text differently.
+    The text is that of the tokenizer's decoder over all tokens, however they are cut into pieces.
+    There is one exception: a byte-fallback decoder (Llama-2) turns a whole run of byte tokens into
+    U+FFFD where any of it is broken. Here the characters before the broken one stay: they have
+    been given already.
     """
 
     def __init__(self, backend: Tokenizer) -> None:
         self._backend = backend
-        self._context: list[int] = []
-        self._before = 0
-        self._pending: list[int] = []
-        self._given = 0
+        self._kind, self._special = _traits(backend)
+        self._bytes = _LossyBytes() if self._kind == "bytes" else _ByteRun()
+        self._beginning: list[int] | None = []
+        """All tokens so far, until they have text: decoders may strip the first space of it."""
+        self._before: list[int] = []
+        """Tokens with text, after which the next one is decoded as one in the middle."""
 
     def push(self, tokens: Sequence[int]) -> str:
-        """The characters these tokens complete; may be empty."""
-        self._pending.extend(tokens)
-        text: str = self._backend.decode(self._context + self._pending)[self._before :]
-        if text.endswith(BROKEN):
-            fresh, self._given = text[self._given : -1], len(text) - 1
-            return fresh
-        fresh = text[self._given :]
-        self._context = (self._context + self._pending)[-CONTEXT:]
-        self._before = len(self._backend.decode(self._context))
-        self._pending, self._given = [], 0
-        return fresh
+        """Return the characters that these tokens complete; may be empty."""
+        return "".join([self._push(token) for token in tokens if token not in self._special])
+
+    def flush(self) -> str:
+        """Return U+FFFD for bytes that were held back, once the last token has come."""
+        return self._bytes.end()
+
+    def _push(self, token: int) -> str:
+        piece = self._backend.id_to_token(token)
+        if piece is None:
+            return ""
+        if self._kind == "bytes":
+            return self._bytes.add(byte_level(piece))
+        byte = fallback_byte(piece) if self._kind == "fallback" else b""
+        if self._beginning is not None:
+            return self._first_text(token, byte)
+        return self._bytes.add(byte) if byte else self._bytes.end() + self._after(token)
+
+    def _first_text(self, token: int, byte: bytes) -> str:
+        assert self._beginning is not None
+        self._beginning.append(token)
+        if byte and not self._bytes.add(byte):
+            return ""
+        if not byte:
+            self._bytes.end()
+        text: str = self._backend.decode(self._beginning)
+        if text:
+            self._before, self._beginning = self._beginning, None
+        return text
+
+    def _after(self, token: int) -> str:
+        before = len(self._backend.decode(self._before))
+        text: str = self._backend.decode([*self._before, token])
+        if self._backend.decode([token]):
+            self._before = [token]
+        return text[before:]
+
+
+class _LossyBytes:
+    """Bytes as text, with U+FFFD for each part that is not UTF-8."""
+
+    def __init__(self) -> None:
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+
+    def add(self, more: bytes) -> str:
+        """Return the characters that these bytes complete."""
+        return self._decoder.decode(more)
+
+    def end(self) -> str:
+        """Return what the held bytes are without others after them."""
+        return self._decoder.decode(b"", final=True)
+
+
+class _ByteRun:
+    """A run of byte tokens as text, with U+FFFD for every byte from the first broken one on."""
+
+    def __init__(self) -> None:
+        self._held, self._broken = b"", False
+
+    def add(self, more: bytes) -> str:
+        """Return the characters that these bytes complete."""
+        if self._broken:
+            return BROKEN * len(more)
+        self._held += more
+        try:
+            text = self._held.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return ""
+            self._broken = True
+            text = BROKEN * len(self._held)
+        self._held = b""
+        return text
+
+    def end(self) -> str:
+        """Return what the held bytes are without others after them; the next run is another."""
+        text = BROKEN * len(self._held)
+        self._held, self._broken = b"", False
+        return text
+
+
+@lru_cache(maxsize=8)
+def _traits(backend: Tokenizer) -> tuple[Literal["bytes", "fallback", "text"], frozenset[int]]:
+    """What the tokens of a tokenizer stand for, and those that never show in a text."""
+    decoder = backend.decoder
+    state = b"" if decoder is None else decoder.__getstate__()
+    added = backend.get_added_tokens_decoder()
+    special = frozenset(token for token, of in added.items() if of.special)
+    if b'"ByteLevel"' in state:
+        return "bytes", special
+    return "fallback" if b'"ByteFallback"' in state else "text", special
 
 
 class StopStrings:
@@ -113,8 +197,10 @@ class AnswerText:
             raise EngineRefusedError("answered_token_ids: the answer has ended with them")
 
     def flush(self) -> str:
-        """What was withheld, once the answer has ended; nothing of it after a stop string."""
-        return self._stops.flush()
+        """Return what was withheld, once the answer has ended; nothing after a stop string."""
+        if self._stops.hit:
+            return ""
+        return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -30,14 +30,29 @@ class TokenText:
             return self._added[token].encode()
         piece = self._pieces.get(token, "")
         if self._byte_level:
-            return bytes(_byte_symbols()[symbol] for symbol in piece)
-        if found := _BYTE.fullmatch(piece):
-            return bytes([int(found[1], 16)])
-        return piece.replace(_SPACE, " ").encode()
+            return byte_level(piece)
+        return fallback_byte(piece) or piece.replace(_SPACE, " ").encode()
 
     def text(self, token: int) -> str:
         """The token's text, with U+FFFD for what is no whole character."""
         return self.raw(token).decode(errors="replace")
+
+
+def byte_level(piece: str) -> bytes:
+    """Return the bytes of a token of a byte-level tokenizer; of one that has other symbols than
+    bytes, such as an added token, the text itself in UTF-8."""
+    symbols = _byte_symbols()
+    try:
+        return bytes(symbols[symbol] for symbol in piece)
+    except KeyError:
+        return piece.encode()
+
+
+def fallback_byte(piece: str) -> bytes:
+    """Return the byte that a token such as `<0x0A>` stands for in a byte-fallback tokenizer; empty
+    for any other token."""
+    found = _BYTE.fullmatch(piece)
+    return bytes([int(found[1], 16)]) if found else b""
 
 
 @cache

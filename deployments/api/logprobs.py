@@ -15,10 +15,11 @@ class ChatLogprobs:
         self._tokens = tokens
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """The object for one chunk; None where it has no token that shows."""
-        entries = _shown(chunk, self._tokens)
-        if not entries:
+        """Return the object of one chunk, empty where no token shows; None where the chunk has no
+        log probabilities."""
+        if not chunk.logprobs:
             return None
+        entries = _shown(chunk, self._tokens)
         return {"content": [self._entry(token, said) for token, said in entries], "refusal": None}
 
     def _entry(self, token: int, said: TokenLogprobs) -> dict[str, Any]:
@@ -38,10 +39,11 @@ class CompletionLogprobs:
         self._offset = 0
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """The object for one chunk, continuing the ones before it; None where no token shows."""
-        entries = _shown(chunk, self._tokens)
-        if not entries:
+        """Return the object of one chunk, continuing the ones before it and empty where no token
+        shows; None where the chunk has no log probabilities."""
+        if not chunk.logprobs:
             return None
+        entries = _shown(chunk, self._tokens)
         texts = [self._tokens.text(token) for token, _ in entries]
         offsets = []
         for text in texts:
@@ -74,5 +76,5 @@ def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[
 
 def _shown(chunk: DecodeChunk, tokens: TokenText) -> list[Entry]:
     """Tokens with their log probabilities, without the special ones, which are not in the text."""
-    pairs = zip(chunk.token_ids, chunk.logprobs, strict=True) if chunk.logprobs else ()
+    pairs = zip(chunk.token_ids, chunk.logprobs, strict=True)
     return [(token, said) for token, said in pairs if not tokens.is_special(token)]

@@ -111,6 +111,9 @@ class Reply:
     async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
         """Server-sent events. An answer that breaks off ends with an error event, not [DONE]."""
         runs = [DraftedRuns(self._tokens) for _ in self._answers]
+        empty: list[dict[str, Any] | None] = [None] * len(
+            self._answers
+        )  # log probabilities of no token, for the last event
         try:
             if self._kind == "chat":
                 for index in range(len(self._answers)):
@@ -127,10 +130,14 @@ class Reply:
                     piece = self._piece(chunk.text)
                     if options.include_drafted and (drafted := runs[index].of(chunk)):
                         piece["drafted"] = drafted
-                    if chunk.text or logprobs or "drafted" in piece:
+                    if chunk.text or any((logprobs or {}).values()) or "drafted" in piece:
                         yield self._event(index, logprobs=logprobs, **piece)
+                        empty[index] = None
+                    else:
+                        empty[index] = empty[index] or logprobs
                     if chunk.finish_reason is not None:
-                        yield self._event(index, finish=chunk.finish_reason, **self._end())
+                        end = self._end() | {"logprobs": empty[index]}
+                        yield self._event(index, finish=chunk.finish_reason, **end)
             if options.include_usage:
                 yield _data({**self._chunk_head(), "choices": [], "usage": self._usage()})
             yield _DONE

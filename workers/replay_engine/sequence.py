@@ -72,7 +72,10 @@ class ReplaySequence:
         elif self.remaining == 0:
             self.finished = "length"
         drafted = [position + 1 < len(recorded) for position in range(len(tokens))]
-        self.stream.push(self._detokenizer.push(tokens), tokens, drafted)
+        text = self._detokenizer.push(tokens)
+        if self.finished is not None:
+            text += self._detokenizer.flush()
+        self.stream.push(text, tokens, drafted)
 
     def stats(self, reason: FinishReason) -> DecodeStats:
         """The answer's statistics as they stand."""

@@ -136,6 +136,26 @@ async def test_logprobs_only_where_asked_for(ingress):
     assert all(token["top_logprobs"] == [] for token in choice["logprobs"]["content"])
 
 
+async def test_an_answer_without_a_visible_token_has_empty_logprobs(ingress):
+    end = ingress.reader._tokenizer.eos_token_id
+    wishes = {"logit_bias": {str(end): 100}, "temperature": 0, "ignore_eos": False}
+    for path, asked, empty in (
+        ("/v1/chat/completions", CHAT | {"logprobs": True}, {"content": [], "refusal": None}),
+        (
+            "/v1/completions",
+            TEXT | {"logprobs": 0},
+            {key: [] for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset")},
+        ),
+    ):
+        [choice] = (await posted(ingress, path, asked | wishes))["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert choice["logprobs"] == empty
+        response = await ingress.http.post(path, json=asked | wishes | {"stream": True})
+        said = [json.loads(event)["choices"][0] for event in events(response)[:-1]]
+        assert [one["logprobs"] for one in said if one["logprobs"] is not None] == [empty]
+        assert said[-1]["finish_reason"] == "stop"
+
+
 async def test_a_bias_for_no_token_is_refused(ingress):
     asked = CHAT | {"logit_bias": {"99999999": 1}}
     response = await ingress.http.post("/v1/chat/completions", json=asked)

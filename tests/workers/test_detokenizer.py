@@ -1,0 +1,212 @@
+"""Text of tokens in any pieces is the text of all tokens at once, for every kind of decoder."""
+
+from typing import Any
+
+import pytest
+from conftest_bundle import byte_tokenizer, fallback_tokenizer
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
+
+from workers.text import BROKEN, AnswerText, Detokenizer
+
+BYTE_LEVEL = byte_tokenizer().backend_tokenizer
+FALLBACK = fallback_tokenizer().backend_tokenizer
+WORDS = ["▁a", "a", "▁", "▁▁", "##b", ".", "'s", "é", BROKEN, "中", "😀", "b</w>", "d</w>"]
+
+
+def word_tokenizer(decoder: Any) -> Tokenizer:
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="a"))
+    if decoder is not None:
+        backend.decoder = decoder
+    backend.add_special_tokens(["<s>"])
+    backend.add_tokens(["<think>"])
+    return backend
+
+
+LLAMA2 = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+BACKENDS = {
+    "byte-level": BYTE_LEVEL,
+    "wordpiece": word_tokenizer(decoders.WordPiece()),
+    "metaspace": word_tokenizer(decoders.Metaspace()),
+    "metaspace-never": word_tokenizer(decoders.Metaspace(prepend_scheme="never")),
+    "bpe": word_tokenizer(decoders.BPEDecoder()),
+    "strip": word_tokenizer(decoders.Sequence([*LLAMA2, decoders.Strip(" ", 1, 0)])),
+    "none": word_tokenizer(None),
+}
+
+
+def pieces(backend: Tokenizer, tokens: list[int], sizes: list[int]) -> list[str]:
+    """What comes of the tokens in pieces of these sizes, over and over, and at the end."""
+    decoder, found, at, turn = Detokenizer(backend), list[str](), 0, 0
+    while at < len(tokens):
+        size = sizes[turn % len(sizes)]
+        found.append(decoder.push(tokens[at : at + size]))
+        at, turn = at + size, turn + 1
+    return [*found, decoder.flush()]
+
+
+SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), sizes=SIZES)
+def test_pieces_are_the_whole(backend: Tokenizer, data: st.DataObject, sizes: list[int]) -> None:
+    ids = st.integers(0, backend.get_vocab_size() + 1)  # some of no token
+    tokens = data.draw(st.lists(ids, max_size=14))
+    assert "".join(pieces(backend, tokens, sizes)) == backend.decode(tokens)
+
+
+def said_by_fallback(backend: Tokenizer, tokens: list[int]) -> str:
+    """The whole decode, where a broken run keeps the characters before the first broken byte: as
+    if a token without text stood behind them."""
+    names = [backend.id_to_token(token) for token in tokens]
+    parts: list[list[int]] = [[]]
+    run = b""
+    for token, name in zip(tokens, names, strict=True):
+        if name == "<s>":
+            continue
+        parts[-1].append(token)
+        if not name.startswith("<0x"):
+            run = b""
+            continue
+        run += bytes([int(name[3:5], 16)])
+        if _whole(run):
+            parts.append([])
+            run = b""
+        elif _hopeless(run):
+            run = b"\xff"
+    return _joined(backend, parts)
+
+
+def _whole(run: bytes) -> bool:
+    try:
+        return bool(run.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _hopeless(run: bytes) -> bool:
+    """Whether no more bytes make characters of it."""
+    tails = (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\xbf", b"\xbf\x80", b"\xbf\x80\x80")
+    return not any(_whole(run + tail) for tail in tails)
+
+
+def _joined(backend: Tokenizer, parts: list[list[int]]) -> str:
+    """Their text one after the other; those behind the first text do not lose a space."""
+    text = ""
+    [marker] = backend.encode("x", add_special_tokens=False).ids[-1:]
+    for part in parts:
+        if text:
+            text += backend.decode([marker, *part])[1:]
+        else:
+            known = [token for earlier in parts for token in earlier][: _count(parts, part)]
+            text = backend.decode(known)
+    return text
+
+
+def _count(parts: list[list[int]], last: list[int]) -> int:
+    """Tokens up to the end of a part."""
+    total = 0
+    for part in parts:
+        total += len(part)
+        if part is last:
+            break
+    return total
+
+
+BYTES = [FALLBACK.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, FALLBACK.get_vocab_size() - 1),
+            st.sampled_from([BYTES[b] for b in (0x0A, 0x20, 0x41, 0xE4, 0xB8, 0xAD, 0xF0, 0xFF)]),
+        ),
+        max_size=14,
+    ),
+    SIZES,
+)
+@example([BYTES[b] for b in (0xE4, 0xB8, 0xAD, 0xFF)], [1])
+@example([BYTES[b] for b in (0xE4, 0xB8, 0xAD, 0xFF)], [4])
+def test_byte_fallback_in_pieces(tokens: list[int], sizes: list[int]) -> None:
+    found = "".join(pieces(FALLBACK, tokens, sizes))
+    assert found == said_by_fallback(FALLBACK, tokens)
+    assert found == "".join(pieces(FALLBACK, tokens, [1]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("aé中😀👩🏽‍🚀\ufffd \n", max_size=14), SIZES)
+def test_what_a_byte_fallback_tokenizer_reads_comes_back(text: str, sizes: list[int]) -> None:
+    tokens = FALLBACK.encode(text, add_special_tokens=False).ids
+    found = pieces(FALLBACK, tokens, sizes)
+    assert "".join(found) == FALLBACK.decode(tokens) == text
+    if BROKEN not in text:
+        assert BROKEN not in "".join(found)
+
+
+def test_characters_come_with_their_last_byte() -> None:
+    tokens = FALLBACK.encode("a😀中\n😀", add_special_tokens=False).ids
+    found = pieces(FALLBACK, tokens, [1])
+    assert [piece for piece in found if piece] == ["a", "😀", "中", "\n", "😀"]
+    assert found[-2:] == ["😀", ""]
+
+
+@pytest.mark.parametrize("backend", [BYTE_LEVEL, FALLBACK], ids=["byte-level", "fallback"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_stop_string_of_several_bytes_ends_the_answer(backend: Tokenizer, size: int) -> None:
+    tokens = backend.encode("say 😀中 and more", add_special_tokens=False).ids
+    answer, text, kept = AnswerText(backend, (), ["😀中"]), "", 0
+    for at in range(0, len(tokens), size):
+        count, piece = answer.push(tokens[at : at + size])
+        text, kept = text + piece, kept + count
+        if answer.ended:
+            break
+    assert answer.ended
+    assert text + answer.flush() == "say "
+    assert kept == len(backend.encode("say 😀中", add_special_tokens=False).ids)
+
+
+@pytest.mark.parametrize("backend", [BYTE_LEVEL, FALLBACK], ids=["byte-level", "fallback"])
+@pytest.mark.parametrize("stops", [[], ["never"]])
+def test_an_answer_keeps_the_broken_character_at_its_end(
+    backend: Tokenizer, stops: list[str]
+) -> None:
+    literal = backend.encode("a\ufffd", add_special_tokens=False).ids
+    for tokens in (literal, backend.encode("a😀", add_special_tokens=False).ids[:-1]):
+        answer = AnswerText(backend, (), stops)
+        _, text = answer.push(tokens)
+        assert text + answer.flush() == backend.decode(tokens)
+        assert BROKEN in backend.decode(tokens)
+
+
+@pytest.mark.parametrize("backend", [BYTE_LEVEL, FALLBACK], ids=["byte-level", "fallback"])
+def test_broken_bytes_take_as_long_as_others(backend: Tokenizer) -> None:
+    """A text four times as long takes about four times as many decoded tokens, not sixteen."""
+    broken = backend.token_to_id("<0xFF>" if backend is FALLBACK else "ÿ")
+
+    def decoded(count: int) -> int:
+        counting = CountingBackend(backend)
+        detokenizer = Detokenizer(counting)
+        text = "".join([detokenizer.push([broken]) for _ in range(count)]) + detokenizer.flush()
+        assert text == BROKEN * count
+        return counting.decoded
+
+    assert decoded(400) <= 4 * max(decoded(100), 10)
+
+
+class CountingBackend:
+    """A tokenizer that counts the tokens it is asked to decode."""
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self._backend, self.decoded = backend, 0
+
+    def decode(self, tokens: list[int]) -> str:
+        self.decoded += len(tokens)
+        return self._backend.decode(tokens)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
