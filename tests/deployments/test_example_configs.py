@@ -19,7 +19,7 @@ FILES = sorted((ROOT / "configs").glob("*.yaml"))
 VLLM = {
     "demo-vllm": 0,
     "demo-vllm-shared": 0,
-    "llama-3.1-8b": 2,
+    "llama-3.1-8b": 4,
     "llama-3.3-70b": 8,
     "qwen3-8b": 1,
     "smollm2-vllm": 0,

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from ray import serve
 from running_service import START_SECONDS, until
-from served import service_config
+from served import METHODS, service_config
 
 from deployments.run import APPLICATION
 
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Plain decoding on most of the CPUs, so that there is no room for two; replicas that end may
-    have an hour for their answers."""
+    """Four methods with a GPU each, which are all there are, so that there is no room for a fifth
+    replica; replicas that end may have an hour for their answers."""
     folder = tmp_path_factory.mktemp("ending")
     http = {"port": port, "ingress_drain_seconds": 3600}
-    config = service_config(folder, tiny_bundle, ("naive",), http=http)
-    [naive] = config.methods
-    naive = naive.model_copy(update={"num_cpus": 3.0, "drain_seconds": 3600.0})
-    return deploy(config.model_copy(update={"methods": (naive,)}))
+    config = service_config(folder, tiny_bundle, (*METHODS, "suffix"), http=http)
+    pinned = {"num_cpus": 0.25, "num_gpus": 1.0, "drain_seconds": 3600.0}
+    methods = tuple(method.model_copy(update=pinned) for method in config.methods)
+    return deploy(config.model_copy(update={"methods": methods}))
 
 
-def test_an_ill_replica_leaves_its_cpus_to_the_next_at_once(service):
+def test_an_ill_replica_leaves_its_gpu_to_the_next_at_once(service):
     pid = service.method("naive", "placement")["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -39,19 +39,19 @@ def test_an_ill_replica_leaves_its_cpus_to_the_next_at_once(service):
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-    until(lambda: service.chat().is_success, START_SECONDS)
+    until(lambda: service.chat(model="tiny:naive").is_success, START_SECONDS)
 
 
 def test_an_answer_outlives_the_end_of_its_service(service):
     """Last: nothing is left to ask afterwards."""
     slow, fields = 200, {"logprobs": True, "max_tokens": 400}
     service.method("naive", "set_extra_target_forwards", "naive", slow)
-    forward = service.step_seconds("tiny") / slow
+    forward = service.step_seconds("tiny:naive") / slow
     # four times as long as has to be outlived, on this machine
     step = 4.0 * RAY_SECONDS / fields["max_tokens"]
     service.method("naive", "set_extra_target_forwards", "naive", int(step / forward))
     with ExitStack() as stack:
-        lines = service.stream(stack, "tiny", **fields)
+        lines = service.stream(stack, "tiny:naive", **fields)
         next(lines)
         serve.delete(APPLICATION, _blocking=False)
         until(lambda: serve.status().applications[APPLICATION].status == "DELETING")

@@ -14,6 +14,8 @@ from manifests import ROOT
 
 K8S = ROOT / "k8s"
 OVERLAYS = sorted(path.parent.name for path in K8S.glob("overlays/*/kustomization.yaml"))
+JOBS = sorted(path.parent.name for path in K8S.glob("jobs/*/kustomization.yaml"))
+"""What is sent by itself, before a service that needs what it makes."""
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
 
 Document = dict[str, Any]
@@ -40,9 +42,9 @@ def _rendered(folder: Path) -> str:
     return done.stdout
 
 
-def rendered(overlay: str) -> list[Document]:
-    """An overlay's documents, new ones with every call."""
-    return _documents(K8S / "overlays" / overlay)
+def rendered(name: str) -> list[Document]:
+    """The documents of an overlay or a job, new ones with every call."""
+    return _documents(K8S / ("jobs" if name in JOBS else "overlays") / name)
 
 
 def composed(folder: Path, components: list[str]) -> list[Document]:
@@ -69,7 +71,7 @@ def of_kind(documents: list[Document], kind: str) -> list[Document]:
 
 def pods(documents: list[Document]) -> Iterator[Pod]:
     """Every pod that the documents make."""
-    for document in of_kind(documents, "StatefulSet"):
+    for document in (*of_kind(documents, "StatefulSet"), *of_kind(documents, "Job")):
         template = document["spec"]["template"]
         yield _pod(document["metadata"]["name"], template, {}, [])
     for document in of_kind(documents, "RayService"):
@@ -87,7 +89,7 @@ def _pod(name: str, template: Document, labels: dict[str, str], added: list[Docu
 
 
 def selects(selector: Document, labels: dict[str, str]) -> bool:
-    """Whether a label selector takes a pod with these labels."""
+    """Return whether a label selector takes a pod with these labels."""
     for key, value in selector.get("matchLabels", {}).items():
         if labels.get(key) != value:
             return False

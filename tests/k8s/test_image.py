@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import yaml
 from manifests import ROOT
-from rendered import OVERLAYS, needs_kubectl, of_kind, pods, rendered
+from rendered import JOBS, OVERLAYS, needs_kubectl, of_kind, pods, rendered
 
 DOCKERFILE = (ROOT / "k8s/Dockerfile").read_text()
 IMAGE = re.search(r"^# .*docker build .* -t (\S+):(\S+)", DOCKERFILE, re.MULTILINE)
@@ -49,12 +49,12 @@ def test_the_image_ends_as_a_user_that_owns_nothing():
 
 
 @needs_kubectl
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_image_has_a_version(overlay):
+@pytest.mark.parametrize("name", [*OVERLAYS, *JOBS])
+def test_every_image_has_a_version(name):
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    [service] = of_kind(rendered(overlay), "RayService")
-    assert service["spec"]["rayClusterConfig"]["rayVersion"] == pinned()["ray"]
-    for pod in pods(rendered(overlay)):
+    for service in of_kind(rendered(name), "RayService"):
+        assert service["spec"]["rayClusterConfig"]["rayVersion"] == pinned()["ray"]
+    for pod in pods(rendered(name)):
         for container in pod.containers:
             if "image" not in container:  # the autoscaler's is the head's
                 continue

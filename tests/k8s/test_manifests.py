@@ -1,6 +1,7 @@
 """serve.yaml, cluster.yaml and every overlay of k8s/ are valid, and a wrong field is noticed."""
 
 import copy
+import re
 
 import jsonschema
 import pytest
@@ -9,11 +10,9 @@ from manifests import DEFINITIONS, ROOT, problems, schema_of
 from pydantic import ValidationError
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
-from rendered import OVERLAYS, composed, needs_kubectl, of_kind, rendered
+from rendered import JOBS, OVERLAYS, composed, needs_kubectl, of_kind, rendered
 
-from deployments.artifacts import portfolios
 from deployments.configuration import ConfigError, validated
-from deployments.replica.placement import replica_options, resources_of
 from schemas import AppConfig
 from workers.bundle import load_bundle
 from workers.portfolio import with_portfolio
@@ -21,7 +20,7 @@ from workers.portfolio import with_portfolio
 needs_schemas = pytest.mark.skipif(
     not DEFINITIONS.is_file(), reason="the schemas of ../shared are not here"
 )
-LARGE_MODEL = {"gpu-multi-node": "llama-3.3-70b"}
+LARGE_MODEL = {"gpu": "llama-3.1-8b", "gpu-multi-node": "llama-3.3-70b"}
 """Overlays that serve a configuration of configs/; the others serve the default bundle."""
 SERVE_YAML = "serve.yaml"
 FILES = [SERVE_YAML, *(pytest.param(name, marks=needs_kubectl) for name in OVERLAYS)]
@@ -55,7 +54,19 @@ def test_the_serve_configurations_are_valid(name):
     if name in LARGE_MODEL:
         file = ROOT / "configs" / f"{LARGE_MODEL[name]}.yaml"
         example = validated(yaml.safe_load(file.read_text()))
-        own = {"bundle": example.bundle, "feedback": example.feedback}
+        own = {
+            "bundle": example.bundle,
+            "feedback": example.feedback,
+            "http": application.http.model_copy(
+                update={
+                    "guard": example.http.guard,
+                    "ingress_max_replicas_per_node": example.http.ingress_max_replicas_per_node,
+                }
+            ),
+            "methods": tuple(
+                m.model_copy(update={"accelerator_type": None}) for m in application.methods
+            ),
+        }
         assert application.model_copy(update=own) == example
         assert application.bundle.name == example.bundle.name
         return
@@ -73,45 +84,6 @@ def test_a_wrong_field_in_a_serve_configuration_fails(name, place):
     target["replicaz"] = 3
     with pytest.raises((ValidationError, ConfigError, AssertionError), match=r"replicaz|unknown"):
         applications(wrong)
-
-
-def needed(config):
-    """CPUs and GPUs that an application's replicas take, at least and at most."""
-    http = config.http
-    ingress = http.ingress_replicas * http.ingress_num_cpus
-    found = {"least": {"CPU": ingress, "GPU": 0.0}, "most": {"CPU": ingress, "GPU": 0.0}}
-    for specs in portfolios(config):
-        resources = resources_of(specs[0].name, config)
-        options = replica_options(specs[0].name, resources, specs, config)
-        actor = options["ray_actor_options"]
-        bundles = options.get(
-            "placement_group_bundles", [{"CPU": actor["num_cpus"], "GPU": actor["num_gpus"]}]
-        )
-        counts = {"least": resources.min_replicas, "most": resources.max_replicas}
-        for bound, replicas in counts.items():
-            for kind in ("CPU", "GPU"):
-                found[bound][kind] += replicas * sum(one.get(kind, 0.0) for one in bundles)
-    return found
-
-
-@needs_kubectl
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_worker_groups_hold_all_replicas(overlay):
-    [application] = applications(serve_config(overlay))
-    needs = needed(application)
-    groups = ray_service(overlay)["rayClusterConfig"]["workerGroupSpecs"]
-    for bound, size in (("least", "minReplicas"), ("most", "maxReplicas")):
-        for kind, resource in (("CPU", "cpu"), ("GPU", "nvidia.com/gpu")):
-            limits = [
-                float(
-                    group["template"]["spec"]["containers"][0]["resources"]["limits"].get(
-                        resource, 0
-                    )
-                )
-                for group in groups
-            ]
-            there = sum(one * group[size] for one, group in zip(limits, groups, strict=True))
-            assert needs[bound][kind] <= there, (bound, kind)
 
 
 def cluster():
@@ -135,29 +107,30 @@ OTHER_WAYS = "gateway, no Redis, no shared volume"
 
 @pytest.fixture
 def documents(request, tmp_path):
-    """An overlay's, or those of the components that no overlay has."""
+    """An overlay's, those of the components that no overlay has, or a job's."""
     if request.param == OTHER_WAYS:
-        return composed(tmp_path, ["components/gateway", "components/monitoring"])
+        return composed(tmp_path, INCREMENTAL)
     return rendered(request.param)
 
 
-every_overlay = pytest.mark.parametrize("documents", [*OVERLAYS, OTHER_WAYS], indirect=True)
+everything = pytest.mark.parametrize("documents", [*OVERLAYS, OTHER_WAYS, *JOBS], indirect=True)
 
 
 @needs_kubectl
 @needs_schemas
-@every_overlay
+@everything
 def test_the_manifests_are_valid(documents):
     for document in documents:
         assert problems(document) == [], document["metadata"]["name"]
 
 
 @needs_kubectl
-@every_overlay
+@everything
 def test_everything_is_in_one_namespace_and_there_once(documents):
     names = [(document["kind"], document["metadata"]["name"]) for document in documents]
     assert len(names) == len(set(names))
-    assert ("Namespace", "specadapt") in names
+    # a job is sent into a namespace that is there
+    assert (("Namespace", "specadapt") in names) != any(kind == "Job" for kind, _ in names)
     for document in documents:
         assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "specadapt"
 
@@ -167,9 +140,12 @@ FREE_FORM = {
     "nodeSelector",
 }
 
-
 FREE_PLACES = {("Service", "$.spec.selector"), ("ConfigMap", "$.data")}
 """Free, too: labels themselves, where other kinds have a LabelSelector, and files by name."""
+
+
+GROUP_RESOURCES = r"\$\.spec\.rayClusterConfig\.workerGroupSpecs\[\d+\]\.resources"
+"""Ray's own resources, by name."""
 
 
 def named_fields(value, here="$"):
@@ -186,12 +162,16 @@ def named_fields(value, here="$"):
 
 @needs_kubectl
 @needs_schemas
-@every_overlay
+@everything
 def test_a_wrong_field_anywhere_in_a_manifest_fails(documents):
     for document in documents:
         kind = document["kind"]
         fields = named_fields(document)
-        places = {at: place for at, place in fields if (kind, at) not in FREE_PLACES}
+        places = {
+            at: place
+            for at, place in fields
+            if (kind, at) not in FREE_PLACES and not re.fullmatch(GROUP_RESOURCES, at)
+        }
         for place in places.values():
             place["replicaz"] = 3
         # All at once: a validation for each of a thousand places would take minutes.
@@ -208,3 +188,18 @@ def test_a_wrong_type_in_a_manifest_fails():
     wrong["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["maxReplicas"] = "four"
     assert problems(service) == []
     assert any("maxReplicas" in problem for problem in problems(wrong))
+
+
+INCREMENTAL = ["components/gateway", "components/incremental-upgrade", "components/monitoring"]
+
+
+@needs_kubectl
+def test_an_incremental_upgrade_leaves_the_route_to_the_operator(tmp_path):
+    documents = composed(tmp_path, INCREMENTAL)
+    assert not of_kind(documents, "HTTPRoute")
+    [service] = of_kind(documents, "RayService")
+    strategy = service["spec"]["upgradeStrategy"]
+    assert strategy["type"] == "NewClusterWithIncrementalUpgrade"
+    assert strategy["clusterUpgradeOptions"]["gatewayClassName"]
+    # the operator asks for it
+    assert service["spec"]["rayClusterConfig"]["enableInTreeAutoscaling"] is True

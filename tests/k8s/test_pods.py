@@ -5,16 +5,18 @@ import re
 import pytest
 import yaml
 from manifests import ROOT
-from rendered import OVERLAYS, composed, needs_kubectl, of_kind, pods, rendered, selects
+from rendered import JOBS, OVERLAYS, composed, needs_kubectl, of_kind, pods, rendered, selects
 
 pytestmark = needs_kubectl
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 DEPLOY = ROOT / "docs" / "deploy.md"
+TLS = "specadapt-tls"
+"""The Secret of a Gateway that is the cluster's."""
 
 
-@every_overlay
-def test_every_container_is_locked_and_has_resources(overlay):
-    for pod in pods(rendered(overlay)):
+@pytest.mark.parametrize("name", [*OVERLAYS, *JOBS])
+def test_every_container_is_locked_and_has_resources(name):
+    for pod in pods(rendered(name)):
         assert pod.spec["automountServiceAccountToken"] is False, pod.name
         assert pod.spec["securityContext"]["runAsNonRoot"] is True, pod.name
         assert pod.spec["securityContext"]["runAsUser"] > 0, pod.name
@@ -174,27 +176,64 @@ def test_every_pod_is_closed_unless_a_policy_opens_it(overlay):
         if "namespaceSelector" in peer
     }
     assert opened == {
-        *((8000, "ingress-nginx"), (8080, "monitoring")),
+        *((8000, "gateway-system"), (8080, "monitoring")),
         *((8265, "kuberay-system"), (8000, "kuberay-system")),
     }
 
 
-def test_the_gateway_takes_the_place_of_the_ingress(tmp_path):
-    documents = composed(tmp_path, ["components/gateway"])
-    [route] = of_kind(documents, "HTTPRoute")
-    [ingress] = of_kind(rendered("cpu"), "Ingress")
+@every_overlay
+def test_the_way_in_is_a_gateway_with_tls_and_keys(overlay):
+    documents = rendered(overlay)
     assert not of_kind(documents, "Ingress")
-    [backend] = route["spec"]["rules"][0]["backendRefs"]
-    [path] = ingress["spec"]["rules"][0]["http"]["paths"]
-    assert backend["name"] == path["backend"]["service"]["name"]
+    [route] = of_kind(documents, "HTTPRoute")
+    [parent] = route["spec"]["parentRefs"]
+    assert parent["sectionName"] == "https"
     [policy] = [
         p for p in of_kind(documents, "NetworkPolicy") if "clients" in p["metadata"]["name"]
     ]
     [peer] = policy["spec"]["ingress"][0]["from"]
-    [parent] = route["spec"]["parentRefs"]
     assert peer["namespaceSelector"]["matchLabels"] == {
         "kubernetes.io/metadata.name": parent["namespace"]
     }
+    [service] = of_kind(documents, "RayService")
+    [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    folder, _, file = application["args"]["http"]["guard"]["keys_file"].rpartition("/")
+    keys = {"name": "keys", "secret": {"secretName": "specadapt-keys"}}
+    ray = [pod for pod in pods(documents) if "ray.io/is-ray-node" in pod.labels]
+    assert len(ray) > 1
+    for pod in ray:
+        assert keys in pod.spec["volumes"], pod.name
+        mount = {"name": "keys", "mountPath": folder, "readOnly": True}
+        assert mount in pod.containers[0]["volumeMounts"], pod.name
+    assert f"--from-file={file}" in DEPLOY.read_text()
+
+
+CLUSTER_DNS = {"169.254.20.10/32", "10.96.0.10/32"}
+"""NodeLocal DNSCache's own address, and that of the Service kube-dns in kubeadm's clusters."""
+
+
+@pytest.mark.parametrize("name", [*OVERLAYS, *JOBS])
+def test_pods_reach_a_dns_cache_in_the_nodes_network(name):
+    documents = rendered(name)
+    [dns] = [
+        p for p in of_kind(documents, "NetworkPolicy") if p["metadata"]["name"].endswith("dns")
+    ]
+    [rule] = dns["spec"]["egress"]
+    assert rule["ports"] == [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]
+    assert {peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer} == CLUSTER_DNS
+    assert any("namespaceSelector" in peer for peer in rule["to"])
+    for pod in pods(documents):
+        redis = pod.labels["app.kubernetes.io/component"] == "redis"
+        assert selects(dns["spec"]["podSelector"], pod.labels) != redis, pod.name
+
+
+@every_overlay
+def test_prometheus_finds_its_objects_by_one_label_in_one_place(overlay):
+    found = [d for d in rendered(overlay) if d["apiVersion"].startswith("monitoring.coreos.com/")]
+    assert len(found) == 3
+    assert {d["metadata"]["labels"]["release"] for d in found} == {"kube-prometheus-stack"}
+    files = [f for f in (ROOT / "k8s").rglob("*.yaml") if "release: kube-prom" in f.read_text()]
+    assert [f.relative_to(ROOT / "k8s").parts[:2] for f in files] == [("components", "monitoring")]
 
 
 def secrets(value):
@@ -210,15 +249,16 @@ def secrets(value):
             yield from secrets(inner)
 
 
-@every_overlay
-def test_the_secrets_are_those_that_the_page_makes(overlay):
-    documents = rendered(overlay)
-    assert not of_kind(documents, "Secret"), "what is in the repository is no secret"
-    page = DEPLOY.read_text()
-    made = dict(re.findall(r"kubectl create secret \w+ ([\w-]+) (.*)", page))
-    assert {name for name, _ in secrets(documents)} == set(made)
-    for name, key in secrets(documents):
-        assert key is None or f"--from-literal={key}=" in made[name]
+def test_the_secrets_are_those_that_the_page_makes():
+    made = dict(re.findall(r"kubectl create secret \w+ ([\w-]+) (.*)", DEPLOY.read_text()))
+    needed = set()
+    for name in (*OVERLAYS, *JOBS):
+        documents = rendered(name)
+        assert not of_kind(documents, "Secret"), "what is in the repository is no secret"
+        needed |= set(secrets(documents))
+    assert {secret for secret, _ in needed} == {name for name in made if name != TLS}
+    for secret, key in needed:
+        assert key is None or f"--from-literal={key}=" in made[secret]
 
 
 def test_the_repository_generates_no_secrets():
