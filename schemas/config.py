@@ -201,15 +201,20 @@ class GuardConfig(Schema):
     cors_origins: tuple[str, ...] = Field(
         default=(), description="origins whose pages may ask, such as https://chat.example.com"
     )
-    isolation: Isolation = Field(
-        default="none",
+    isolation: Isolation | None = Field(
+        default=None,
         description="whose prompts and past answers may speed up a request: everybody's (none), "
-        "its tenant's or its key's; needs keys_file",
+        "its tenant's or its key's; needs keys_file  [default: tenant with keys_file, else none]",
     )
+
+    @property
+    def isolated(self) -> Isolation:
+        """The isolation in force."""
+        return self.isolation or ("none" if self.keys_file is None else "tenant")
 
     @model_validator(mode="after")
     def _isolated(self) -> Self:
-        if self.isolation != "none" and self.keys_file is None:
+        if self.isolated != "none" and self.keys_file is None:
             raise ValueError("isolation: nobody is known without keys_file; name one")
         return self
 

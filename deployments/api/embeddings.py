@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 from deployments.api.input import Input
 from deployments.api.response_bodies import EmbeddingEntry, EmbeddingList, TextUsage
 from deployments.errors import ApiError, overloaded, unavailable
+from deployments.request.prompt import unmetered
 from router.embed import Encoder
 
 MAX_INPUTS = 2048
@@ -67,9 +68,14 @@ class Embeddings:
         """The names a request may give as its model."""
         return [] if self._encoder is None else [self._encoder.info.name]
 
-    async def answer(self, asked: EmbeddingRequest) -> EmbeddingList:
-        """The response body. Raises ApiError: 404 for another model, 400 for a text with more
-        tokens than the encoder reads, 429 where too many texts wait, 503 without an encoder."""
+    async def answer(
+        self, asked: EmbeddingRequest, charge: Callable[[int], None] = unmetered
+    ) -> EmbeddingList:
+        """Return the response body; `charge` is told of the texts' tokens before they are embedded.
+
+        Raises ApiError: 404 for another model, 400 for a text with more tokens than the encoder
+        reads, 429 where too many texts wait, 503 without an encoder, and what `charge` raises.
+        """
         encoder = self._encoder
         if encoder is None:
             raise unavailable(
@@ -85,6 +91,7 @@ class Embeddings:
             for index, count in enumerate(tokens):
                 if count > encoder.max_tokens:
                     raise _too_long(asked, index, count, encoder.max_tokens)
+            charge(sum(tokens))
             vectors = [(await self._in_thread(encoder.embed, [text]))[0] for text in texts]
         finally:
             self._waiting -= len(texts)

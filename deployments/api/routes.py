@@ -102,15 +102,20 @@ class HttpApi:
 
     async def chat(self, request: Request) -> Response:
         asked = await self._asked(ChatRequest, request)
+        _caller(request).batch(asked.n, "n")
         return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
 
     async def completions(self, request: Request) -> Response:
         asked = await self._asked(CompletionRequest, request)
+        prompts = len(asked.prompts())
+        _caller(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
         return await self._reply("completion", asked, await self._reader.completion(asked), request)
 
     async def embed(self, request: Request) -> Response:
-        asked = await self._asked(EmbeddingRequest, request)
-        return _sent(await self._embeddings.answer(asked))
+        asked, caller = await self._asked(EmbeddingRequest, request), _caller(request)
+        # Texts are embedded one at a time.
+        caller.batch(len(asked.texts()), "input", at_once=False)
+        return _sent(await self._embeddings.answer(asked, caller.read))
 
     async def models(self) -> Response:
         names = [*self._reader.models, *self._embeddings.models]
@@ -145,7 +150,9 @@ class HttpApi:
 
     async def explain(self, request: Request) -> Response:
         asked = await self._asked(ExplainRequest, request)
-        prompt = await self._reader.explained(asked)
+        caller = _caller(request)
+        prompt = replace(await self._reader.explained(asked), scope=caller.scope)
+        caller.read(len(prompt.token_ids))
         decision, vector = await self._answerer.route(prompt, explore=False)
         return JSONResponse(explanation(decision, prompt, vector, self._state.table))
 
@@ -166,7 +173,7 @@ class HttpApi:
     async def _reply(
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
-        caller: Caller = getattr(request.state, "caller", None) or Caller()
+        caller = _caller(request)
         shed(caller.priority, self._state.loads, self.config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
         allowed = min(filter(None, (asked_for, self.config.http.max_answer_seconds)), default=None)
@@ -178,8 +185,13 @@ class HttpApi:
             teaches=caller.teaches,
         )
         asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
-        answers = await all_or_none(asking, _close)
-        caller.spend(sum(len(prompt.token_ids) for prompt in prompts))
+        read = sum(len(prompt.token_ids) for prompt in prompts)
+        caller.read(read)
+        try:
+            answers = await all_or_none(asking, _close)
+        except ApiError:
+            caller.spend(-read)
+            raise
         reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
         if asked.stream:
             events = reply.events(asked.stream_options)
@@ -223,6 +235,11 @@ class HttpApi:
     async def _unexpected(self, request: Request, error: Exception) -> Response:
         logger.error("unexpected failure on %s", request.url.path, exc_info=error)
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller | None = getattr(request.state, "caller", None)
+    return caller or Caller()
 
 
 def _sent(body: Body) -> Response:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from deployments.guard.limits import Meter
+from deployments.errors import ApiError
+from deployments.guard.limits import Meter, check
 from schemas.keys import Priority
 
 
@@ -23,10 +24,39 @@ class Caller:
         self.name, self.tenant, self.priority = name, tenant, priority
         self.scope, self.teaches = scope, teaches
         self.tokens = 0
-        self._meters = meters
+        self._meters, self._at_once = meters, 1
+
+    def batch(self, size: int, field: str, at_once: bool = True) -> None:
+        """Count the request as `size` requests, worked on `at_once` or one after another, before
+        anything is done for it.
+
+        Raises ApiError: 400 naming the field where that is more than a limit ever allows, 429
+        where it is more than the limits allow now.
+        """
+        for meter in self._meters:
+            excess = meter.never(size, size if at_once else 1)
+            if excess is not None:
+                raise ApiError(
+                    400,
+                    f"{field}: this counts as {size} requests, and of {excess.holder} "
+                    f"{excess.what} is {excess.limit:g}: send fewer in a request",
+                    param=field,
+                    code="batch_too_large",
+                )
+        more, running = size - 1, size - 1 if at_once else 0
+        check(meter.excess(more, running) for meter in self._meters)
+        for meter in self._meters:
+            meter.begin(more, running)
+        self._at_once += running
+
+    def read(self, tokens: int) -> None:
+        """Count the prompts' tokens before anything is done with them. Raises ApiError 429 where
+        they are more than the limits allow now."""
+        check(meter.excess(0, 0, tokens) for meter in self._meters)
+        self.spend(tokens)
 
     def spend(self, tokens: int) -> None:
-        """Tokens were read or said for this request."""
+        """Count tokens of this request; fewer than 0 are given back."""
         self.tokens += tokens
         for meter in self._meters:
             meter.spend(tokens)
@@ -43,4 +73,4 @@ class Caller:
         trace: TracebackType | None,
     ) -> None:
         for meter in self._meters:
-            meter.end()
+            meter.end(self._at_once)

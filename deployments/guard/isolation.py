@@ -19,14 +19,16 @@ def scope_of(key: ApiKey, isolation: Isolation) -> str:
 
 
 def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec]) -> None:
-    """Raises ValueError for a method that would draft one scope's answers from another's."""
-    if guard.isolation == "none":
+    """Raise ValueError for a method that would draft one scope's answers from another's."""
+    if guard.isolated == "none":
         return
     for spec in specs:
         drafter = spec.settings.get("drafter", {})
         # our own engine's keeps the scopes apart
         if (spec.engine, spec.drafter) == ("vllm", "suffix") and drafter.get(PAST_ANSWERS) != 0:
             raise ValueError(
-                f"http.guard.isolation: {spec.name} drafts from all past answers of its replica; "
-                f"give it settings.drafter.{PAST_ANSWERS}: 0, or leave it out"
+                f"http.guard.isolation: {guard.isolated} cannot be kept, since {spec.name} drafts "
+                "from all past answers of its replica; give it "
+                f"settings.drafter.{PAST_ANSWERS}: 0, leave it out, or set isolation: none if all "
+                "keys may learn what the others asked"
             )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from deployments.errors import ApiError
 from schemas.keys import ApiKey, KeyRing, Limits
 
 Clock = Callable[[], float]
@@ -58,31 +59,42 @@ class Meter:
         self._tokens = None if spoken is None else Bucket(spoken, clock)
         self._running = 0
 
-    def excess(self) -> Excess | None:
-        """What keeps a request from being taken now."""
+    def excess(self, requests: int = 1, at_once: int = 1, tokens: int = 0) -> Excess | None:
+        """Return what keeps so many more requests, of them `at_once` at the same time, or so many
+        tokens from being taken now."""
         limits = self.limits
-        if limits.concurrent_requests is not None and self._running >= limits.concurrent_requests:
-            return Excess(self.holder, "concurrent_requests", limits.concurrent_requests, 1.0)
+        most = math.inf if limits.concurrent_requests is None else limits.concurrent_requests
+        if at_once and self._running + at_once > most:
+            return Excess(self.holder, "concurrent_requests", most, 1.0)
         for what, bucket, wanted in (
-            ("requests_per_minute", self._requests, 1.0),
-            ("tokens_per_minute", self._tokens, 0.0),
+            ("requests_per_minute", self._requests if requests else None, requests),
+            ("tokens_per_minute", self._tokens, tokens),
         ):
             if bucket is not None and (seconds := bucket.wait(wanted)) > 0.0:
                 return Excess(self.holder, what, getattr(limits, what), seconds)
         return None
 
-    def begin(self) -> None:
-        """A request is taken."""
-        self._running += 1
-        if self._requests is not None:
-            self._requests.take(1.0)
+    def never(self, requests: int, at_once: int) -> Excess | None:
+        """Return the limit that a batch of so many requests exceeds however long it waits."""
+        wanted = {"requests_per_minute": requests, "concurrent_requests": at_once}
+        for what, count in wanted.items():
+            limit = getattr(self.limits, what)
+            if limit is not None and count > max(1.0, limit):
+                return Excess(self.holder, what, limit, math.inf)
+        return None
 
-    def end(self) -> None:
-        """It is over."""
-        self._running -= 1
+    def begin(self, requests: int = 1, at_once: int = 1) -> None:
+        """Take requests, of them `at_once` at the same time."""
+        self._running += at_once
+        if self._requests is not None:
+            self._requests.take(requests)
+
+    def end(self, at_once: int = 1) -> None:
+        """Count so many requests as over."""
+        self._running -= at_once
 
     def spend(self, tokens: int) -> None:
-        """It took so many tokens more."""
+        """Take so many tokens; fewer than 0 are given back."""
         if self._tokens is not None:
             self._tokens.take(tokens)
 
@@ -108,10 +120,21 @@ class Meters:
         return meter
 
 
-def worst(meters: Iterable[Meter]) -> Excess | None:
-    """Of all that keeps a request from being taken, what lasts longest."""
-    found = [excess for meter in meters if (excess := meter.excess()) is not None]
-    return max(found, key=lambda excess: excess.seconds, default=None)
+def worst(found: Iterable[Excess | None]) -> Excess | None:
+    """Return what lasts longest of all that keeps a request from being taken."""
+    return max(filter(None, found), key=lambda excess: excess.seconds, default=None)
+
+
+def check(found: Iterable[Excess | None]) -> None:
+    """Raise ApiError 429 for what keeps a request from being taken now, if there is something."""
+    excess = worst(found)
+    if excess is not None:
+        raise ApiError(
+            429,
+            f"{excess.holder}: {excess.what} is {excess.limit:g}",
+            code="rate_limit_exceeded",
+            retry_after=retry_after(excess),
+        )
 
 
 def retry_after(excess: Excess) -> int:

@@ -16,7 +16,7 @@ from deployments.errors import ApiError
 from deployments.guard.caller import Caller
 from deployments.guard.isolation import scope_of
 from deployments.guard.key_file import KeyFile
-from deployments.guard.limits import Clock, Meters, retry_after, worst
+from deployments.guard.limits import Clock, Meters, check
 from deployments.metrics import Metrics
 from deployments.traces import trace_id
 from schemas import GuardConfig
@@ -47,7 +47,7 @@ class Guard:
         app: ASGIApp,
         keys: KeyFile | None,
         metrics: Metrics,
-        isolation: Isolation = "none",
+        isolation: Isolation,
         clock: Clock = time.monotonic,
     ) -> None:
         self._app = app
@@ -125,14 +125,7 @@ class Guard:
             wanted = "an admin's" if for_admin else "no admin's"
             raise ApiError(403, f"{path} takes {wanted} key", code="forbidden")
         meters = self._meters.of(key, self._keys.ring)
-        excess = worst(meters)
-        if excess is not None:
-            raise ApiError(
-                429,
-                f"{excess.holder}: {excess.what} is {excess.limit:g}",
-                code="rate_limit_exceeded",
-                retry_after=retry_after(excess),
-            )
+        check(meter.excess() for meter in meters)
         scope = scope_of(key, self._isolation)
         return Caller(key.name, key.tenant, key.priority, meters, scope, key.teaches)
 
@@ -140,7 +133,7 @@ class Guard:
 def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
     """The application behind its guard. Raises ValueError for a key file that cannot be read."""
     keys = None if config.keys_file is None else KeyFile(config.keys_file)
-    app.add_middleware(Guard, keys=keys, metrics=metrics, isolation=config.isolation)
+    app.add_middleware(Guard, keys=keys, metrics=metrics, isolation=config.isolated)
     if config.cors_origins:  # outermost: a browser asks beforehand, without a key
         app.add_middleware(
             CORSMiddleware,

@@ -119,7 +119,7 @@ class Answerer:
             excluded=excluded,
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
-            conversation_method=self._conversations.method(prompt.messages),
+            conversation_method=self._conversations.method(prompt.scope, prompt.messages),
             explore=explore,
         )
         loads = self._calls.loads()
@@ -198,7 +198,9 @@ class Answerer:
                     yield chunk
                     chunk = await anext(rest, None)
             if prompt.messages:
-                self._conversations.remember(prompt.messages, "".join(text), answer.method)
+                self._conversations.remember(
+                    prompt.scope, prompt.messages, "".join(text), answer.method
+                )
         except ApiError as error:
             outcome = "deadline" if error.status == 504 else "error"
             raise

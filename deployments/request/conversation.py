@@ -10,26 +10,29 @@ class Conversations:
     """A bounded memory from "everything said so far" to the method that said it last.
 
     A client repeats the whole conversation with every turn, so a hash over the messages up to
-    and including the last answer identifies it; no session id is asked for.
+    and including the last answer identifies it; no session id is asked for. Each scope finds only
+    its own conversations.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._methods: OrderedDict[str, str] = OrderedDict()
 
-    def method(self, messages: Sequence[Mapping[str, str]]) -> str | None:
-        """Who gave the last answer in `messages`, if this memory saw it."""
+    def method(self, scope: str, messages: Sequence[Mapping[str, str]]) -> str | None:
+        """Return the method of the last answer in `messages`, if this memory saw it."""
         answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
         if not answers:
             return None
-        key = _key(messages[: answers[-1] + 1])
+        key = _key(scope, messages[: answers[-1] + 1])
         if key in self._methods:
             self._methods.move_to_end(key)
         return self._methods.get(key)
 
-    def remember(self, messages: Sequence[Mapping[str, str]], answer: str, method: str) -> None:
-        """`method` answered `messages` with `answer`."""
-        key = _key([*messages, {"role": "assistant", "content": answer}])
+    def remember(
+        self, scope: str, messages: Sequence[Mapping[str, str]], answer: str, method: str
+    ) -> None:
+        """Keep that `method` answered `messages` with `answer`."""
+        key = _key(scope, [*messages, {"role": "assistant", "content": answer}])
         self._methods[key] = method
         self._methods.move_to_end(key)
         while len(self._methods) > self._capacity:
@@ -39,6 +42,6 @@ class Conversations:
         return len(self._methods)
 
 
-def _key(messages: Sequence[Mapping[str, str]]) -> str:
+def _key(scope: str, messages: Sequence[Mapping[str, str]]) -> str:
     said = [(m["role"], m["content"].strip()) for m in messages]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([scope, said]).encode()).hexdigest()

@@ -8,7 +8,8 @@ from schemas import SamplingParams
 from schemas.decode import derived_seed
 
 
-def _unmetered(_tokens: int) -> None: ...
+def unmetered(_tokens: int) -> None:
+    """Charge nobody."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Prompt:
     choices: int = 1
     deadline_seconds: float | None = None
     echoed: str = ""
-    spend: Callable[[int], None] = _unmetered
+    spend: Callable[[int], None] = unmetered
     scope: str = ""
     teaches: bool = True
 

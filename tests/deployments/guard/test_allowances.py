@@ -1,9 +1,13 @@
 """Allowances over time, by a clock that the test moves."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.errors import ApiError
+from deployments.guard.caller import Caller
 from deployments.guard.limits import Bucket, Meter, Meters, retry_after, worst
 from schemas.keys import ApiKey, KeyRing, Limits
 
@@ -65,10 +69,10 @@ def test_a_tenants_keys_share_its_limits_and_new_limits_begin_anew(clock):
     meters = Meters(clock)
     for meter in meters.of(one, ring):
         meter.begin()
-    assert worst(meters.of(two, ring)).holder == "tenant acme"
-    assert worst(meters.of(other, ring)) is None
+    assert worst(m.excess() for m in meters.of(two, ring)).holder == "tenant acme"
+    assert worst(m.excess() for m in meters.of(other, ring)) is None
     more = ring.model_copy(update={"tenants": {"acme": Limits(requests_per_minute=5)}})
-    assert worst(meters.of(two, more)) is None
+    assert worst(m.excess() for m in meters.of(two, more)) is None
 
 
 @given(
@@ -89,3 +93,91 @@ def test_nobody_gets_more_than_the_allowance(per_minute, script):
         else:
             clock.now += bucket.wait() + 1e-6
             assert bucket.wait() <= 1e-3 / (per_minute / 60.0)
+
+
+def metered(clock, **limits):
+    meter = Meter("key one", Limits(**limits), clock)
+    return Caller("one", meters=[meter]), meter
+
+
+def test_a_batch_counts_as_its_requests(clock):
+    caller, meter = metered(clock, requests_per_minute=60, concurrent_requests=64)
+    with caller:
+        caller.batch(40, "prompt")
+        assert meter.excess(24, 24).what == "requests_per_minute"
+        assert meter.excess(20, 25).what == "concurrent_requests"
+        assert meter.excess(20, 24) is None
+    assert meter.excess(20, 64) is None, "what is over counts no more"
+    with caller, pytest.raises(ApiError, match="key one: requests_per_minute is 60") as caught:
+        caller.batch(21, "prompt")
+    assert (caught.value.status, caught.value.retry_after) == (429, 1)
+    assert meter.excess(19) is None, "a batch that is refused takes one request"
+
+
+def test_texts_that_are_read_one_by_one_take_one_place(clock):
+    caller, meter = metered(clock, requests_per_minute=100, concurrent_requests=2)
+    with caller:
+        caller.batch(50, "input", at_once=False)
+        assert meter.excess(50, 1) is None
+        assert meter.excess(51, 1).what == "requests_per_minute"
+
+
+@pytest.mark.parametrize(
+    ("limits", "at_once"),
+    [
+        ({"requests_per_minute": 10}, True),
+        ({"requests_per_minute": 10}, False),
+        ({"concurrent_requests": 10}, True),
+    ],
+)
+def test_a_batch_that_no_wait_would_make_fit_is_a_400(clock, limits, at_once):
+    caller, _ = metered(clock, **limits)
+    with caller:
+        caller.batch(10, "prompt", at_once)
+    clock.now += 60.0
+    with caller, pytest.raises(ApiError, match=r"n: this counts as 11 requests.*is 10") as caught:
+        caller.batch(11, "n", at_once)
+    assert (caught.value.status, caught.value.param) == (400, "n")
+
+
+def test_a_limit_below_one_a_minute_still_lets_single_requests_through(clock):
+    caller, meter = metered(clock, requests_per_minute=0.5)
+    assert meter.excess() is None
+    with caller:
+        caller.batch(1, "n")
+    assert meter.excess().seconds == pytest.approx(120.0)
+
+
+def test_a_prompts_tokens_are_there_before_they_are_read(clock):
+    caller, meter = metered(clock, tokens_per_minute=60)
+    caller.read(50)
+    with pytest.raises(ApiError, match="tokens_per_minute is 60") as caught:
+        caller.read(30)
+    assert caught.value.retry_after == 20
+    clock.now += 20.0
+    caller.read(30)
+    caller.spend(-30)
+    caller.read(30)
+    clock.now += 60.0
+    caller.read(500)  # longer than a minute's worth: it is let through, and paid afterwards
+    assert meter.excess().seconds == pytest.approx(440.0, abs=0.1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=12))
+def test_what_runs_is_never_more_than_allowed_and_all_of_it_ends(batches):
+    clock = Clock()
+    meter = Meter("key one", Limits(concurrent_requests=30), clock)
+    with contextlib.ExitStack() as running:
+        used = 0
+        for size, at_once in batches:
+            if meter.excess() is not None:
+                break
+            caller = running.enter_context(Caller("one", meters=[meter]))
+            used += 1
+            with contextlib.suppress(ApiError):
+                caller.batch(size, "n", at_once)
+                used += size - 1 if at_once else 0
+            assert used <= 30
+        assert meter.excess(0, 30 - used) is None
+        assert meter.excess(0, 31 - used) is not None
+    assert meter.excess(0, 30) is None

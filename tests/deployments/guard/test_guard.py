@@ -10,6 +10,7 @@ import yaml
 from asking import HELLO
 from ray.exceptions import TaskCancelledError
 
+from deployments.errors import line_full
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
@@ -23,6 +24,11 @@ KEYS = {
             "name": "meagre",
             "sha256": hash_of("meagre-key"),
             "limits": {"tokens_per_minute": 1, "requests_per_minute": 100},
+        },
+        {
+            "name": "few",
+            "sha256": hash_of("few-key"),
+            "limits": {"requests_per_minute": 6, "concurrent_requests": 3},
         },
         {"name": "root", "sha256": hash_of("root-key"), "admin": True},
     ],
@@ -117,6 +123,75 @@ async def test_an_answers_tokens_count(app, stream):
     assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
     assert "key meagre: tokens_per_minute is 1" in error["message"]
     assert int(response.headers["retry-after"]) > 60
+
+
+EMBEDDED = {"model": "all-MiniLM-L6-v2", "input": ["a", "b", "c", "d", "e"]}
+BATCHES = {
+    "choices": ("/v1/chat/completions", HELLO | {"n": 4}, 400, "n"),
+    "choices of one prompt": (
+        "/v1/completions",
+        {"model": "tiny", "prompt": ["a"], "n": 4},
+        400,
+        "n",
+    ),
+    "prompts": ("/v1/completions", {"model": "tiny", "prompt": ["a", "b"], "n": 2}, 400, "prompt"),
+    "texts, one at a time": ("/v1/embeddings", EMBEDDED, 200, None),
+    "texts": ("/v1/embeddings", EMBEDDED | {"input": ["a"] * 7}, 400, "input"),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES)
+async def test_a_batch_is_as_many_requests_as_it_holds(app, monkeypatch, ingress, case):
+    path, asked, status, param = BATCHES[case]
+    if status == 400:  # it is refused before anything is done for it
+        monkeypatch.setattr(ingress.reader, "chat", None)
+        monkeypatch.setattr(ingress.reader, "completion", None)
+    async with client(app, "few-key") as few:
+        response = await few.post(path, json=asked)
+        assert response.status_code == status, response.text
+        if status == 400:
+            assert response.json()["error"]["param"] == param
+            assert "key few" in response.json()["error"]["message"]
+        else:
+            again = await few.post(path, json=asked)
+            assert again.status_code == 429
+            assert "requests_per_minute is 6" in again.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/embeddings", EMBEDDED),
+        ("/v1/routing/explain", {"prompt": "Where does this go?"}),
+        ("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 1}),
+    ],
+)
+async def test_the_tokens_of_everything_that_is_read_count(app, path, asked):
+    async with client(app, "meagre-key") as meagre:
+        assert (await meagre.post(path, json=asked)).status_code == 200
+        again = await meagre.post(path, json=asked)
+    assert again.status_code == 429
+    assert "tokens_per_minute is 1" in again.json()["error"]["message"]
+
+
+async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answer(
+    app, ingress, monkeypatch
+):
+    """Of two prompts at once the second finds the first one's tokens spent."""
+    begun = []
+
+    async def refuses(asked):
+        begun.append(asked)
+        async with client(app, "meagre-key") as second:
+            assert (await second.post("/v1/chat/completions", json=HELLO)).status_code == 429
+        raise line_full()
+
+    monkeypatch.setattr(ingress.answerer, "answers", refuses)
+    async with client(app, "meagre-key") as meagre:
+        for _ in range(2):
+            response = await meagre.post("/v1/chat/completions", json=HELLO)
+            assert response.json()["error"]["code"] == "server_busy"
+    assert len(begun) == 2
 
 
 async def test_browsers_are_told_what_a_page_may_do(app):

@@ -10,8 +10,10 @@ from deployments.guard.isolation import check_isolation, scope_of
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
+from deployments.replica.method import merged
 from schemas import GuardConfig
 from schemas.keys import ApiKey
+from workers.loader import load_engine
 from workers.methods import get_method
 
 SYSTEM = "You are a careful assistant that answers in one short sentence, whatever is asked. "
@@ -30,40 +32,123 @@ def test_scopes():
     assert len({scope_of(app, "key") for app in apps}) == 4
 
 
-def test_without_keys_nobody_can_be_told_apart():
+def test_keys_are_kept_apart_by_tenant_unless_it_is_said(tmp_path):
+    keys = tmp_path / "keys.yaml"
+    assert GuardConfig().isolated == "none"
+    assert GuardConfig(keys_file=keys).isolated == "tenant"
+    assert GuardConfig(keys_file=keys, isolation="none").isolated == "none"
+    assert GuardConfig(keys_file=keys, isolation="key").isolated == "key"
     with pytest.raises(ValidationError, match="nobody is known without keys_file"):
         GuardConfig(isolation="key")
 
 
-def test_a_store_of_everybodys_answers_is_refused(tmp_path):
-    apart = GuardConfig(keys_file=tmp_path / "keys.yaml", isolation="tenant")
+@pytest.mark.parametrize("isolation", [None, "tenant", "key"])
+def test_a_store_of_everybodys_answers_is_refused(tmp_path, isolation):
+    keys = tmp_path / "keys.yaml"
+    apart = GuardConfig(keys_file=keys, isolation=isolation)
     suffix = get_method("vllm_suffix")
     check_isolation(GuardConfig(), [suffix])
+    check_isolation(GuardConfig(keys_file=keys, isolation="none"), [suffix])
     keep_scopes_apart = ("vllm_ngram", "suffix", "adaptive", "vllm_adaptive")
     check_isolation(apart, [get_method(name) for name in keep_scopes_apart])
-    with pytest.raises(ValueError, match="vllm_suffix drafts from all past answers"):
+    with pytest.raises(ValueError, match="vllm_suffix drafts from all past answers") as refused:
         check_isolation(apart, [suffix])
+    for fix in ("settings.drafter.max_cached_requests: 0", "isolation: none"):
+        assert fix in str(refused.value)
     settings = {**suffix.settings, "drafter": {"max_cached_requests": 0}}
     check_isolation(apart, [suffix.model_copy(update={"settings": settings})])
 
 
-@pytest.mark.parametrize(
-    ("isolation", "shared"), [("none", True), ("tenant", True), ("key", False)]
-)
-async def test_a_prefix_of_another_key(ingress, tmp_path, isolation, shared):
-    keys = [key("one", "acme"), key("two", "acme")]
+@pytest.fixture
+def client(ingress, tmp_path):
+    """Makes a client of the service under an isolation, for keys of two tenants."""
+    keys = [key("one", "acme"), key("two", "acme"), key("other", "initech"), key("alone")]
+    body = {"keys": [k.model_dump() for k in keys], "tenants": {"acme": {}, "initech": {}}}
     file = tmp_path / "keys.yaml"
-    body = {"keys": [k.model_dump() for k in keys], "tenants": {"acme": {}}}
     file.write_text(yaml.safe_dump(body))
-    app = guarded(ingress.app, GuardConfig(keys_file=file, isolation=isolation), Metrics())
-    asked = HELLO | {"messages": [{"role": "user", "content": SYSTEM * 2}], "model": "tiny:naive"}
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def made(isolation=None):
+        app = guarded(ingress.app, GuardConfig(keys_file=file, isolation=isolation), Metrics())
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+    return made
+
+
+async def asked_by(client, name, asked):
+    headers = {"authorization": f"Bearer {name}"}
+    response = await client.post("/v1/chat/completions", json=asked, headers=headers)
+    assert response.status_code == 200, response.text
+    return response
+
+
+@pytest.mark.parametrize(
+    ("isolation", "shared"), [("none", True), ("tenant", True), (None, True), ("key", False)]
+)
+async def test_a_prefix_of_another_key(client, isolation, shared):
+    content = f"{isolation}: {SYSTEM * 2}"
+    asked = HELLO | {"messages": [{"role": "user", "content": content}], "model": "tiny:naive"}
     cached = {}
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client(isolation) as http:
         for name in ("one", "two"):
-            headers = {"authorization": f"Bearer {name}"}
-            response = await client.post("/v1/chat/completions", json=asked, headers=headers)
-            usage = response.json()["usage"]
+            usage = (await asked_by(http, name, asked)).json()["usage"]
             cached[name] = usage["prompt_tokens_details"]["cached_tokens"]
     assert cached["one"] == 0
     assert (cached["two"] > 0) == shared
+
+
+@pytest.fixture(scope="module")
+def suffix_engine(base_config, tiny_bundle):
+    engine = load_engine(["suffix"], tiny_bundle, base_config.engine, "replica-2")
+    yield engine
+    engine.close()
+
+
+SAID_OF_DRAFTS = ("accepted_tokens", "target_steps")
+
+
+async def test_no_tenant_learns_what_another_has_asked(ingress, client, suffix_engine):
+    """Cached tokens and accepted drafts of a request that another tenant has sent before are those
+    of one that nobody has sent."""
+
+    def by_suffix(request, _):
+        return merged(
+            suffix_engine.generate(request.model_copy(update={"method": "suffix"})), lambda: 0.0
+        )
+
+    ingress.streams["ngram"] = by_suffix
+    messages = [{"role": "user", "content": f"{SYSTEM} What is a suffix?"}]
+    asked = {"model": "tiny:ngram", "messages": messages, "temperature": 0, "max_tokens": 48}
+    seen = {}
+    async with client() as http:
+        for name in ("one", "other", "alone", "two"):
+            usage = (await asked_by(http, name, asked | {"ignore_eos": True})).json()["usage"]
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            seen[name] = cached, *(usage["speculative"][said] for said in SAID_OF_DRAFTS)
+    assert seen["one"] == seen["other"] == seen["alone"]
+    assert seen["one"][0] == 0
+    assert seen["two"][0] > 0, "its own tenant's prefix is found"
+    assert seen["two"][-1] < seen["one"][-1], "and so are its own tenant's answers"
+
+
+async def test_no_tenant_learns_of_another_ones_conversation(ingress, client):
+    """A reason says that a method goes on with a conversation: to its own tenant alone."""
+    ingress.answerer.config = ingress.config.router.model_copy(update={"conversation_margin": 1e9})
+    said = [{"role": "user", "content": "Who answers this?"}]
+    pinned = {"model": "tiny:naive", "messages": said, "temperature": 0, "max_tokens": 8}
+    async with client() as http:
+        answer = (await asked_by(http, "one", pinned)).json()["choices"][0]["message"]
+        goes_on = [*said, answer, {"role": "user", "content": "And this?"}]
+        for name, reason in (
+            ("other", "favourite"),
+            ("alone", "favourite"),
+            ("two", "conversation"),
+        ):
+            headers = {"authorization": f"Bearer {name}"}
+            explained = await http.post(
+                "/v1/routing/explain", json={"messages": goes_on}, headers=headers
+            )
+            assert explained.json()["reason"] == reason
+            asked = {"model": "tiny", "messages": goes_on, "max_tokens": 4}
+            response = await asked_by(http, name, asked)
+            assert response.headers["x-specadapt-reason"] == reason

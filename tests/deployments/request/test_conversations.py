@@ -14,18 +14,27 @@ def assistant(text):
 
 def test_the_next_turn_finds_who_answered_the_last():
     known = Conversations()
-    assert known.method([USER]) is None
-    known.remember([USER], "hello", "ngram")
-    assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
-    assert known.method([USER, assistant("something else"), OTHER]) is None
-    known.remember([USER, assistant("hello"), OTHER], "fine", "naive")
-    assert known.method([USER, assistant("hello"), OTHER, assistant("fine"), USER]) == "naive"
+    assert known.method("", [USER]) is None
+    known.remember("", [USER], "hello", "ngram")
+    assert known.method("", [USER, assistant("hello"), OTHER]) == "ngram"
+    assert known.method("", [USER, assistant("something else"), OTHER]) is None
+    known.remember("", [USER, assistant("hello"), OTHER], "fine", "naive")
+    assert known.method("", [USER, assistant("hello"), OTHER, assistant("fine"), USER]) == "naive"
+
+
+def test_each_scope_finds_its_own_conversations():
+    known = Conversations()
+    known.remember("tenant acme", [USER], "hello", "ngram")
+    said = [USER, assistant("hello"), OTHER]
+    assert known.method("tenant acme", said) == "ngram"
+    assert known.method("tenant initech", said) is None
+    assert known.method("", said) is None
 
 
 def test_a_client_may_trim_the_answer():
     known = Conversations()
-    known.remember([USER], " hello\n", "ngram")
-    assert known.method([USER, assistant("hello"), OTHER]) == "ngram"
+    known.remember("", [USER], " hello\n", "ngram")
+    assert known.method("", [USER, assistant("hello"), OTHER]) == "ngram"
 
 
 @settings(deadline=None)
@@ -33,8 +42,8 @@ def test_a_client_may_trim_the_answer():
 def test_memory_is_bounded_and_keeps_the_latest(texts, capacity):
     known = Conversations(capacity)
     for text in texts:
-        known.remember([USER], text, f"method {text}")
+        known.remember("", [USER], text, f"method {text}")
     assert len(known) <= capacity
     if texts:
         latest = [USER, assistant(texts[-1]), OTHER]
-        assert known.method(latest).strip() == f"method {texts[-1]}".strip()
+        assert known.method("", latest).strip() == f"method {texts[-1]}".strip()
