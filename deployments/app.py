@@ -11,6 +11,7 @@ from ray import serve
 
 from deployments.artifacts import portfolios, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
+from deployments.errors import RETRY_AFTER_SECONDS
 from deployments.guard.isolation import check_isolation
 from deployments.guard.key_file import read_keys
 from deployments.ingress import Ingress
@@ -31,6 +32,8 @@ INGRESS = "ingress"
 SHARED = "shared"
 HEALTH_SECONDS = 2.0
 HEALTH_TIMEOUT_SECONDS = 10.0
+HEALTH_REQUESTS = 64
+"""Requests an ingress takes beyond its slots: `/health`, pages, and refusals on their way out."""
 REPLICA_CHOICE = "deployments.replica.choice.FewestOutstandingTokens"
 
 
@@ -107,11 +110,18 @@ def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
 
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     http = config.http
+    slots = http.ingress_max_ongoing_requests + http.ingress_max_queued_requests
     return cast(serve.Deployment, serve.deployment(Ingress)).options(
         name=INGRESS,
         num_replicas=http.ingress_replicas,
         **apart(http.ingress_max_replicas_per_node),
-        max_ongoing_requests=http.ingress_max_ongoing_requests,
+        # The ingress itself refuses what is beyond its slots; the rest keeps `/health` answered.
+        max_ongoing_requests=slots + HEALTH_REQUESTS,
+        # What a proxy holds, too, while no ingress is there.
+        max_queued_requests=slots,
+        backpressure_config={"status_code": 429, "retry_after_s": RETRY_AFTER_SECONDS},
+        # Lines of the access log are objects with the fields of a request.
+        logging_config={"encoding": "JSON"},
         # Ray notices only then that one has died.
         health_check_period_s=HEALTH_SECONDS,
         graceful_shutdown_timeout_s=http.ingress_drain_seconds,

@@ -50,6 +50,8 @@ class ApiError(Exception):
             return {"x-should-retry": "false"}
         if self.status == 401:
             return {"www-authenticate": "Bearer"}
+        if self.status == 408:  # the rest of the body is not waited for
+            return {"connection": "close"}
         later = self.status in (429, 503)
         return {"retry-after": str(self.retry_after)} if later else {}
 

@@ -18,9 +18,11 @@ from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.configuration import ConfigError, changed, check_clusters, live_fields
 from deployments.guard.middleware import guarded
+from deployments.guard.slots import Slots
 from deployments.learning.actor import actor_name, feedback_actor
 from deployments.learning.feedback import Exchange
 from deployments.learning.link import FeedbackLink
+from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
 from deployments.request.answer import Answerer
@@ -40,10 +42,11 @@ class Ingress:
     """Answers HTTP; `handles` maps each method to the deployment that hosts it."""
 
     def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
+        log_with_serve()
         application = serve.get_replica_context().app_name
         name = actor_name(application, config)
         self._config = config
-        metrics = Metrics()
+        self._metrics = metrics = Metrics()
         encoder = served_encoder(config)
         self._link = FeedbackLink(
             served_table(config),
@@ -77,7 +80,9 @@ class Ingress:
         except ConfigError as error:
             logger.error("user_config is refused, the settings before stay: %s", error)
             self._http.refused_settings = str(error)
+            self._metrics.settings_refused.set(1)
             return
+        self._metrics.settings_refused.set(0)
         self._http.config, self._http.refused_settings = config, None
         self._answerer.config = self._link.settings = config.router
         logger.info("settings in force: %s", live_fields(config))
@@ -87,7 +92,13 @@ class Ingress:
         return len(asyncio.all_tasks())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        app = self._http.app(lambda _: self._link.exchanging())
+        app, http = self._http.app(lambda _: self._link.exchanging()), self._config.http
+        app.add_middleware(
+            Slots,
+            ongoing=http.ingress_max_ongoing_requests,
+            queued=http.ingress_max_queued_requests,
+            body_seconds=http.max_body_seconds,
+        )
         if self._replay is not None:
             app.add_middleware(ReplayNotice, notice=self._replay)
         return self._guarded(app)

@@ -14,6 +14,9 @@ _TOKENS_PER_SECOND = [5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 5
 _TOKENS_PER_STEP = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0]
 _SEQUENCES = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0]
 
+MAX_KEYS = 1000
+OTHER_KEYS = "others"
+
 
 class Metrics:
     """One ingress's metrics; Ray adds the node and the process."""
@@ -51,6 +54,10 @@ class Metrics:
         )
         self.acceptance_length = _histogram(
             "acceptance_length_tokens", "output tokens per target step", _TOKENS_PER_STEP
+        )
+
+        self.settings_refused = _gauge(
+            "settings_refused", "1 while the last user_config was refused, else 0"
         )
 
         self.circuit_state = _gauge("circuit_state", "0 closed, 1 half-open, 2 open", ("method",))
@@ -104,6 +111,36 @@ class Metrics:
         if stats.total_seconds > 0.0:
             speed = stats.output_tokens / stats.total_seconds
             self.tokens_per_second.observe(speed, tags=tags)
+
+
+class KeyMetrics:
+    """What the holders of API keys have used, by the names in the keys file."""
+
+    def __init__(self) -> None:
+        labels = ("key", "tenant")
+        self.requests = _counter("key_requests", "requests that were taken", labels)
+        self.prompt_tokens = _counter("key_prompt_tokens", "tokens of prompts", labels)
+        self.cached_tokens = _counter(
+            "key_cached_tokens", "of the prompts' tokens, those not computed again", labels
+        )
+        self.output_tokens = _counter("key_output_tokens", "tokens answered", labels)
+        self._known: set[str] = set()
+
+    def used(self, key: str, tenant: str | None, prompt: int, cached: int, output: int) -> None:
+        """A key's request has ended. After MAX_KEYS names the others share one series, since a
+        file that changes for months must not make ever more of them."""
+        if key not in self._known and len(self._known) >= MAX_KEYS:
+            key, tenant = OTHER_KEYS, None
+        self._known.add(key)
+        tags = {"key": key, "tenant": tenant or ""}
+        self.requests.inc(tags=tags)
+        for counter, count in (
+            (self.prompt_tokens, prompt),
+            (self.cached_tokens, cached),
+            (self.output_tokens, output),
+        ):
+            if count:
+                counter.inc(count, tags=tags)
 
 
 class DriftMetrics:

@@ -225,6 +225,9 @@ class HttpConfig(Schema):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    max_body_seconds: float = Field(
+        default=30.0, gt=0.0, description="a request whose body takes longer is refused with 408"
+    )
     max_answer_seconds: float | None = Field(
         default=None, gt=0.0, description="deadline of requests that name none, and longest one"
     )
@@ -237,7 +240,14 @@ class HttpConfig(Schema):
     ingress_max_replicas_per_node: int | None = Field(
         default=None, ge=1, le=100, description="as the methods' max_replicas_per_node"
     )
-    ingress_max_ongoing_requests: int = Field(default=256, ge=1)
+    ingress_max_ongoing_requests: int = Field(
+        default=256, ge=1, description="requests that an ingress works on at a time"
+    )
+    ingress_max_queued_requests: int = Field(
+        default=256,
+        ge=0,
+        description="more that send their bodies or wait; beyond them 429",
+    )
 
 
 class AppConfig(Schema):

@@ -56,15 +56,16 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "deployments": {
         "errors": set(),
+        "logs": set(),
         "metrics": set(),
         "traces": set(),
         "artifacts": set(),
         "configuration": set(),
         "guard": {"errors", "metrics", "traces"},
-        "learning": {"errors", "metrics", "artifacts"},
+        "learning": {"errors", "logs", "metrics", "artifacts"},
         "request": {"errors", "metrics", "traces", "artifacts"},
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
-        "replica": {"errors", "metrics", "traces", "artifacts", "request", "learning"},
+        "replica": {"errors", "logs", "metrics", "traces", "artifacts", "request", "learning"},
     },
     "training": {"demo_corpus": set()},
     "ops": {

@@ -181,6 +181,7 @@ class HttpApi:
             replace,
             deadline_seconds=allowed,
             spend=caller.spend,
+            found=caller.found,
             scope=caller.scope,
             teaches=caller.teaches,
         )
@@ -190,7 +191,7 @@ class HttpApi:
         try:
             answers = await all_or_none(asking, _close)
         except ApiError:
-            caller.spend(-read)
+            caller.unread(read)
             raise
         reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
         if asked.stream:

@@ -23,7 +23,7 @@ class Caller:
     ) -> None:
         self.name, self.tenant, self.priority = name, tenant, priority
         self.scope, self.teaches = scope, teaches
-        self.tokens = 0
+        self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
         self._meters, self._at_once = meters, 1
 
     def batch(self, size: int, field: str, at_once: bool = True) -> None:
@@ -49,15 +49,33 @@ class Caller:
             meter.begin(more, running)
         self._at_once += running
 
+    @property
+    def tokens(self) -> int:
+        """All that count towards limits."""
+        return self.prompt_tokens + self.output_tokens
+
     def read(self, tokens: int) -> None:
         """Count the prompts' tokens before anything is done with them. Raises ApiError 429 where
         they are more than the limits allow now."""
         check(meter.excess(0, 0, tokens) for meter in self._meters)
-        self.spend(tokens)
+        self.prompt_tokens += tokens
+        self._charge(tokens)
+
+    def unread(self, tokens: int) -> None:
+        """Give back the tokens of prompts that nothing was done with."""
+        self.prompt_tokens -= tokens
+        self._charge(-tokens)
+
+    def found(self, tokens: int) -> None:
+        """Count the prompts' tokens that were in a prefix cache."""
+        self.cached_tokens += tokens
 
     def spend(self, tokens: int) -> None:
-        """Count tokens of this request; fewer than 0 are given back."""
-        self.tokens += tokens
+        """Count tokens of the answers."""
+        self.output_tokens += tokens
+        self._charge(tokens)
+
+    def _charge(self, tokens: int) -> None:
         for meter in self._meters:
             meter.spend(tokens)
 

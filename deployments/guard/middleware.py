@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from ray.exceptions import RayError
+from starlette._utils import get_route_path
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,7 +18,7 @@ from deployments.guard.caller import Caller
 from deployments.guard.isolation import scope_of
 from deployments.guard.key_file import KeyFile
 from deployments.guard.limits import Clock, Meters, check
-from deployments.metrics import Metrics
+from deployments.metrics import KeyMetrics, Metrics
 from deployments.traces import trace_id
 from schemas import GuardConfig
 from schemas.keys import Isolation
@@ -52,7 +53,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._keys = keys
-        self._metrics = metrics
+        self._metrics, self._usage = metrics, KeyMetrics()
         self._isolation = isolation
         self._meters = Meters(clock)
 
@@ -79,7 +80,8 @@ class Guard:
 
         caller = Caller()
         try:
-            caller = self._admitted(scope["path"], headers)
+            # What the router compares: under a route prefix the path begins with the prefix.
+            caller = self._admitted(get_route_path(scope) or "/", headers)
             scope.setdefault("state", {})["caller"] = caller
             with caller:
                 await self._app(scope, received, sent)
@@ -88,6 +90,14 @@ class Guard:
             refusal = JSONResponse(error.body(), error.status, error.headers())
             await refusal(scope, receive, sent)
         finally:
+            if caller.name is not None:
+                self._usage.used(
+                    caller.name,
+                    caller.tenant,
+                    caller.prompt_tokens,
+                    caller.cached_tokens,
+                    caller.output_tokens,
+                )
             line = {
                 "request_id": headers.get(REQUEST_ID, "")[:REQUEST_ID_LENGTH],
                 "method": scope["method"],
@@ -100,7 +110,8 @@ class Guard:
             }
             if (traced := trace_id()) is not None:
                 line["trace_id"] = traced
-            access.info(json.dumps(line))
+            # Serve writes the message in its text encoding, and the fields in JSON.
+            access.info(json.dumps(line), extra=line)
 
     def _admitted(self, path: str, headers: Headers) -> Caller:
         """Raises ApiError: 401 without an accepted key, 403 for what the key is not for, 429 where

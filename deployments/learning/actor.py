@@ -16,6 +16,7 @@ from typing import Any
 import ray
 
 from deployments.learning.feedback import Feedback
+from deployments.logs import log_with_serve
 from router.cluster import preload
 from schemas import AppConfig
 
@@ -29,6 +30,7 @@ class FeedbackActor(Feedback):
     """`Feedback` inside Ray: ends itself when nobody has called for `LEASE_SECONDS`."""
 
     def __init__(self, config: AppConfig, owner: str) -> None:
+        log_with_serve()
         super().__init__(config, owner)
         handle = ray.get_runtime_context().current_actor
         threading.Thread(target=self._end_when_idle, args=(handle,), daemon=True).start()

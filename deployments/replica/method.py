@@ -14,6 +14,7 @@ from ray import serve
 from deployments import traces
 from deployments.artifacts import method_specs, served_table
 from deployments.learning.actor import actor_name, feedback_actor
+from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
@@ -40,6 +41,7 @@ class MethodReplica:
     """One engine and its portfolio; publishes its load a few times a second."""
 
     def __init__(self, config: AppConfig, methods: tuple[str, ...]) -> None:
+        log_with_serve()
         context = serve.get_replica_context()
         self._config = config
         self._replica = context.replica_id.unique_id

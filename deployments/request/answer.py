@@ -192,6 +192,8 @@ class Answerer:
                         answer.goes_on(attempts.method, attempts.earlier_tokens)
                     text.append(chunk.text)
                     prompt.spend(len(chunk.token_ids))
+                    if chunk.stats is not None:
+                        prompt.found(chunk.stats.cached_prompt_tokens)
                     if chunk.finish_reason is not None:
                         outcome = chunk.finish_reason
                         self._learn(answer, chunk.stats, prompt.choices)

@@ -16,8 +16,9 @@ def unmetered(_tokens: int) -> None:
 class Prompt:
     """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
     answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
-    with `echoed`, and `spend` is told of the answers' tokens as they come. `scope`: as a
-    DecodeRequest's; `teaches`: its vector may be kept."""
+    with `echoed`, and `spend` is told of the answers' tokens as they come, `found` of the prompt's
+    tokens that an engine remembered. `scope`: as a DecodeRequest's; `teaches`: its vector may be
+    kept."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -29,6 +30,7 @@ class Prompt:
     deadline_seconds: float | None = None
     echoed: str = ""
     spend: Callable[[int], None] = unmetered
+    found: Callable[[int], None] = unmetered
     scope: str = ""
     teaches: bool = True
 
@@ -38,4 +40,5 @@ class Prompt:
         if index == 0:
             return self
         seed = derived_seed(self.sampling.seed, str(index))
-        return replace(self, sampling=self.sampling.model_copy(update={"seed": seed}))
+        sampling = self.sampling.model_copy(update={"seed": seed})
+        return replace(self, sampling=sampling, found=unmetered)

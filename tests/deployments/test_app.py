@@ -80,7 +80,12 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
     scaling = ngram._deployment_config.autoscaling_config
     assert (scaling.min_replicas, scaling.max_replicas) == (1, 3)
     assert scaling.policy.policy_kwargs == {"target_seconds": 2.0, "spare": 0}
-    assert made["ingress"].max_ongoing_requests == config.http.ingress_max_ongoing_requests
+    http, ingress = config.http, made["ingress"]
+    slots = http.ingress_max_ongoing_requests + http.ingress_max_queued_requests
+    assert ingress.max_ongoing_requests > slots, "the ingress refuses before Serve lets it wait"
+    assert ingress.max_queued_requests == slots
+    assert ingress.backpressure_config.status_code == 429
+    assert ingress.backpressure_config.retry_after_s >= 1
 
 
 def test_a_node_may_have_few_replicas(config):

@@ -11,7 +11,7 @@ from observations import observation
 from ray.util.metrics import Counter, Histogram, Metric
 
 from deployments.learning.feedback import Feedback
-from deployments.metrics import DriftMetrics, Metrics, ReplicaMetrics
+from deployments.metrics import MAX_KEYS, DriftMetrics, KeyMetrics, Metrics, ReplicaMetrics
 from schemas import DecodeStats, Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -21,7 +21,7 @@ UNITS = {"seconds": "seconds", "tokens": "tokens", "sequences": "sequences", "st
 
 def in_code():
     """Name as Ray exports it -> (kind, labels)."""
-    owners = (Metrics(), ReplicaMetrics("a"), DriftMetrics())
+    owners = (Metrics(), KeyMetrics(), ReplicaMetrics("a"), DriftMetrics())
     parts = [part for owner in owners for part in vars(owner).values()]
     found = {}
     for metric in (part for part in parts if isinstance(part, Metric)):
@@ -132,6 +132,19 @@ def test_a_finished_answer_by_method_and_cluster(record):
             "tokens_per_second": 41 / 2.5,
         }
     )
+
+
+def test_what_keys_use_is_counted_under_a_bounded_number_of_names(record):
+    usage = KeyMetrics()
+    for index in range(2 * MAX_KEYS):
+        usage.used(f"key-{index}", "acme", 10, 4, 3)
+    usage.used("key-0", "acme", 5, 0, 0)
+    series = {tags for name, *tags in map(list, record.told) for tags in [tuple(tags)]}
+    assert len(series) == MAX_KEYS + 1
+    assert record.told["key_prompt_tokens", "acme", "key-0"] == 15.0
+    assert record.told["key_requests", "acme", "key-0"] == 2.0
+    assert record.told["key_cached_tokens", "acme", "key-0"] == 4.0
+    assert record.told["key_output_tokens", "", "others"] == 3.0 * MAX_KEYS
 
 
 async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record):
