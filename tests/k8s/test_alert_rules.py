@@ -87,6 +87,11 @@ SCENARIOS = {
         },
         {"SpecAdaptReplicasComeAndGo"},
     ),
+    "a user_config that is refused": (
+        GOOD | stays("settings_refused", 1),
+        {"SpecAdaptSettingsRefused"},
+    ),
+    "settings in force": (GOOD | stays("settings_refused", 0), set()),
     "drift": (GOOD | stays("drift", 0.3), {"SpecAdaptDrift"}),
 }
 
