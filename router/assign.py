@@ -1,10 +1,7 @@
-"""Which method each cluster gets: from a table of speedups, or from a profile."""
+"""The routing table of a profile: which method each cluster gets."""
 
-import csv
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,61 +18,7 @@ DEFAULT_CONTEXTS = (64, 256, 1024)
 
 
 class AssignError(ValueError):
-    """A speedup table or profile that cannot be assigned from; names the column or the fix."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """The best method of each cluster, and what routing to it is worth: harmonic means."""
-
-    assignment: tuple[str, ...]
-    harmonic_mean: dict[str, float]
-    best_single: str
-    best_single_speedup: float
-    routed: float
-
-
-def read_speedups(
-    path: Path, methods: Sequence[str] | None = None
-) -> tuple[tuple[str, ...], Floats]:
-    """Methods and speedups [k, m] of a CSV with the columns cluster and a method each."""
-    if not path.is_file():
-        raise AssignError(f"{path}: no such file")
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    if len(rows) < 2 or rows[0][0] != "cluster" or len(rows[0]) < 2:
-        raise AssignError(f"{path}: the first line must be `cluster,` and a method per column")
-    header = rows[0]
-    wanted = tuple(header[1:] if methods is None else methods)
-    unknown = [name for name in wanted if name not in header[1:]]
-    if unknown or not wanted:
-        raise AssignError(
-            f"{path}: no column {', '.join(unknown) or '(none asked)'}; "
-            f"there are {', '.join(header[1:])}"
-        )
-    columns = [header.index(name) for name in wanted]
-    values = []
-    for number, row in enumerate(rows[1:], start=2):
-        try:
-            values.append([float(row[c]) for c in columns])
-        except (ValueError, IndexError) as error:
-            raise AssignError(f"{path}, line {number}: not a row of numbers ({error})") from error
-    return wanted, np.asarray(values)
-
-
-def assign_speedups(methods: Sequence[str], speedups: Floats) -> Assignment:
-    """The fastest method of each cluster, clusters weighted equally; speedups [k, m] above 0."""
-    if speedups.ndim != 2 or speedups.shape[1] != len(methods) or not (speedups > 0.0).all():
-        raise AssignError("speedups: one column per method and every speedup above 0 are needed")
-    means = {name: harmonic_mean(speedups[:, i]) for i, name in enumerate(methods)}
-    best = max(means, key=lambda name: means[name])
-    return Assignment(
-        assignment=tuple(methods[i] for i in speedups.argmax(axis=1)),
-        harmonic_mean=means,
-        best_single=best,
-        best_single_speedup=means[best],
-        routed=harmonic_mean(speedups.max(axis=1)),
-    )
+    """A profile that cannot be assigned from; the message names the field or the fix."""
 
 
 def build_table(

@@ -4,7 +4,6 @@ The encoder is sentence-transformers/all-MiniLM-L6-v2 (arXiv 2002.10957), export
 `router.encoder_export`.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from schemas import EncoderInfo
+from schemas.json_files import read_json
 
 MODEL_FILE = "model.onnx"
 TOKENIZER_FILE = "tokenizer.json"
@@ -42,8 +41,8 @@ def read_info(path: Path) -> EncoderInfo:
     if missing:
         raise EncoderMissingError(f"no encoder in {path} ({', '.join(missing)} missing): {fix}")
     try:
-        return EncoderInfo.model_validate(json.loads((path / INFO_FILE).read_text())["info"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        return EncoderInfo.model_validate(read_json(path / INFO_FILE)["info"])
+    except (ValueError, KeyError, TypeError) as error:
         raise EncoderMissingError(f"{path / INFO_FILE} is not readable ({error}): {fix}") from error
 
 

@@ -16,12 +16,12 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from router.speedup import MIN_TOKENS, baseline_of, speedup, tokens_per_second
 from schemas.base import Schema
-from schemas.json_lines import records
+from schemas.json_files import read_record, records
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
+from schemas.text_files import FileError
 
 
 class ProfileError(ValueError):
@@ -167,7 +167,8 @@ class Profile:
         _write(folder / "prompts.jsonl", self.prompts)
         _write(folder / "rows.jsonl", self.rows)
         _write(folder / "steps.jsonl", self.steps)
-        (folder / "profile.json").write_text(self.meta.model_dump_json(indent=2) + "\n")
+        text = self.meta.model_dump_json(indent=2) + "\n"
+        (folder / "profile.json").write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -176,12 +177,12 @@ class Profile:
         if not meta.is_file():
             raise ProfileError(f"{folder} is not a profile: profile.json is missing")
         try:
-            parsed = ProfileMeta.model_validate_json(meta.read_text())
-        except ValidationError as error:
-            raise ProfileError(f"{meta}: {_first(error)}") from error
+            parsed = read_record(meta, ProfileMeta)
+        except FileError as error:
+            raise ProfileError(str(error)) from error
         return cls(
             meta=parsed,
-            prompts=tuple(records(folder / "prompts.jsonl", Prompt, ProfileError)),
+            prompts=tuple(records(folder / "prompts.jsonl", Prompt, ProfileError, key="id")),
             rows=tuple(records(folder / "rows.jsonl", ProfileRow, ProfileError)),
             steps=tuple(records(folder / "steps.jsonl", StepRow, ProfileError)),
         )
@@ -221,8 +222,3 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
 
 def _write(path: Path, items: Iterable[Schema]) -> None:
     path.write_text("".join(item.model_dump_json() + "\n" for item in items), encoding="utf-8")
-
-
-def _first(error: ValidationError) -> str:
-    detail = error.errors()[0]
-    return f"{'.'.join(str(p) for p in detail['loc']) or 'line'}: {detail['msg']}"

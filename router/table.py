@@ -9,16 +9,17 @@ import io
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from router.assign import with_favourites
 from router.drift import Reference
 from router.features import NAMES
 from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable
+from schemas.array_files import read_bytes, unpack_arrays
+from schemas.json_files import read_json, validated
+from schemas.text_files import FileError
 
 JSON_FILE = "routing.json"
 ARRAYS_FILE = "routing.npz"
@@ -66,29 +67,16 @@ def load_table(
     encoder: EncoderInfo | None = None,
     settings_hashes: Mapping[str, str] | None = None,
 ) -> RoutingTable:
-    """The table in `folder`; where given, it must fit the encoder and the methods' settings.
-
-    Raises RoutingTableError.
-    """
+    """Load a routing table from `folder` and check that it matches the encoder and the methods'
+    settings, where they are given. Raises RoutingTableError."""
     text, arrays_file = folder / JSON_FILE, folder / ARRAYS_FILE
     for path in (text, arrays_file):
         if not path.is_file():
             raise RoutingTableError(f"{folder} holds no routing table: {path.name} is missing")
     try:
-        body: dict[str, Any] = json.loads(text.read_text())
-        packed = arrays_file.read_bytes()
-        if hashlib.sha256(packed).hexdigest() != body.pop("arrays_sha256", None):
-            raise RoutingTableError(
-                f"{arrays_file} does not belong to {JSON_FILE} beside it; save the table again"
-            )
-        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-            table = RoutingTable.model_validate({**body, **dict(arrays.items())})
-    except ValidationError as error:
-        detail = error.errors()[0]
-        where = ".".join(str(p) for p in detail["loc"]) or "table"
-        raise RoutingTableError(f"{text}: {where}: {detail['msg']}") from error
-    except (AttributeError, TypeError, json.JSONDecodeError, OSError) as error:
-        raise RoutingTableError(f"{text} is not readable: {error}") from error
+        table = _read(text, arrays_file)
+    except FileError as error:
+        raise RoutingTableError(str(error)) from error
     _check_distances(text, table)
     if table.features not in ((), NAMES):
         raise RoutingTableError(
@@ -96,6 +84,22 @@ def load_table(
             f"{', '.join(NAMES)}: fit again"
         )
     check_table(table, encoder, settings_hashes)
+    return table
+
+
+def _read(text: Path, arrays_file: Path) -> RoutingTable:
+    body, packed = read_json(text), read_bytes(arrays_file)
+    if not isinstance(body, dict):
+        raise FileError(f"{text}: expected a JSON object with the fields of a routing table")
+    if hashlib.sha256(packed).hexdigest() != body.pop("arrays_sha256", None):
+        raise FileError(
+            f"{arrays_file} does not belong to {JSON_FILE} in the same folder; save the table again"
+        )
+    arrays = unpack_arrays(packed, str(arrays_file))
+    table = validated(RoutingTable, body | arrays, str(text))
+    for name in arrays:
+        if not np.isfinite(getattr(table, name)).all():
+            raise FileError(f"{arrays_file}: {name} holds NaN or infinity; fit again")
     return table
 
 

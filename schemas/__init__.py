@@ -1,5 +1,5 @@
-"""What passes between the rooms: pydantic models, no behaviour beyond validation, and their files
-of JSON Lines."""
+"""What passes between the rooms: pydantic models without behaviour beyond validation, and how the
+files that people write are read."""
 
 from schemas.config import (
     AppConfig,

@@ -4,10 +4,10 @@ import hashlib
 import logging
 from pathlib import Path
 
-import yaml
-from pydantic import ValidationError
-
+from schemas.json_files import validated
 from schemas.keys import ApiKey, KeyRing
+from schemas.text_files import FileError
+from schemas.yaml_files import read_document
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +53,11 @@ def hash_of(key: str) -> str:
 
 
 def read_keys(file: Path) -> KeyRing:
-    """Raises ValueError naming the file and the field."""
+    """Read the keys of a YAML or JSON file. Raises ValueError naming the file and the field."""
     try:
-        return KeyRing.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"http.guard.keys_file: {file} cannot be read: {error}") from error
-    except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        place = ".".join(map(str, found["loc"])) or "the file"
-        raise ValueError(f"http.guard.keys_file: {file}: {place}: {found['msg']}") from error
+        return validated(KeyRing, read_document(file), str(file))
+    except FileError as error:
+        raise ValueError(f"http.guard.keys_file: {error}") from error
 
 
 def _version(file: Path) -> tuple[int, ...] | None:

@@ -54,7 +54,7 @@ def bench_bounds(
     from ops.bounds.reached import reached
     from ops.cli.settings import load_config, resolve, with_baseline, with_dtype
     from ops.measure.machine import describe_machine
-    from ops.measure.prompts import Prompt
+    from ops.measure.prompts import Prompt, read_ids
     from ops.trace.store import read_meta, read_rows
     from router.speedup import BASELINE
     from workers.bundle import load_bundle
@@ -66,7 +66,7 @@ def bench_bounds(
     if known.bundle != (now := f"{family.name}@{family.content_hash}"):
         raise InputError(f"--traces: made with {known.bundle}, and this is {now}")
     drafters = [name for name in setup.names if name != BASELINE]
-    wanted = set(ids.read_text(encoding="utf-8").split()) if ids else None
+    wanted = set(read_ids(ids)) if ids else None
     rows = [
         row
         for row in read_rows(traces, [("temperature", "=", temperature)])

@@ -1,6 +1,5 @@
 """Which share of the bounds decoding has reached."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from ops.bounds.figures import COMBINED, PROMPT, SCHEDULE, Answer, Floats, domai
 from ops.cli.boundary import InputError
 from ops.decode.figures import BY_PROMPT
 from router.speedup import BASELINE, harmonic_mean, paired_bootstrap_ci, speedup
+from schemas.json_files import read_json
 
 BOUNDS = (PROMPT, COMBINED, SCHEDULE)
 GROUP_RESAMPLES = 1000
@@ -52,9 +52,9 @@ def reached(
 def _methods(decoded: Path, ids: set[str]) -> dict[str, dict[str, float]]:
     """By method and prompt the speedups that were measured."""
     try:
-        figures = json.loads(decoded.read_text(encoding="utf-8"))
+        figures = read_json(decoded)
         methods, known = figures["methods"], set(figures["settings"]["prompts"]["ids"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise InputError(f"--decoded: {decoded} is no output of `bench decode --json`") from error
     if known != ids:
         raise InputError(f"--decoded: {decoded} is about other prompts; decode those of --ids")

@@ -1,6 +1,5 @@
 """`specadapt plot`: figures of the benchmarks that have plots as SVG."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +17,9 @@ def plot(
 
     Example: `specadapt plot docs/benchmarks/load.json --out docs/benchmarks`
     """
-    try:
-        read = json.loads(figures.read_text())
-    except ValueError as error:
-        raise InputError(f"{figures}: not JSON: {error}") from error
+    from schemas.json_files import read_json
+
+    read = read_json(figures)
     try:
         from ops.learning import plots as learning_plots
         from ops.load import plots as load_plots

@@ -1,7 +1,6 @@
 """When requests arrive: by a Poisson process, or as a recorded trace has them."""
 
 import csv
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -10,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.cli.boundary import InputError
-from schemas.json_lines import json_lines
+from schemas.json_files import json_lines
+from schemas.text_files import FileError, text_lines
 
 Floats = NDArray[np.float64]
+
+LATEST = 2.0**53
+"""Milliseconds; beyond it neighbouring ones are one float."""
 
 
 def poisson(count: int, seed: int | tuple[int, ...]) -> Floats:
@@ -73,20 +76,22 @@ def _recorded(file: Path, flag: str) -> Iterator[float]:
 
 
 def _of_csv(file: Path) -> Iterator[float]:
-    with file.open(newline="", encoding="utf-8") as lines:
-        for number, row in enumerate(csv.DictReader(lines), start=2):
-            try:
-                yield datetime.fromisoformat(row["TIMESTAMP"]).timestamp()
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(f"{file}, line {number}: no date in TIMESTAMP") from error
+    rows = csv.DictReader(line for _, line in text_lines(file))
+    try:
+        for row in rows:
+            yield datetime.fromisoformat(row["TIMESTAMP"]).timestamp()
+    except (csv.Error, KeyError, OverflowError, TypeError, ValueError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise InputError(f"{file}, line {rows.line_num}: no date in TIMESTAMP") from error
 
 
 def _of_jsonl(file: Path) -> Iterator[float]:
-    for number, line in json_lines(file):
-        try:
-            yield float(json.loads(line)["timestamp"]) / 1e3
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file}, line {number}: no number in timestamp") from error
+    for number, row in json_lines(file):
+        time = row.get("timestamp") if isinstance(row, dict) else None
+        if isinstance(time, bool) or not isinstance(time, int | float) or abs(time) > LATEST:
+            raise InputError(f"{file}, line {number}: no number of milliseconds in timestamp")
+        yield time / 1e3
 
 
 _READERS: dict[str, Callable[[Path], Iterator[float]]] = {".csv": _of_csv, ".jsonl": _of_jsonl}

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ops.cli.boundary import InputError
-from schemas.json_lines import json_lines
+from schemas.json_files import json_lines
+from schemas.text_files import text_lines
 
 SHIPPED = Path(__file__).parents[1] / "data" / "prompts.jsonl"
 UNLABELLED = "other"
@@ -38,7 +39,7 @@ def select(
 
     Raises InputError where a file is malformed, an id is not in it, or nothing is left.
     """
-    prompts = [prompt for file in files or [SHIPPED] for prompt in read(file)]
+    prompts = read(*(files or [SHIPPED]))
     if ids is not None:
         prompts = _with_ids(prompts, ids)
     if limit is not None:
@@ -46,22 +47,41 @@ def select(
     return prompts
 
 
-def read(file: Path) -> list[Prompt]:
-    """All prompts of one file.
+def read(*files: Path) -> list[Prompt]:
+    """Read all prompts of some files.
 
     Each line is `{"prompt": str}`, `{"turns": [...]}` (strings or {role, content}; the first user
     turn is the prompt) or `{"messages": [...]}` (a conversation that ends with the user), each
-    with an optional `id`, `domain` and `response`. Raises InputError naming the line.
+    with an optional `id`, `domain` and `response`. Raises ValueError naming the file and the line,
+    and both lines where an id is given twice. Lines without an id may repeat a prompt.
     """
-    prompts = []
-    for number, line in json_lines(file):
-        try:
-            prompts.append(parse(json.loads(line)))
-        except ValueError as error:
-            raise InputError(f"{file}, line {number}: {error}") from error
-    if not prompts:
-        raise InputError(f"{file}: no prompts in it")
+    prompts: list[Prompt] = []
+    places: dict[str, str] = {}
+    for file in files:
+        before = len(prompts)
+        for number, row in json_lines(file):
+            place = f"{file}, line {number}"
+            try:
+                prompts.append(parse(row))
+            except InputError as error:
+                raise InputError(f"{place}: {error}") from error
+            if row.get("id") is not None:
+                _once(prompts[-1].id, place, places)
+        if len(prompts) == before:
+            raise InputError(f"{file}: no prompts in it")
     return prompts
+
+
+def read_ids(file: Path) -> list[str]:
+    """Read a file of prompt ids, separated by white space. Raises ValueError naming the file, and
+    both lines where an id is given twice."""
+    places: dict[str, str] = {}
+    for number, line in text_lines(file):
+        for name in line.split():
+            _once(name, f"{file}, line {number}", places)
+    if not places:
+        raise InputError(f"{file}: no ids in it")
+    return list(places)
 
 
 def parse(row: Any) -> Prompt:
@@ -71,7 +91,7 @@ def parse(row: Any) -> Prompt:
     messages = _messages(row)
     fallback = hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:12]
     return Prompt(
-        id=str(row["id"]) if row.get("id") is not None else fallback,
+        id=_id(row["id"]) if row.get("id") is not None else fallback,
         domain=_text(row, "domain") if row.get("domain") is not None else UNLABELLED,
         messages=messages,
         response=_text(row, "response") if row.get("response") is not None else None,
@@ -102,13 +122,24 @@ def fingerprint(prompts: Iterable[Prompt]) -> str:
 
 def _with_ids(prompts: Sequence[Prompt], ids: Path) -> list[Prompt]:
     by_id = {prompt.id: prompt for prompt in prompts}
-    wanted = ids.read_text(encoding="utf-8").split()
+    wanted = read_ids(ids)
     missing = [name for name in wanted if name not in by_id]
     if missing:
         raise InputError(f"{ids}: {len(missing)} ids are in no prompts file, first {missing[0]}")
-    if not wanted:
-        raise InputError(f"{ids}: no ids in it")
     return [by_id[name] for name in wanted]
+
+
+def _once(name: str, place: str, places: dict[str, str]) -> None:
+    """Note where an id stands. Raises InputError naming both places where it is there twice."""
+    if name in places:
+        raise InputError(f"{place}: id {name!r} is given twice, first in {places[name]}")
+    places[name] = place
+
+
+def _id(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise InputError(f"id: expected text or a whole number, got {json.dumps(value)[:40]}")
+    return str(value)
 
 
 def _messages(row: dict[str, Any]) -> tuple[dict[str, str], ...]:

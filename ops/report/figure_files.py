@@ -1,6 +1,5 @@
 """JSON files that benchmarks have written, told apart by what they hold."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from pydantic import ValidationError
 
 from ops.cli.boundary import InputError
 from ops.report.figure_shapes import SHAPES
+from schemas.json_files import read_json
 
 KINDS = {
     "bench bounds": "oracle_length",
@@ -25,10 +25,7 @@ def read_figures(files: Sequence[Path]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for file in files:
-        try:
-            figures = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"--figures: {file}: not JSON: {error}") from error
+        figures = read_json(file)
         known = figures if isinstance(figures, dict) else {}
         kind = next((k for k, field in KINDS.items() if field in known), None)
         if kind is None:

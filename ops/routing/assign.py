@@ -22,9 +22,9 @@ def assign(
     Example: `specadapt assign --speedups speedups.csv --methods draft_verify,ngram`
     """
     from ops.cli.settings import names
-    from router.assign import assign_speedups, read_speedups
+    from router.speedup_table import assign_speedups, read_speedups
 
-    columns, values = read_speedups(speedups, names(methods) if methods else None)
+    columns, values = read_speedups(speedups, None if methods is None else names(methods))
     result = assign_speedups(columns, values)
     figures = {
         "assignment": list(result.assignment),

@@ -1,15 +1,15 @@
 """A profile's folder while it grows: lines are added as they are measured, and a second run
 goes on where the first one stopped."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from ops.cli.boundary import InputError
 from ops.measure.decoding import EncodedPrompt
 from router.profile import Profile
+from schemas.json_files import read_record
 from schemas.profile import ProfileMeta, ProfileRow, StepRow
 from schemas.profile import Prompt as ProfilePrompt
 
@@ -75,10 +75,7 @@ def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
 
 
 def _refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
-    try:
-        present = ProfileMeta.model_validate(json.loads(file.read_text()))
-    except (ValueError, ValidationError) as error:
-        raise InputError(f"{file}: not a profile's settings: {error}") from error
+    present = read_record(file, ProfileMeta)
     for name in SAME_IN_EVERY_RUN:
         before, now = getattr(present, name), getattr(meta, name)
         if before != now:

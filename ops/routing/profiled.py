@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ops.cli.boundary import InputError
+from ops.measure.prompts import read_ids
 from router.profile import Profile, ProfileError
 
 
@@ -13,6 +14,6 @@ def profiled(folder: Path, ids: Path | None, flag: str = "--profile-ids") -> Pro
     if ids is None:
         return profile
     try:
-        return profile.only(ids.read_text(encoding="utf-8").split())
-    except (OSError, ProfileError) as error:
+        return profile.only(read_ids(ids))
+    except ProfileError as error:
         raise InputError(f"{flag}: {ids}: {error}") from error

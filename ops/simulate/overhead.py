@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ops.cli.boundary import InputError
 from ops.simulate.costs import RowCosts, StepCosts
 from schemas.base import Schema
+from schemas.json_files import read_record
+from schemas.text_files import FileError
 
 
 class Overhead(Schema):
@@ -94,6 +96,6 @@ def read_overhead(file: Path | None) -> Overhead:
     if file is None:
         return NOTHING
     try:
-        return Overhead.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValidationError) as error:
-        raise InputError(f"--overhead: {file} is no output of `specadapt calibrate`") from error
+        return read_record(file, Overhead)
+    except FileError as error:
+        raise InputError(f"--overhead: no output of `specadapt calibrate`: {error}") from error

@@ -1,6 +1,5 @@
 """A real service's load test, to be simulated request by request and compared."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ops.load.policies import ROUTED
 from ops.simulate.experiment import Experiment
 from ops.simulate.policies import PINNED
 from ops.simulate.runs import Load
+from schemas.json_files import read_json
 
 JUDGED = ("tokens_per_s", "latency_mean_s", "latency_p95_s")
 WITHIN = 0.15
@@ -35,11 +35,7 @@ class Served:
 
 def read_served(file: Path, experiment: Experiment) -> Served:
     """A `specadapt loadtest --json`, see `served_of`. Raises InputError for another file too."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"--served: {file} is no JSON of `specadapt loadtest`") from error
-    return served_of(found, experiment, str(file))
+    return served_of(read_json(file), experiment, str(file))
 
 
 def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Served:

@@ -16,6 +16,7 @@ from ops.measure.prompts import Prompt
 from ops.service.client import model_name
 from ops.service.running import started_service
 from schemas import AppConfig
+from schemas.json_files import read_json
 
 WARM_UP = 8
 """Requests that a service answers before the first load test, at the rate of a calm one."""
@@ -93,8 +94,8 @@ def answered(
 
 def _read(kept: Path, tests: Sequence[LoadTest]) -> list[tuple[LoadTest, Found]]:
     try:
-        found = [(LoadTest(**one["test"]), one) for one in json.loads(kept.read_text("utf-8"))]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = [(LoadTest(**one["test"]), one) for one in read_json(kept)]
+    except (KeyError, TypeError) as error:
         raise InputError(f"--tests: {kept} holds no load tests of this command") from error
     if {test.name: test for test, _ in found} != {test.name: test for test in tests}:
         raise InputError(f"--tests: {kept} holds other load tests; name another folder")

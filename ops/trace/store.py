@@ -7,8 +7,8 @@ kept) and confidences (of the drafter's favourite at each level). Every file's s
 was traced, and under which settings, as JSON.
 """
 
-import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ops.cli.boundary import InputError
+from schemas.json_files import parse_json, validated
 from schemas.profile import ProfileMeta
+from schemas.text_files import FileError, open_file
+
+Where = Sequence[tuple[str, str, Any]]
 
 META = b"specadapt"
 LEVELS = pa.list_(pa.list_(pa.float32()))
@@ -71,9 +75,9 @@ class TraceStore:
         return {
             row
             for file in files(self._folder)
-            for row in pq.read_table(
-                file, columns=[column], filters=[("temperature", "=", temperature)]
-            )[column].to_pylist()
+            for row in _table(file, [("temperature", "=", temperature)], [column])[
+                column
+            ].to_pylist()
         }
 
     def add(self, rows: Sequence[TracedAnswer]) -> None:
@@ -91,21 +95,49 @@ def files(folder: Path) -> list[Path]:
 
 
 def read_meta(folder: Path) -> ProfileMeta:
-    """What was traced; raises InputError for a folder that holds no trace."""
+    """Return what was traced. Raises ValueError for a folder that holds no trace, or whose first
+    file is none."""
     found = files(folder)
-    meta = pq.read_schema(found[0]).metadata if found else None
-    if not meta or META not in meta:
+    if not found:
         raise InputError(f"{folder}: holds no trace; make one with `specadapt trace`")
-    return ProfileMeta.model_validate(json.loads(meta[META]))
+    place = str(found[0])
+    meta = (_schema(found[0]).metadata or {}).get(META)
+    if meta is None:
+        raise InputError(f"{place}: no part of a trace; make one with `specadapt trace`")
+    return validated(ProfileMeta, parse_json(meta.decode(errors="replace"), place), place)
 
 
-def read_rows(
-    folder: Path, where: Sequence[tuple[str, str, Any]] | None = None
-) -> Iterator[dict[str, Any]]:
-    """The rows, with the columns named above; `where` is pyarrow's filter, such as
-    [("method", "=", "naive")]."""
+def read_rows(folder: Path, where: Where | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows, with the columns named above; `where` is pyarrow's filter, such as
+    [("method", "=", "naive")]. Raises FileError naming the file."""
     for file in files(folder):
-        yield from pq.read_table(file, filters=where).to_pylist()
+        yield from _table(file, where).to_pylist()
+
+
+def _schema(file: Path) -> Any:
+    with _refused(file):
+        found = pq.read_schema(file)
+    for column in COLUMNS:
+        index = found.get_field_index(column.name)
+        if index < 0 or found.field(index).type != column.type:
+            raise FileError(f"{file}: no column {column.name} of type {column.type}; trace again")
+    return found
+
+
+def _table(file: Path, where: Where | None, columns: Sequence[str] | None = None) -> Any:
+    _schema(file)
+    with _refused(file):
+        return pq.read_table(file, columns=columns, filters=where)
+
+
+@contextmanager
+def _refused(file: Path) -> Iterator[None]:
+    """Raise FileError naming the file for what cannot be read as Parquet."""
+    open_file(file).close()
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{file}: cannot be read as Parquet: {error}") from error
 
 
 def _refuse_other_settings(folder: Path, before: ProfileMeta, now: ProfileMeta) -> None:

@@ -1,6 +1,5 @@
 """`specadapt train card`: the model card of a trained family."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated
 
@@ -38,13 +37,15 @@ def card(
     from ops.train.model_card import measure_family
     from ops.train.model_card_text import render
     from ops.train.setup import COMMANDS, default_threads, read_split, tokens_seen
+    from schemas.json_files import read_json
 
-    tokens = tokens_seen(target_log)  # before what takes minutes
+    # Both files before the minutes that the measurement takes.
+    tokens, undistilled = tokens_seen(target_log), read_json(before) if before else None
     figures = measure_family(
         bundle, corpus, read_split(corpus, "held"), per_domain, threads or default_threads(), say
     )
     figures["tokens_seen"] = tokens
-    figures["before_distillation"] = json_module.loads(before.read_text()) if before else None
+    figures["before_distillation"] = undistilled
     if readme is not None:
         readme.write_text(render(figures, COMMANDS), encoding="utf-8")
     emit(figures, lambda: [f"measured {figures['rows']} held rows"], json)

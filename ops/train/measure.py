@@ -51,13 +51,15 @@ def measure_heads(
     from ops.train.model_card import measure_mat
     from ops.train.model_card_text import render
     from ops.train.setup import COMMANDS, default_threads
+    from schemas.json_files import read_json
 
     file = bundle / "card.json"
     if not file.is_file():
         raise InputError(f"{file}: not there; run `specadapt train card` first")
+    card = read_json(file)
     chosen = names(methods)
     figures = measure_mat(bundle, corpus, chosen, per_domain, threads or default_threads())
-    card = json_module.loads(file.read_text(encoding="utf-8")) | {"heads": figures}
+    card |= {"heads": figures}
     file.write_text(json_module.dumps(card, indent=2) + "\n", encoding="utf-8")
     (bundle / "README.md").write_text(render(card, COMMANDS), encoding="utf-8")
     rows = [[name, own["mat"], *own["mat_by_domain"].values()] for name, own in figures.items()]

@@ -1,8 +1,7 @@
 """What the training commands share: devices, budgets, splits and prompts."""
 
-import json
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ops.cli.boundary import InputError
-from schemas.json_lines import json_lines
+from schemas.json_files import json_lines
 
 if TYPE_CHECKING:
     from training.demo_corpus import Row
@@ -118,10 +117,13 @@ def tokens_seen(log: Path) -> int:
     """Tokens of a training run by its log; raises InputError where there is none, or no line."""
     if not log.is_file():
         raise InputError(f"{log}: no training log; name it with --target-log")
-    lines = [line for _, line in json_lines(log)]
-    if not lines:
-        raise InputError(f"{log}: no line in this training log; name another with --target-log")
-    return int(json.loads(lines[-1])["tokens"])
+    last = next((value for _, value in deque(json_lines(log), maxlen=1)), None)
+    if not isinstance(last, dict) or not isinstance(last.get("tokens"), int):
+        raise InputError(
+            f"{log}: no number of tokens at the end of this training log; name another with "
+            "--target-log"
+        )
+    return int(last["tokens"])
 
 
 def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":

@@ -1,59 +1,11 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
-from router.assign import AssignError, assign_speedups, build_table, read_speedups
+from router.assign import build_table
 from router.profile import ProfileError
-
-PAPER = Path(__file__).parent / "data" / "specadapt_table3.csv"
-
-
-def test_the_papers_table_three_gives_its_table_two() -> None:
-    found = assign_speedups(*read_speedups(PAPER))
-    assert {n: round(x, 2) for n, x in found.harmonic_mean.items()} == {
-        "FSD (Std)": 1.34,
-        "Spec-Dec (Std)": 1.52,
-        "Eagle2 (Std)": 1.33,
-        "Naive (vLLM)": 1.13,
-        "Spec-Dec (vLLM)": 1.87,
-        "Eagle1 (vLLM)": 1.81,
-    }
-    assert found.best_single == "Spec-Dec (vLLM)"
-
-
-def test_the_standard_columns_give_table_four() -> None:
-    columns = ["FSD (Std)", "Spec-Dec (Std)", "Eagle2 (Std)"]
-    found = assign_speedups(*read_speedups(PAPER, columns))
-    assert round(found.routed, 3) == 1.658
-    assert found.assignment[4] == "Spec-Dec (Std)"
-    assert found.best_single == "Spec-Dec (Std)"
-    assert found.routed > found.best_single_speedup
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("a,b\n0,1\n", "first line must be"),
-        ("cluster,a\n0,fast\n", "line 2"),
-        ("cluster,a,b\n0,1\n", "line 2"),
-        ("", "first line must be"),
-    ],
-)
-def test_a_malformed_csv_is_named(tmp_path: Path, text: str, complaint: str) -> None:
-    file = tmp_path / "s.csv"
-    file.write_text(text)
-    with pytest.raises(AssignError, match=complaint):
-        read_speedups(file)
-    with pytest.raises(AssignError, match="no column x"):
-        read_speedups(PAPER, ["x"])
-
-
-def test_a_speedup_of_zero_is_refused() -> None:
-    with pytest.raises(AssignError, match="above 0"):
-        assign_speedups(["a"], np.zeros((2, 1)))
 
 
 def test_a_table_finds_the_made_up_worlds_factors() -> None:

@@ -1,4 +1,7 @@
+import hashlib
+import io
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +44,54 @@ def test_damage_is_named(table: RoutingTable, tmp_path: Path) -> None:
     with pytest.raises(RoutingTableError, match=r"routing\.json"):
         load_table(tmp_path)
     (tmp_path / "routing.json").write_text("[]")
-    with pytest.raises(RoutingTableError, match="not readable"):
+    with pytest.raises(RoutingTableError, match="expected a JSON object"):
         load_table(tmp_path)
     (tmp_path / "routing.json").write_text(json.dumps(body))
     with (tmp_path / "routing.npz").open("ab") as file:
         file.write(b"x")
     with pytest.raises(RoutingTableError, match="does not belong"):
         load_table(tmp_path)
+
+
+def with_arrays(folder: Path, table: RoutingTable, content: bytes) -> Path:
+    """A saved table whose arrays are other bytes, and whose hash is right."""
+    save_table(table, folder)
+    body = json.loads((folder / "routing.json").read_text())
+    body["arrays_sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "routing.json").write_text(json.dumps(body))
+    (folder / "routing.npz").write_bytes(content)
+    return folder
+
+
+def packed(**arrays: object) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda arrays: packed(**arrays)[:-40], "not an .npz file"),
+        (lambda _: b"", "not an .npz file"),
+        (lambda _: b"PK\x03\x04" + b"\0" * 99, "not an .npz file"),
+        (lambda _: pickle.dumps({"centroids": 1}), "not an .npz file"),
+        (lambda arrays: packed(**arrays, x=np.array([object()])), "not an .npz file"),
+        (lambda arrays: packed(**arrays | {"speedup": np.zeros(3)}), "speedup has shape"),
+        (lambda arrays: packed(**arrays | {"speedup": np.array(["x"])}), "speedup: .* not convert"),
+        (lambda arrays: packed(**{n: a for n, a in arrays.items() if n != "speedup"}), "speedup"),
+        (
+            lambda arrays: packed(**arrays | {"speedup": arrays["speedup"] * np.nan}),
+            "speedup holds NaN or infinity",
+        ),
+    ],
+)
+def test_broken_arrays_are_one_line(table, tmp_path, change, said):
+    arrays = {n: v for n, v in dict(table).items() if isinstance(v, np.ndarray)}
+    folder = with_arrays(tmp_path, table, change(arrays))
+    with pytest.raises(RoutingTableError, match=said) as caught:
+        load_table(folder)
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_distances_of_other_clusters_are_refused(table: RoutingTable, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from schemas.json_lines import json_lines
+
 from training.demo_corpus import DOMAINS, CorpusError, build_corpus, read_rows, repeats
 from training.demo_corpus.build import _TOPICS, generated_samples
 from training.demo_corpus.python_source import permissive, python_samples
@@ -292,5 +292,5 @@ def test_a_missing_data_folder_is_named(tmp_path):
 def test_a_broken_line_is_named(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "instruct.jsonl").write_text('{"domain": "math"\n')
-    with pytest.raises(CorpusError, match=r"instruct.jsonl:1 is not JSON"):
+    with pytest.raises(ValueError, match=r"instruct.jsonl, line 1: not JSON"):
         list(instruct_rows(tmp_path))

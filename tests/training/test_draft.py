@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from schemas.json_lines import json_lines
+
 from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
 from training.draft import (
     agreement,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from schemas.json_lines import json_lines
+
 from tests.training.counting import HYPER, Counting, make_rows
 from training.heads.eagle import Eagle
 from training.heads.eagle3 import Eagle3

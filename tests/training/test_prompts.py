@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-
 from schemas.json_lines import json_lines
+
 from training.demo_corpus import DOMAINS, read_rows
 from training.demo_corpus.rows import row_text
 from training.demo_corpus.shared_data import dialogue_rows, instruct_rows

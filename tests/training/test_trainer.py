@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from schemas.json_lines import json_lines
 
 import training.trainer
-from schemas.json_lines import json_lines
 from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
 from training.model import Llama
 from training.muon import orthogonalise

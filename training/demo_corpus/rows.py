@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from schemas.json_lines import json_lines
+from schemas.json_files import json_lines
 
 DOMAINS = (
     "code",
@@ -77,14 +77,10 @@ def stable_fraction(seed: int, key: str) -> float:
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, object]]:
-    """Raises CorpusError when the file is missing or a line is not a JSON object."""
+    """Raises ValueError when the file is missing or a line is not a JSON object."""
     if not path.is_file():
         raise CorpusError(f"no file {path}: point `shared` at the folder with the data files")
-    for number, line in json_lines(path):
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise CorpusError(f"{path}:{number} is not JSON: {error}") from error
+    for number, value in json_lines(path):
         if not isinstance(value, dict):
             raise CorpusError(f"{path}:{number} must be a JSON object")
         yield value

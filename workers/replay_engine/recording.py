@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from schemas import DecodeRequest, FinishReason, SamplingParams
-from schemas.json_lines import records
+from schemas.json_files import read_record, records
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow
+from schemas.text_files import FileError
 from workers.engine import EngineRefusedError
 from workers.replay_engine.step_times import StepTimes
 
@@ -61,7 +60,8 @@ class Recording:
                 f"{folder / 'profile.json'}: answers were decoded {meta.concurrency} at a time: "
                 "replay needs what each took alone; profile with --concurrency 1"
             )
-        prompts = {p.id: p for p in records(folder / "prompts.jsonl", Prompt, RecordingError)}
+        known = records(folder / "prompts.jsonl", Prompt, RecordingError, key="id")
+        prompts = {prompt.id: prompt for prompt in known}
         step_times = StepTimes(
             row.model_copy(update={"seconds": row.seconds * slowdown})
             for row in records(folder / "steps.jsonl", StepRow, RecordingError)
@@ -134,6 +134,6 @@ def _meta(folder: Path) -> ProfileMeta:
     if not file.is_file():
         raise RecordingError(f"{folder} is not a profile: profile.json is missing")
     try:
-        return ProfileMeta.model_validate_json(file.read_text())
-    except ValidationError as error:
-        raise RecordingError(f"{file}: {error.errors()[0]['msg']}") from error
+        return read_record(file, ProfileMeta)
+    except FileError as error:
+        raise RecordingError(str(error)) from error

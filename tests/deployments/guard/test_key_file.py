@@ -62,7 +62,7 @@ def test_a_version_that_cannot_be_read_leaves_the_one_before_in_force(file, capl
         ({"keys": [{"name": "one", "sha256": "secret"}]}, "keys.0.sha256"),
         ({"keys": [key("one", limits={"tokens_per_minute": 0})]}, "limits.tokens_per_minute"),
         ({"keys": [], "keyz": []}, "keyz"),
-        (["one"], "the file"),
+        (["one"], "valid dictionary"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, written, said):
@@ -72,6 +72,23 @@ def test_what_is_wrong_is_named(tmp_path, written, said):
         read_keys(file)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "0 YAML documents"),
+        (b"keys: []\nkeys: []\n", "line 2: not YAML: key 'keys' is given twice"),
+        (b"keys: [\xff]", "line 1: not UTF-8"),
+        (b"keys: [", "not YAML"),
+        (b"keys: []\0", "line 1: holds a NUL byte"),
+    ],
+)
+def test_what_is_no_yaml_is_named(tmp_path, body, said):
+    file = tmp_path / "keys.yaml"
+    file.write_bytes(body)
+    with pytest.raises(ValueError, match=f"http.guard.keys_file: .*{said}"):
+        read_keys(file)
+
+
 def test_no_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"http.guard.keys_file: .*keys.yaml cannot be read"):
+    with pytest.raises(ValueError, match=r"http.guard.keys_file: .*keys.yaml: No such file"):
         KeyFile(tmp_path / "keys.yaml")

@@ -5,12 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
+from schemas.json_lines import json_lines
 
 from ops.cli.boundary import InputError
 from ops.load.arrivals import poisson, trace
 from ops.load.report import ratio_ci
 from router.profile import Profile
-from schemas.json_lines import json_lines
 
 pytestmark = pytest.mark.usefixtures("fitted")
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -6,6 +7,9 @@ from hypothesis import strategies as st
 
 from ops.cli.boundary import InputError
 from ops.measure.prompts import Prompt, fingerprint, parse, read, select, take
+from schemas.text_files import FileError
+
+CASES = Path(__file__).parents[3].parent / "shared" / "cases"
 
 
 def lines(path, *rows):
@@ -40,6 +44,10 @@ def test_every_form_of_a_line_is_read(tmp_path):
         ({"messages": [{"role": "robot", "content": "x"}]}, "message 0: needs role"),
         ({"turns": [{"role": "assistant", "content": "x"}]}, "turns: none is the user's"),
         ({"prompt": "x", "domain": 4}, "domain: expected text, got 4"),
+        ({"prompt": "x", "id": {"a": 1}}, "id: expected text or a whole number"),
+        ({"prompt": "x", "id": True}, "id: expected text or a whole number, got true"),
+        ({"prompt": "x", "id": ""}, "id: expected text or a whole number"),
+        (7, "expected a JSON object"),
         (["x"], "expected a JSON object"),
     ],
 )
@@ -61,11 +69,34 @@ def test_a_line_ends_at_a_line_feed_only(tmp_path, end):
 
 def test_malformed_json_and_empty_files_are_named(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
-    with pytest.raises(InputError, match=r"bad\.jsonl, line 2"):
+    with pytest.raises(FileError, match=r"bad\.jsonl, line 2"):
         read(tmp_path / "bad.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InputError, match="no prompts"):
         read(tmp_path / "empty.jsonl")
+
+
+def test_an_id_that_is_given_twice_names_both_lines(tmp_path):
+    one = lines(tmp_path / "one.jsonl", {"id": "a", "prompt": "1"}, {"id": 7, "prompt": "2"})
+    two = lines(tmp_path / "two.jsonl", {"prompt": "3"}, {"id": "7", "prompt": "4"})
+    assert len(select([one])) == len(select([two])) == 2
+    for files in ([one, two], [one, one]):
+        with pytest.raises(InputError) as caught:
+            select(files)
+        assert "is given twice, first in" in str(caught.value)
+    assert f"{one}, line 1: id 'a'" in str(caught.value)
+    with pytest.raises(InputError, match=r"two\.jsonl, line 2: id '7' .*one\.jsonl, line 2"):
+        read(one, two)
+
+
+def test_lines_without_an_id_may_repeat_a_prompt(tmp_path):
+    assert len(read(lines(tmp_path / "p.jsonl", {"prompt": "x"}, {"prompt": "x"}))) == 2
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
+def test_the_shared_duplicate_is_refused():
+    with pytest.raises(InputError, match=r"line 2: id 'a' is given twice, first in .*line 1"):
+        select([CASES / "09_dup_id.jsonl"])
 
 
 def of_domains(**counts):
@@ -104,6 +135,9 @@ def test_ids_pick_and_missing_ids_are_named(tmp_path):
     assert [p.id for p in select([file], tmp_path / "ids")] == ["3", "1"]
     (tmp_path / "ids").write_text("3\n9\n")
     with pytest.raises(InputError, match="first 9"):
+        select([file], tmp_path / "ids")
+    (tmp_path / "ids").write_text("3 1\n\n3\n")
+    with pytest.raises(InputError, match=r"ids, line 3: id '3' is given twice, first in .*line 1"):
         select([file], tmp_path / "ids")
 
 

@@ -4,12 +4,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ops.trace.store import files, read_meta, read_rows
+from ops.trace.store import TracedAnswer, TraceStore, files, read_meta, read_rows
 from router.acceptance import expected_steps
 from router.profile import Profile
+from schemas import MeasuredUnder
+from schemas.profile import ProfileMeta
+from schemas.text_files import FileError
 
 METHODS = "naive,ngram,draft_verify"
 SURE = "naive,suffix,draft_verify"
+
+
+@pytest.fixture
+def trace_folder(tmp_path):
+    """A trace of one answer, as the store writes it."""
+    under = MeasuredUnder(machine="x", device="cpu", dtype="float32", threads=1, bundle="b@0")
+    meta = ProfileMeta(
+        measured_under=under,
+        methods=("naive",),
+        settings_hashes={"naive": "0"},
+        lossless={"naive": True},
+        max_tokens=4,
+    )
+    row = TracedAnswer(
+        *("a", "math", "One?", (1, 2), 0.0, "naive", (3, 4), "length", False, ((),), ((),))
+    )
+    TraceStore(tmp_path / "trace", meta).add([row])
+    return tmp_path / "trace"
 
 
 @pytest.fixture
@@ -180,3 +201,42 @@ def test_a_profile_of_other_settings_than_the_traces_is_refused(specadapt, comma
     assert "--traces: its prompts are profiled" in specadapt.refusal(*profiled, "--limit", 1)
     said = specadapt.refusal(*profiled, "--temperature", 0.5)
     assert "--traces: nothing was traced at --temperature 0.5" in said
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda _: b"", "cannot be read as Parquet"),
+        (lambda body: body[:-20], "cannot be read as Parquet"),
+        (lambda body: body[: len(body) // 2] + bytes(99) + body[len(body) // 2 + 99 :], "Parquet"),
+        (lambda _: b"cluster,a\n0,1\n", "cannot be read as Parquet"),
+    ],
+)
+def test_a_broken_part_of_a_trace_is_one_line(trace_folder, damage, said):
+    [file] = files(trace_folder)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(FileError, match=said) as caught:
+        list(read_rows(trace_folder))
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "columns", [{"prompt_id": ["a"]}, {"prompt_id": [1]}], ids=["missing", "other type"]
+)
+def test_a_part_with_other_columns_is_refused(trace_folder, columns):
+    [file] = files(trace_folder)
+    pq.write_table(pa.table(columns).replace_schema_metadata(pq.read_schema(file).metadata), file)
+    for read in (lambda: list(read_rows(trace_folder)), lambda: read_meta(trace_folder)):
+        with pytest.raises(FileError, match=r"no column (prompt_id|domain) of type string"):
+            read()
+
+
+def test_a_part_without_settings_is_refused(trace_folder):
+    [file] = files(trace_folder)
+    pq.write_table(pq.read_table(file).replace_schema_metadata(None), file)
+    with pytest.raises(ValueError, match="no part of a trace"):
+        read_meta(trace_folder)
+    settings = pq.read_schema(file).with_metadata({"specadapt": '{"methods": []}'})
+    pq.write_table(pq.read_table(file).cast(settings), file)
+    with pytest.raises(FileError, match="measured_under: Field required"):
+        read_meta(trace_folder)

@@ -60,7 +60,7 @@ def test_profiles_that_cannot_be_replayed(tmp_path, tiny_bundle):
     prompts = folder / "prompts.jsonl"
     rows.write_text(body)
     prompts.write_text(
-        prompts.read_text().replace('"token_ids":[1,2,3,4,5,6,7,8,9,10]', '"domain":"d"')
+        prompts.read_text().replace('"token_ids":[1,2,3,4,5,6,7,8,9,10]', '"token_ids":[]')
     )
     with pytest.raises(RecordingError, match="no tokens are kept of p0 under naive: profile again"):
         loading(EngineConfig(replay=folder))
