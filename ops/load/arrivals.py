@@ -90,7 +90,7 @@ def _of_jsonl(file: Path) -> Iterator[float]:
     for number, row in json_lines(file):
         time = row.get("timestamp") if isinstance(row, dict) else None
         if isinstance(time, bool) or not isinstance(time, int | float) or abs(time) > LATEST:
-            raise InputError(f"{file}, line {number}: no number of milliseconds in timestamp")
+            raise InputError(f"{file}, line {number}: no number in timestamp")
         yield time / 1e3
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemas.json_lines import json_lines
 
+from schemas.text_files import text_lines
 from training.demo_corpus import DOMAINS, CorpusError, build_corpus, read_rows, repeats
 from training.demo_corpus.build import _TOPICS, generated_samples
 from training.demo_corpus.python_source import permissive, python_samples
@@ -258,8 +258,8 @@ def some_shared(tmp_path):
     """Every 20th row of the real data."""
     (tmp_path / "data").mkdir()
     for name in ("instruct.jsonl", "dialogue.jsonl"):
-        lines = [line for _, line in json_lines(SHARED / "data" / name)]
-        (tmp_path / "data" / name).write_text("\n".join(lines[::20]), encoding="utf-8")
+        lines = [line for _, line in text_lines(SHARED / "data" / name)]
+        (tmp_path / "data" / name).write_text("".join(lines[::20]), encoding="utf-8")
     return tmp_path
 
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemas.json_lines import json_lines
 
+from schemas.json_files import json_lines
 from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
 from training.draft import (
     agreement,
@@ -148,7 +148,7 @@ def test_a_draft_that_cannot_improve_keeps_its_best_weights(teacher: Llama, tmp_
     run = _run(tmp_path, 10**9, report=messages.append, patience=2, eval_every=2)
     figures = train_draft(deepcopy(teacher).requires_grad_(), _train_rows(), held, run, teacher)
     assert any("the learning rate falls" in m for m in messages)
-    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
     means = [row["evaluation"]["mean"] for row in log if "evaluation" in row]
     assert figures.loss["mean"] == pytest.approx(min(means), rel=1e-4)
 

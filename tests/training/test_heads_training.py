@@ -1,6 +1,5 @@
 """Training heads on a language that a tiny target knows: what they draft, resuming, the cache."""
 
-import json
 from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from schemas.json_lines import json_lines
 
+from schemas.json_files import json_lines
 from tests.training.counting import HYPER, Counting, make_rows
 from training.heads.eagle import Eagle
 from training.heads.eagle3 import Eagle3
@@ -47,11 +46,11 @@ def test_a_trained_head_drafts_the_tokens_that_follow(
     assert shares[1] > (0.2 if kind == "medusa" else 0.5)
     assert shares[1] > max(shares[0], shares[2])
 
-    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
     losses = [row["loss"] for row in log if "loss" in row]
     assert losses[-1] < 0.7 * losses[0]
     *_, (_, reported) = json_lines(tmp_path / "work/accuracy.jsonl")
-    assert json.loads(reported)["acceptance"] == figures.acceptance
+    assert reported["acceptance"] == figures.acceptance
 
 
 def test_a_run_goes_on_where_it_stopped_with_the_states_it_has(

@@ -1,13 +1,12 @@
 """The shipped prompts: enough per domain, and none of them is a training text."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from schemas.json_lines import json_lines
 
+from schemas.json_files import json_lines
 from training.demo_corpus import DOMAINS, read_rows
 from training.demo_corpus.rows import row_text
 from training.demo_corpus.shared_data import dialogue_rows, instruct_rows
@@ -16,7 +15,7 @@ from training.demo_corpus.split import RARE, SAME, shingles
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
 TRAIN = ROOT / "runs" / "corpus" / "train.jsonl"
-PROMPTS = [json.loads(line) for _, line in json_lines(ROOT / "ops" / "data" / "prompts.jsonl")]
+PROMPTS = [row for _, row in json_lines(ROOT / "ops" / "data" / "prompts.jsonl")]
 
 
 def test_every_domain_has_enough_distinct_prompts():

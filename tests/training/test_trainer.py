@@ -1,6 +1,5 @@
 """The training loop on a tiny model: it learns, it resumes where it stopped, it ends in time."""
 
-import json
 import time
 from collections import Counter
 from dataclasses import replace
@@ -12,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from schemas.json_lines import json_lines
 
 import training.trainer
+from schemas.json_files import json_lines
 from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
 from training.model import Llama
 from training.muon import orthogonalise
@@ -72,7 +71,7 @@ def test_training_learns_logs_and_ends_at_rate_zero(counting: Counting) -> None:
     torch.manual_seed(0)
     before = held_loss(Llama(counting.model.geometry), counting.held)["mean"]
     assert counting.losses["mean"] < 0.5 * before
-    log = [json.loads(line) for _, line in json_lines(counting.work / "log.jsonl")]
+    log = [row for _, row in json_lines(counting.work / "log.jsonl")]
     assert log[-1]["lr_factor"] == 0.0
     assert {"step", "tokens", "minutes", "minutes_left"} <= log[0].keys()
     assert (counting.work / "stable.pt").exists()
@@ -85,7 +84,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
         run = _run(tmp_path, Budget(tokens=tokens, warmup_tokens=1_000), report=messages.append)
         train_target(_model(), train, held, run)
     assert any(m.startswith("resumed at step") for m in messages)
-    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
     tokens_seen = [row["tokens"] for row in log]
     assert tokens_seen == sorted(tokens_seen)
     assert tokens_seen[-1] >= 12_000
@@ -100,7 +99,7 @@ def test_a_run_stopped_by_the_clock_still_decays(
     monkeypatch.setattr(training.trainer, "time", clock)
     budget = Budget(tokens=10**9, minutes=1.0, warmup_tokens=1)
     train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
-    factors = [json.loads(line)["lr_factor"] for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    factors = [line["lr_factor"] for _, line in json_lines(tmp_path / "work/log.jsonl")]
     assert factors[0] > factors[-1] == 0.0
 
 
@@ -145,7 +144,7 @@ def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: 
     assert any("the learning rate falls" in m for m in messages)
     # five evaluations until patience ends, then a quarter of the run is the fall
     assert trainer.progress.step == pytest.approx(5 * 3 / 0.75, abs=2)
-    log = [json.loads(line) for _, line in json_lines(tmp_path / "work/log.jsonl")]
+    log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
     assert log[-1]["lr_factor"] == 0.0
     for name, kept in model.state_dict().items():
         assert torch.equal(kept, seen[2][name])

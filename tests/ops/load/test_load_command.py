@@ -5,12 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
-from schemas.json_lines import json_lines
 
 from ops.cli.boundary import InputError
 from ops.load.arrivals import poisson, trace
 from ops.load.report import ratio_ci
 from router.profile import Profile
+from schemas.json_files import json_lines
 
 pytestmark = pytest.mark.usefixtures("fitted")
 
@@ -113,7 +113,7 @@ def test_bad_input_is_refused_with_the_field_named(world, bench):
     assert "--temperature: the profile has no" in specadapt.refusal(*bench, "--temperature", 0.5)
     before = folder / "before"
     shutil.copytree(folder / "held", before)
-    rows = [json.loads(line) for _, line in json_lines(before / "rows.jsonl")]
+    rows = [row for _, row in json_lines(before / "rows.jsonl")]
     kept = [{k: v for k, v in row.items() if k != "recorded"} for row in rows]
     (before / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     assert "profile again" in specadapt.refusal(*bench, "--profile", before)
