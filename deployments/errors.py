@@ -76,6 +76,11 @@ def given_up(failures: int) -> ApiError:
     return ApiError(500, f"{failures} replicas failed on this request", code=GIVEN_UP)
 
 
+def request_fault(message: str) -> ApiError:
+    """The answer cannot go on for a reason that lies in the request."""
+    return ApiError(400, message, code="request_fault")
+
+
 def broken_off(method: str) -> ApiError:
     """The answer's beginning is out and its end will not come."""
     return ApiError(500, f"{method} failed in the middle of the answer", code="answer_broken_off")

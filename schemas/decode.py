@@ -163,4 +163,9 @@ class DecodeChunk(Schema):
     )
     finish_reason: FinishReason | None = None
     error: str | None = None
+    request_fault: bool = Field(
+        default=False,
+        description="the error lies in the request: no other engine could go on, and this one is "
+        "well",
+    )
     stats: DecodeStats | None = None

@@ -15,6 +15,11 @@ class EngineBusyError(RuntimeError):
     """The engine's waiting line is full; the request may be tried elsewhere or later."""
 
 
+class RequestFaultError(RuntimeError):
+    """An answer cannot go on for a reason that lies in its request: no other engine could go on
+    with it, and the engine is well. The message names the field."""
+
+
 class Engine(Protocol):
     """One target model and a portfolio of methods that share it."""
 
@@ -27,7 +32,8 @@ class Engine(Protocol):
         """Stream an answer; closing the iterator cancels the work before the next step.
 
         Raises EngineRefusedError (unknown method, prompt too long) and EngineBusyError at the
-        first iteration; a failure afterwards is a last chunk with finish_reason "error".
+        first iteration; a failure afterwards is a last chunk with finish_reason "error", and with
+        `request_fault` if the request caused it.
         """
         ...
 

@@ -29,6 +29,7 @@ class Stream:
         self._piece = _Piece()
         self._finish: FinishReason | None = None
         self._error: str | None = None
+        self._request_fault = False
         self._stats: DecodeStats | None = None
 
     def push(
@@ -47,12 +48,18 @@ class Stream:
         self._wake()
 
     def finish(
-        self, reason: FinishReason, stats: DecodeStats | None, error: str | None = None
+        self,
+        reason: FinishReason,
+        stats: DecodeStats | None,
+        error: str | None = None,
+        *,
+        request_fault: bool = False,
     ) -> None:
         """End the answer (from the stepper thread); the first reason stands."""
         with self._lock:
             if self._finish is None:
                 self._finish, self._stats, self._error = reason, stats, error
+                self._request_fault = request_fault
         self._wake()
 
     async def next(self) -> DecodeChunk:
@@ -69,6 +76,7 @@ class Stream:
                 logprobs=tuple(piece.logprobs),
                 finish_reason=self._finish,
                 error=self._error,
+                request_fault=self._request_fault,
                 stats=self._stats,
             )
 

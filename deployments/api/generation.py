@@ -8,6 +8,7 @@ temperature 1, top_p 1.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import pydantic_core
@@ -129,7 +130,7 @@ class GenerationRequest(Input, ABC):
     def wanted_tokens(self) -> int | None:
         return self.max_tokens
 
-    @property
+    @cached_property
     def wanted_grammar(self) -> Grammar | None:
         """What the answer has to follow. Raises ApiError where the fields contradict each other."""
         return grammar(self.response_format, self.grammar, ignore_eos=self.ignore_eos)

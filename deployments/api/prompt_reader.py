@@ -7,13 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from deployments.api.generation import GenerationRequest
+from deployments.api.grammar_checks import GrammarChecks
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
-from deployments.api.structured import check_grammar
+from deployments.api.structured import refused
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from workers.bundle import Bundle
 from workers.chat_template import ChatFormatError, encode_chat, encode_prompt, encode_text
+from workers.end_tokens import end_tokens
+from workers.grammar.specification import GrammarError
 from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
@@ -42,6 +45,7 @@ class PromptReader:
         for tokenizer in (self._tokenizer, self._threads_tokenizer):
             encode_text(tokenizer, "")  # what is made once of each is not made for a request
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
+        self._grammars = GrammarChecks(helper_arguments(bundle, self._tokenizer))
 
     @property
     def models(self) -> list[str]:
@@ -139,7 +143,10 @@ class PromptReader:
             )
         asked = request.wanted_grammar
         if asked is not None:
-            await self._in_thread(lambda: check_grammar(asked, request.grammar))
+            try:
+                await self._grammars.check(asked)
+            except GrammarError as error:
+                raise refused(request.grammar, str(error)) from error
 
     async def _chat_ids(
         self, messages: Sequence[Mapping[str, str]], request: ChatRequest
@@ -173,6 +180,15 @@ def context_length(bundle: Bundle, engine: EngineConfig) -> int:
     """Prompt and output tokens of one request: the configured bound or the target's own."""
     target = json.loads((bundle.part("target") / "config.json").read_text())
     return min(engine.max_context, engine.kv_slots, int(target["max_position_embeddings"]))
+
+
+def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
+    """Return what grammars are checked with: the tokenizer's file, the size of the vocabulary, and
+    the tokens that end an answer."""
+    target = json.loads((bundle.part("target") / "config.json").read_text())
+    vocab = max(len(tokenizer), int(target["vocab_size"]))
+    ends = sorted(end_tokens(bundle.part("target"), tokenizer))
+    return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]
 
 
 def _last_user_turn(messages: Sequence[Mapping[str, str]]) -> str:

@@ -158,9 +158,14 @@ class HttpApi:
 
     async def health(self) -> Response:
         ready = self._answerer.ready()
-        if not ready and not self._answerer.starting.startable(ready):
+        hosted = ready | self._answerer.starting.startable(ready)
+        if not hosted:
             raise unavailable("starting: no replica is ready yet")
-        return _sent(Health(status="ok", methods=sorted(ready)))
+        # A half-open circuit counts: without a request it would never close.
+        resting = {m for m, state in self._answerer.circuits.states().items() if state == "open"}
+        if hosted <= resting:
+            raise unavailable("every method is disabled after repeated failures; try again shortly")
+        return _sent(Health(status="ok", methods=sorted(ready - resting)))
 
     async def openapi(self) -> Response:
         return JSONResponse(document())

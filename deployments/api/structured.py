@@ -8,7 +8,6 @@ from pydantic import Field
 from deployments.api.input import Input
 from deployments.errors import ApiError
 from schemas import Grammar
-from workers.grammar import GrammarError, check
 
 
 class JsonSchema(Input):
@@ -57,13 +56,10 @@ def grammar(
     return Grammar(kind="json_schema", text=json.dumps(form.json_schema.schema_))
 
 
-def check_grammar(asked: Grammar, given: GrammarField | None) -> None:
-    """Raises ApiError naming the field where the grammar cannot be compiled."""
-    try:
-        check(asked)
-    except GrammarError as error:
-        field = "response_format.json_schema.schema" if given is None else "grammar.text"
-        raise _invalid(field, str(error)) from error
+def refused(given: GrammarField | None, why: str) -> ApiError:
+    """Return the error for a grammar that cannot be followed; it names the field."""
+    field = "response_format.json_schema.schema" if given is None else "grammar.text"
+    return _invalid(field, why)
 
 
 def _invalid(param: str, why: str) -> ApiError:

@@ -4,13 +4,20 @@ import logging
 import uuid
 from contextlib import aclosing
 
-from deployments.errors import ApiError, broken_off, given_up, line_full, unavailable
+from deployments.errors import (
+    ApiError,
+    broken_off,
+    given_up,
+    line_full,
+    request_fault,
+    unavailable,
+)
 from deployments.request.calls import Calls, Chunks
 from deployments.request.circuits import Circuits
 from deployments.request.deadline import DeadlineError, missed
 from deployments.request.prompt import Prompt
 from schemas import Decision, DecodeRequest
-from workers.engine import EngineBusyError, EngineRefusedError
+from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +61,8 @@ class Attempts:
 
         Raises ApiError: before the first chunk 400 where the engine refuses the prompt, 429 where
         every waiting line is full, 503 where no replica answers, 500 where two methods failed, and
-        later 500 where nobody goes on; 504 where the deadline passes.
+        later 500 where nobody goes on; at any time 400 where the request itself keeps the answer
+        from going on, and 504 where the deadline passes.
         """
         began = busy = False
         failures: list[Exception] = []
@@ -76,6 +84,8 @@ class Attempts:
             except EngineRefusedError as error:
                 if not began:
                     raise ApiError(400, str(error), code="invalid_request") from error
+            except RequestFaultError as error:
+                raise request_fault(str(error)) from error
             except EngineBusyError:
                 busy = True
             except Exception as error:  # whatever a replica died of, another may answer

@@ -9,7 +9,7 @@ from deployments.request.deadline import DeadlineError, within
 from deployments.request.in_flight import InFlight
 from deployments.request.routing_state import RoutingState
 from schemas import DecodeChunk, DecodeRequest, LoadReport
-from workers.engine import EngineBusyError, EngineRefusedError
+from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 _WATCH_SECONDS = 0.5
 
@@ -50,8 +50,9 @@ class Calls:
     async def stream(self, request: DecodeRequest, whole: bool, deadline: float | None) -> Chunks:
         """The answer, to its last chunk; closing the stream cancels the work.
 
-        Raises EngineRefusedError and EngineBusyError at first, MethodLostError or what a replica
-        died of at any time, and DeadlineError at `deadline` (the event loop's time).
+        Raises EngineRefusedError and EngineBusyError at first, RequestFaultError, MethodLostError
+        or what a replica died of at any time, and DeadlineError at `deadline` (the event loop's
+        time).
         """
         method = request.method
         since, failed = self._circuits.sent(method), None
@@ -61,6 +62,8 @@ class Calls:
                 async with aclosing(self._streams[method](request, whole)) as chunks:
                     chunk = await self._next(request, chunks, watched, deadline)
                     while chunk is not None:
+                        if chunk.request_fault:
+                            raise RequestFaultError(chunk.error)
                         if chunk.finish_reason in ("error", "cancelled"):
                             raise MethodLostError(chunk.error or chunk.finish_reason)
                         if chunk.finish_reason is not None:
@@ -70,7 +73,7 @@ class Calls:
                         chunk = await self._next(request, chunks, watched, deadline)
                 if failed is None:
                     raise MethodLostError("the stream ended without a last chunk")
-        except (EngineRefusedError, EngineBusyError, DeadlineError):
+        except (EngineRefusedError, EngineBusyError, RequestFaultError, DeadlineError):
             raise
         except Exception:
             failed = True

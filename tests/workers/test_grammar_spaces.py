@@ -8,7 +8,7 @@ from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 
 from schemas import Grammar
-from workers.grammar import specification
+from workers.grammar.specification import specification
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 GRAMMARS = (

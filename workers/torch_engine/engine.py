@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -33,7 +33,8 @@ from workers.torch_engine.slowed_target import SlowedTarget
 from workers.torch_engine.target import Target
 
 if TYPE_CHECKING:
-    from workers.torch_engine.constraint import Constraint, GrammarCompiler
+    from workers.grammar.compiler import GrammarCompiler
+    from workers.torch_engine.constraint import Constraint
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class TorchEngine:
             target=self._run, args=(methods, bundle, loaded), name="stepper", daemon=True
         )
         self._thread.start()
+        # Grammars wait for each other, never for or before anything else.
+        self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
         self._slowed = SlowedTarget(models.target)
@@ -70,8 +73,9 @@ class TorchEngine:
         self._check(request)
         constraint = None
         if request.sampling.grammar is not None:
-            # a large one takes a while: beside the event loop
-            constraint = await asyncio.to_thread(self._constraint, request.sampling.grammar)
+            constraint = await asyncio.get_running_loop().run_in_executor(
+                self._grammar_threads, self._constraint, request.sampling.grammar
+            )
         sequence = self._sequence(request, constraint)
         stream = sequence.stream
         self._scheduler.submit(sequence)
@@ -126,6 +130,7 @@ class TorchEngine:
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()
+        self._grammar_threads.shutdown(wait=False, cancel_futures=True)
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self, methods: Sequence[MethodSpec], bundle: Bundle, loaded: Future[Models]) -> None:
@@ -160,18 +165,21 @@ class TorchEngine:
     @cached_property
     def _grammars(self) -> GrammarCompiler:
         # llguidance, which nobody needs to decode: only with the first grammar
-        from workers.torch_engine.constraint import GrammarCompiler
+        from workers.grammar.compiler import GrammarCompiler
 
-        return GrammarCompiler(self._tokenizer, self._target.model.vocab, self._eos)
+        backend = self._tokenizer.backend_tokenizer.to_str()
+        return GrammarCompiler(backend, self._target.model.vocab, self._eos)
 
     def _constraint(self, grammar: Grammar) -> Constraint:
         """Raises EngineRefusedError for a malformed grammar."""
-        from workers.grammar import GrammarError
+        from workers.grammar.specification import GrammarError
+        from workers.torch_engine.constraint import Constraint
 
         try:
-            return self._grammars.start(grammar)
+            matcher = self._grammars.start(grammar)
         except GrammarError as error:
             raise EngineRefusedError(f"grammar: {error}") from error
+        return Constraint(matcher, self._target.model.vocab, self._eos)
 
     def _check(self, request: DecodeRequest) -> None:
         if request.method not in self._methods:

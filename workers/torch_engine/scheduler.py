@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from schemas import FinishReason
 from workers.drafting.lookup.past import PastAnswers
-from workers.engine import EngineBusyError
+from workers.engine import EngineBusyError, RequestFaultError
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rows import Rows
@@ -225,13 +225,19 @@ class Scheduler:
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 
     def _fail(self, error: StepError) -> None:
+        cause = error.__cause__
+        if isinstance(cause, RequestFaultError):
+            log.warning("%s", cause)
+            for sequence in error.sequences:
+                self._end(sequence, "error", cause)
+            return
         log.error("%s", error, exc_info=error)
-        if isinstance(error.__cause__, NotANumberError):
+        if isinstance(cause, NotANumberError):
             self._spoilt += 1
         if not error.attributable or self._spoilt >= SPOILT_STEPS:
             self.healthy = False
         for sequence in error.sequences:
-            self._end(sequence, "error", str(error))
+            self._end(sequence, "error", error)
 
     def _retire(self) -> None:
         """End what has finished or was cancelled."""
@@ -248,7 +254,7 @@ class Scheduler:
             sequence.stream.finish("cancelled", sequence.stats("cancelled"))
 
     def _end(
-        self, sequence: DecodeSequence, reason: FinishReason, error: str | None = None
+        self, sequence: DecodeSequence, reason: FinishReason, error: Exception | None = None
     ) -> None:
         """Tell a running sequence's consumer, then free everything it holds.
 
@@ -257,7 +263,12 @@ class Scheduler:
         """
         with self._work:
             self._running.remove(sequence)
-            sequence.stream.finish(reason, sequence.stats(reason), error)
+            sequence.stream.finish(
+                reason,
+                sequence.stats(reason),
+                None if error is None else str(error),
+                request_fault=isinstance(error, RequestFaultError),
+            )
         self._rows.give_back(sequence, spoilt=reason == "error")
         if reason != "error":
             answer = sequence.tokens[sequence.prompt_tokens :]

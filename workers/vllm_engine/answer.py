@@ -20,6 +20,8 @@ from schemas import (
     TokenLogprobs,
 )
 from workers.drafting.names import NOBODY
+from workers.engine import RequestFaultError
+from workers.grammar.answer_matcher import AnswerMatcher
 from workers.looping import is_looping
 from workers.text import AnswerText
 from workers.vllm_engine.load import EngineLoad
@@ -65,8 +67,8 @@ class Answer:
         self.request = request
         self.finished: FinishReason | None = None
         self._tokens: list[int] = []
-        ends = frozenset[int]() if request.sampling.ignore_eos else eos
-        self._text = AnswerText(tokenizer, ends, request.sampling.stop)
+        self._ends = frozenset[int]() if request.sampling.ignore_eos else frozenset(eos)
+        self._text = AnswerText(tokenizer, self._ends, request.sampling.stop)
         self._text.go_on(request.answered_token_ids)
         self._load = load
         self._steps = 0
@@ -121,13 +123,32 @@ class Answer:
             stats=None if self.finished is None else self.stats(self.finished),
         )
 
-    def failed(self, message: str) -> DecodeChunk:
+    def follow(self, matcher: AnswerMatcher) -> None:
+        """Raise RequestFaultError if an answer that has ended does not satisfy its grammar, as far
+        as its matcher, which is at the beginning, can tell.
+
+        vLLM fails a request whose grammar it cannot follow, and lets it end where llguidance does
+        not know how to go on.
+        """
+        if self.finished == "error":
+            raise RequestFaultError(
+                f"grammar: vLLM could not follow it after {self.output_tokens} tokens"
+            )
+        if self.finished == "stop" and self._tokens[-1] in self._ends:
+            matcher.advance(self._tokens[:-1])
+            if not matcher.ended:
+                raise RequestFaultError(
+                    f"grammar: no token may follow after {self.output_tokens - 1} tokens"
+                )
+
+    def failed(self, message: str, *, request_fault: bool = False) -> DecodeChunk:
         """The last chunk of an answer that the engine gave up."""
         return DecodeChunk(
             request_id=self.request.request_id,
             text="",
             finish_reason="error",
             error=message,
+            request_fault=request_fault,
             stats=self.stats("error"),
         )
 

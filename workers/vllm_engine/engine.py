@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -18,13 +19,17 @@ from schemas import (
     DecodeChunk,
     DecodeRequest,
     EngineConfig,
+    Grammar,
     LoadReport,
     MethodSpec,
     SamplingParams,
 )
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
-from workers.engine import EngineBusyError, EngineRefusedError, load_report
+from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError, load_report
+from workers.grammar.answer_matcher import AnswerMatcher
+from workers.grammar.compiler import GrammarCompiler
+from workers.grammar.specification import GrammarError
 from workers.portfolio import ADAPTIVE
 from workers.refusal import refused_field
 from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
@@ -69,6 +74,9 @@ class VllmEngine:
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm
+        # Grammars wait for each other, never for or before anything else.
+        self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
+        self._grammars = GrammarCompiler(self._tokenizer.to_str(), self._vocab, self._eos)
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -80,6 +88,8 @@ class VllmEngine:
         self._check(request)
         if self._llm is None:
             raise EngineRefusedError("the engine is closed")
+        grammar = request.sampling.grammar
+        matcher = None if grammar is None else await self._matcher(grammar)
         params = sampling_params(request, self._eos)
         answer = Answer(request, self._tokenizer, self._eos, self._load)
         drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
@@ -100,7 +110,11 @@ class VllmEngine:
                     return
             # It has ended for the engine too, whose next steps are others'.
             self._load.end(answer)
+            if matcher is not None:
+                answer.follow(matcher)
             yield await self._with_drafters(chunk, answer)
+        except RequestFaultError as error:
+            yield answer.failed(str(error), request_fault=True)
         except VLLMClientError as error:
             raise EngineRefusedError(str(error)) from error
         except VLLMServerError as error:
@@ -120,9 +134,21 @@ class VllmEngine:
 
     def close(self) -> None:
         """End vLLM's processes; running requests end with an error. May be called twice."""
+        self._grammar_threads.shutdown(wait=False, cancel_futures=True)
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=CLOSE_SECONDS)
+
+    async def _matcher(self, grammar: Grammar) -> AnswerMatcher:
+        """Compile a grammar. Raises EngineRefusedError for a malformed one."""
+        loop = asyncio.get_running_loop()
+        try:
+            started = await loop.run_in_executor(
+                self._grammar_threads, self._grammars.start, grammar
+            )
+        except GrammarError as error:
+            raise EngineRefusedError(f"grammar: {error}") from error
+        return AnswerMatcher(started)
 
     async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
         """An answer's last chunk, with its statistics by drafter where its method chooses them.

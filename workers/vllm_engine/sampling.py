@@ -8,8 +8,7 @@ from vllm import SamplingParams as VllmSamplingParams
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from schemas import DecodeRequest, Grammar
-from workers.engine import EngineRefusedError
-from workers.grammar import JSON_OBJECT, WHITESPACE, GrammarError, check
+from workers.grammar.specification import JSON_OBJECT, WHITESPACE
 
 METHOD = "specadapt_method"
 """Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
@@ -18,7 +17,7 @@ REQUEST, SCOPE, ACCEPTED = "specadapt_request", "specadapt_scope", "specadapt_ac
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
-    """vLLM's parameters of a request; raises EngineRefusedError for a malformed grammar.
+    """vLLM's parameters of a request, whose grammar compiles.
 
     Text and stop strings are ours: vLLM sends token ids only.
     """
@@ -52,10 +51,6 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
 def _structured(grammar: Grammar | None) -> StructuredOutputsParams | None:
     if grammar is None:
         return None
-    try:
-        check(grammar)
-    except (GrammarError, ValueError) as error:
-        raise EngineRefusedError(f"grammar: {error}") from error
     if grammar.kind == "regex":
         return StructuredOutputsParams(regex=grammar.text)
     return StructuredOutputsParams(grammar=_lark(grammar))

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from schemas import Grammar, SamplingParams
 from workers.bundle import Bundle
 from workers.engine import EngineRefusedError
-from workers.torch_engine.constraint import GrammarCompiler
+from workers.grammar.compiler import GrammarCompiler
+from workers.torch_engine.constraint import Constraint
 from workers.torch_engine.tree import TokenTree
 
 METHODS = ["naive", "draft_verify", "ngram", "fuzzy"]
@@ -88,10 +89,15 @@ async def test_drafts_are_accepted_within_a_grammar(load_engine, tiny_bundle: Bu
 def compiler() -> tuple[Any, GrammarCompiler]:
     tokenizer = real_or_byte_tokenizer()
     size = len(tokenizer)
-    return tokenizer, GrammarCompiler(tokenizer, size + 9, {tokenizer.eos_token_id})
+    backend = tokenizer.backend_tokenizer.to_str()
+    return tokenizer, GrammarCompiler(backend, size + 9, {tokenizer.eos_token_id})
 
 
 TOKENIZER, COMPILER = compiler()
+
+
+def started(grammar: Grammar) -> Constraint:
+    return Constraint(COMPILER.start(grammar), len(TOKENIZER) + 9, {TOKENIZER.eos_token_id})
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,7 +109,7 @@ def test_each_node_is_masked_along_its_own_ancestors(nodes: list[tuple[str, int]
     proposal = TokenTree()
     for token, parent in nodes:
         proposal.add(ids[token], min(parent, len(proposal) - 1))
-    constraint = COMPILER.start(pattern)
+    constraint = started(pattern)
     masks = constraint.masks(proposal)
     paths: list[str] = []
     texts = {ids[c]: c for c in ids}
@@ -114,7 +120,7 @@ def test_each_node_is_masked_along_its_own_ancestors(nodes: list[tuple[str, int]
         if re.fullmatch(r"((ab|ba)*\.?)|((ab|ba)*[ab])", path) is None:
             assert masks[row].all()
             continue
-        alone = COMPILER.start(pattern)
+        alone = started(pattern)
         alone.advance([ids[c] for c in path])
         empty = TokenTree()
         assert np.array_equal(masks[row], alone.masks(empty)[0])
@@ -123,7 +129,7 @@ def test_each_node_is_masked_along_its_own_ancestors(nodes: list[tuple[str, int]
 
 def test_the_vocabulary_beyond_the_tokenizer_is_never_allowed() -> None:
     empty = TokenTree()
-    [mask] = COMPILER.start(Grammar(kind="regex", text="(.|\n)*")).masks(empty)
+    [mask] = started(Grammar(kind="regex", text="(.|\n)*")).masks(empty)
     assert len(mask) == len(TOKENIZER) + 9
     assert not mask[len(TOKENIZER) :].any()
     assert mask[TOKENIZER.eos_token_id]

@@ -1,4 +1,4 @@
-"""Grammars that answers must follow, in llguidance's terms. No torch and no tokenizer here."""
+"""Grammars in llguidance's terms."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WHITESPACE = r"[ \n\t]{0,8}"
 
 
 class GrammarError(ValueError):
-    """The grammar is malformed or asks for what cannot be enforced; the message says what."""
+    """The grammar is malformed, too large, or asks for what cannot be enforced."""
 
 
 def specification(grammar: Grammar) -> str:
-    """What llguidance compiles; raises GrammarError for a schema that is not JSON."""
+    """Return what llguidance compiles. Raises GrammarError for a schema that is not JSON."""
     if grammar.kind == "regex":
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind == "lark":
@@ -32,11 +32,4 @@ def specification(grammar: Grammar) -> str:
         options: JsonCompileOptions = {"whitespace_pattern": WHITESPACE}
         return LLMatcher.grammar_from_json_schema(schema, defaults=options)
     except ValueError as error:
-        raise GrammarError(f"the schema is not JSON: {error}") from error
-
-
-def check(grammar: Grammar) -> None:
-    """Raises GrammarError where the grammar cannot be compiled."""
-    failed, said = LLMatcher.validate_grammar_with_warnings(specification(grammar))
-    if failed:
-        raise GrammarError(said[0])
+        raise GrammarError(f"the schema is not a JSON object: {error}") from error

@@ -1,0 +1,129 @@
+"""Checks requests' grammars in helper processes, which may die of them."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+from deployments.errors import overloaded, unavailable
+from schemas import Grammar
+from workers.grammar.bounds import check_size
+from workers.grammar.specification import GrammarError
+
+logger = logging.getLogger(__name__)
+
+HELPERS = 2
+WAITING = 32
+"""Grammars under way at once; each takes a second of CPU time at most."""
+KNOWN = 1024
+"""Verdicts kept, for requests that share a grammar."""
+PATIENCE_SECONDS = 60.0
+"""How long a helper may take to start and check a grammar before another one replaces it."""
+ATTEMPTS = 2
+
+
+class GrammarChecks:
+    """A small pool of helpers with threads of its own. One event loop calls it."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        """arguments: of `workers.grammar.helper`. Helpers start with the first grammar."""
+        self._threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="grammar")
+        self._helpers = [Helper(arguments) for _ in range(HELPERS)]
+        self._idle = SimpleQueue[Helper]()
+        for helper in self._helpers:
+            self._idle.put(helper)
+        self._known: OrderedDict[bytes, str | None] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[str | None]] = {}
+
+    async def check(self, grammar: Grammar) -> None:
+        """Raise GrammarError if the grammar is refused, ApiError 429 if too many are being checked
+        and 503 if no helper can check it."""
+        check_size(grammar)
+        key = hashlib.sha256(f"{grammar.kind}\0{grammar.text}".encode()).digest()
+        if key in self._known:
+            self._known.move_to_end(key)
+            why = self._known[key]
+        else:
+            # Others may wait for the same grammar: a client that leaves does not cancel it.
+            why = await asyncio.shield(self._checking(key, grammar))
+        if why is not None:
+            raise GrammarError(why)
+
+    def _checking(self, key: bytes, grammar: Grammar) -> asyncio.Task[str | None]:
+        if key not in self._under_way:
+            if len(self._under_way) >= WAITING:
+                raise overloaded("too many grammars are being checked; try again shortly")
+            self._under_way[key] = asyncio.create_task(self._checked(key, grammar))
+        return self._under_way[key]
+
+    async def _checked(self, key: bytes, grammar: Grammar) -> str | None:
+        try:
+            loop = asyncio.get_running_loop()
+            why = await loop.run_in_executor(self._threads, self._verdict, grammar)
+        finally:
+            del self._under_way[key]
+        self._known[key] = why
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+        return why
+
+    def _verdict(self, grammar: Grammar) -> str | None:
+        helper = self._idle.get()
+        try:
+            return helper.verdict(grammar)
+        finally:
+            self._idle.put(helper)
+
+
+class Helper:
+    """One helper process. It is replaced when it has died or does not answer in time."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._command = [sys.executable, "-P", "-m", "workers.grammar.helper", *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def verdict(self, grammar: Grammar) -> str | None:
+        """Return why a grammar is refused, None if it is good. Blocks. Raises ApiError 503 if the
+        helper cannot check it."""
+        line = grammar.model_dump_json().encode() + b"\n"
+        for _ in range(ATTEMPTS):
+            process = self._process = self._process or self._started()
+            reply = self._asked(process, line)
+            if reply:
+                return json.loads(reply)  # type: ignore[no-any-return]
+            self._process = None
+            process.kill()
+            process.communicate()
+            logger.warning("a grammar helper has died or did not answer; another one starts")
+        raise unavailable("grammars cannot be checked now")
+
+    def _asked(self, process: subprocess.Popen[bytes], line: bytes) -> bytes:
+        """Return the helper's reply, empty if it dies or is killed for taking too long."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        overdue = threading.Timer(PATIENCE_SECONDS, process.kill)
+        overdue.daemon = True
+        overdue.start()
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            return process.stdout.readline()
+        except OSError:
+            return b""
+        finally:
+            overdue.cancel()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # This process may have found its packages in ways of its own, as Ray's workers do.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )

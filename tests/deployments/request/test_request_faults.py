@@ -1,0 +1,89 @@
+"""What a request causes ends that request alone: no circuit opens, nobody else is asked."""
+
+import asyncio
+import json
+
+import pytest
+from asking import HELLO, events, posted
+
+from router.admission import Circuit
+
+# Three digits, then a terminal that nothing matches: too many beginnings for the check to try all.
+STUCK = {"kind": "lark", "text": "start: /[0-9]{3}/ T\nT: /a/ & /b/"}
+ASKED = HELLO | {"max_tokens": 40, "grammar": STUCK}
+
+
+@pytest.fixture
+def asked_methods(ingress):
+    """The methods in the order in which they are asked."""
+    seen = []
+
+    def noted(name, real):
+        def stream(request, whole):
+            seen.append(name)
+            return real(request, whole)
+
+        return stream
+
+    ingress.streams |= {name: noted(name, real) for name, real in ingress.streams.items()}
+    return seen
+
+
+async def test_a_grammar_that_gets_stuck_is_a_400(ingress, asked_methods):
+    for _ in range(18):
+        response = await ingress.http.post("/v1/chat/completions", json=ASKED)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["code"] == "request_fault"
+        assert error["message"].startswith("grammar: the answer cannot follow it after 3 tokens")
+    assert len(asked_methods) == 18, "another method was asked"
+    assert set(ingress.answerer.circuits.states().values()) == {"closed"}
+    assert all(circuit == Circuit() for circuit in ingress.answerer.circuits._circuits.values())
+    assert ingress.engine.load().healthy
+    await posted(ingress, "/v1/chat/completions", HELLO)
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny:naive", "tiny:ngram"])
+async def test_a_stream_that_gets_stuck_ends_with_an_error_event(ingress, asked_methods, model):
+    body = ASKED | {"model": model, "stream": True}
+    response = await ingress.http.post("/v1/chat/completions", json=body)
+    *_, last = [json.loads(event) for event in events(response) if event != "[DONE]"]
+    assert last["error"]["code"] == "request_fault"
+    assert len(asked_methods) == 1
+    assert set(ingress.answerer.circuits.states().values()) == {"closed"}
+
+
+async def test_others_in_the_batch_go_on(ingress):
+    plain = HELLO | {"temperature": 0, "max_tokens": 30}
+    alone = await posted(ingress, "/v1/chat/completions", plain)
+    stuck = [ingress.http.post("/v1/chat/completions", json=ASKED) for _ in range(3)]
+    answer, *refused = await asyncio.gather(posted(ingress, "/v1/chat/completions", plain), *stuck)
+    assert {response.status_code for response in refused} == {400}
+    assert answer["choices"] == alone["choices"]
+
+
+async def test_health_says_that_no_method_may_answer(ingress):
+    """Until the pause is over: then a trial may go through, which only traffic brings."""
+    clock = ingress.answerer.circuits._clock = Clock()
+    pause = ingress.config.router.circuit.pause_seconds
+    for method in ingress.streams:
+        ingress.answerer.circuits._circuits[method] = Circuit(opened=clock())
+    response = await ingress.http.get("/health")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    ingress.answerer.circuits._circuits["ngram"] = Circuit()
+    assert (await ingress.http.get("/health")).json()["methods"] == ["ngram"]
+    ingress.answerer.circuits._circuits["ngram"] = Circuit(opened=clock())
+    clock.now += pause
+    assert (await ingress.http.get("/health")).json()["methods"] == sorted(ingress.streams)
+    await posted(ingress, "/v1/chat/completions", HELLO)
+    assert "closed" in ingress.answerer.circuits.states().values()
+
+
+class Clock:
+    """The circuits' clock, set by hand."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now

@@ -1,0 +1,1 @@
+"""Grammars that answers must follow: bounds, compilation, checks in processes that may die."""

@@ -1,0 +1,108 @@
+"""Checks grammars in children that may die of them, for a parent that must not.
+
+`python -m workers.grammar.helper TOKENIZER_JSON VOCAB END...` reads a grammar as one line of JSON,
+forks a child that compiles and tries it within limits, and writes the verdict as one line of JSON:
+null, or why the grammar is refused. It ends with its input.
+"""
+
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from llguidance import LLTokenizer
+
+from schemas import Grammar
+from workers.grammar.answer_matcher import AnswerMatcher
+from workers.grammar.compiler import VERBOSE, compiled, wrapped
+from workers.grammar.sentence import check_beginning, check_rules
+from workers.grammar.specification import GrammarError
+
+CPU_SECONDS = 1.0
+"""CPU time for one grammar."""
+MEMORY_BYTES = 512 * 1024 * 1024
+"""Address space for one grammar, in addition to the tokenizer's."""
+STACK_BYTES = 1024 * 1024
+"""Half of the least that glibc gives a thread. What compiles here does not overflow the stack of a
+replica's or vLLM's thread."""
+MESSAGE_CHARACTERS = 500
+"""llguidance's messages may quote the grammar."""
+NICENESS = 5
+"""Grammars give way to the processes that answer."""
+
+
+def verdict(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> str | None:
+    """Return why a grammar is refused, None if it is good. Forks: for a process of one thread."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _check_and_exit(grammar, tokenizer, end, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) == 0:
+        return json.loads(said)  # type: ignore[no-any-return]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+        return f"it takes more than {CPU_SECONDS:g} s to compile: make it smaller"
+    return "it is nested too deeply or too large to compile: make it simpler"
+
+
+def check(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> None:
+    """Raise GrammarError if the grammar cannot be compiled or no answer satisfies it. Standard
+    error is lost."""
+    log = os.memfd_create("log")
+    os.dup2(log, sys.stderr.fileno())
+    compiled(grammar, tokenizer, VERBOSE)
+    check_rules(os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace"))
+    # Another one: writing the log takes longer than the masks.
+    matcher = AnswerMatcher(compiled(grammar, tokenizer))
+    check_beginning(matcher, tokenizer.vocab_size, end)
+
+
+def _check_and_exit(
+    grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int], pipe: int
+) -> None:
+    """The child's life: a verdict and exit status 0, or death."""
+    said: str | None = None
+    try:
+        _limit()
+        check(grammar, tokenizer, end)
+    except GrammarError as error:
+        said = str(error)
+    except BaseException:
+        os._exit(1)
+    os.write(pipe, json.dumps(said and said[:MESSAGE_CHARACTERS]).encode())
+    os._exit(0)
+
+
+def _limit() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    for kind, most in (
+        (resource.RLIMIT_STACK, STACK_BYTES),
+        (resource.RLIMIT_AS, used + MEMORY_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (most, most))
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+
+
+def main() -> None:
+    """Answer grammars until the input ends."""
+    file, vocab, *end = sys.argv[1:]
+    ends = frozenset(map(int, end))
+    tokenizer = wrapped(Path(file).read_text(encoding="utf-8"), int(vocab), ends)
+    os.nice(NICENESS)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin.buffer:
+        said = verdict(Grammar.model_validate_json(line), tokenizer, ends)
+        sys.stdout.buffer.write(json.dumps(said).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
