@@ -156,7 +156,7 @@ def test_a_prompts_tokens_are_there_before_they_are_read(clock):
     assert caught.value.retry_after == 20
     clock.now += 20.0
     caller.read(30)
-    caller.spend(-30)
+    caller.unread(30)
     caller.read(30)
     clock.now += 60.0
     caller.read(500)  # longer than a minute's worth: it is let through, and paid afterwards
