@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,8 @@ MANIFEST = "bundle.json"
 PACKAGED_PARTS = ("target", "tokenizer")
 IMPORTER = 1
 """Counts up when the same file is imported as something else."""
+
+LFS_POINTER = b"version https://git-lfs"
 
 Kind = TypeVar("Kind")
 
@@ -92,14 +95,20 @@ class Bundle:
         return folders
 
     def tokenizer(self) -> Any:
-        """The family's tokenizer (a transformers fast tokenizer), read from disk only."""
+        """Load the family's tokenizer (a transformers fast tokenizer) from disk; raises BundleError
+        where that fails."""
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self.part("tokenizer"), local_files_only=True)
+        folder = self.part("tokenizer")
+        with _reading_tokenizer(folder):
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
     def backend_tokenizer(self) -> Tokenizer:
-        """The same without transformers, whose import brings torch along: to decode with."""
-        return Tokenizer.from_file(str(self.part("tokenizer") / "tokenizer.json"))
+        """Load the same without transformers, whose import brings torch along; raises BundleError
+        where that fails."""
+        folder = self.part("tokenizer")
+        with _reading_tokenizer(folder):
+            return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     @cached_property
     def content_hash(self) -> str:
@@ -122,13 +131,45 @@ def file_hash(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object; raises BundleError naming the file where it is missing or is none."""
+    if not file.is_file():
+        raise BundleError(f"no {file.name} in {file.parent}")
+    refuse_pointer(file)
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{file} is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BundleError(f"{file} must be a JSON object")
+    return body
+
+
+def refuse_pointer(file: Path) -> None:
+    """Raise BundleError for a Git LFS pointer that stands for a file."""
+    with file.open("rb") as opened:
+        if opened.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise BundleError(f"{file} is a Git LFS pointer, not the file: run `git lfs pull`")
+
+
+@contextmanager
+def _reading_tokenizer(folder: Path) -> Iterator[None]:
+    file = folder / "tokenizer.json"
+    if file.is_file():
+        refuse_pointer(file)
+    try:
+        yield
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise BundleError(f"the tokenizer in {folder} cannot be read: {error}") from error
+
+
 def name_part(path: Path | str, part: str) -> None:
     """Name a part in a bundle's manifest, in the folder of its own name; one that is named already
     stays as it is. Raises BundleError as `load_bundle` does."""
     bundle = load_bundle(path)
     if part not in bundle.parts:
         manifest = bundle.path / MANIFEST
-        body = json.loads(manifest.read_text(encoding="utf-8"))
+        body = read_json(manifest)
         body["parts"][part] = part
         manifest.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
 
@@ -139,12 +180,8 @@ def load_bundle(path: Path | str) -> Bundle:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise BundleError(f"no {MANIFEST} in {folder}: name a bundle's folder (--bundle DIR)")
-    try:
-        body = json.loads(manifest.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BundleError(f"{manifest} is not JSON: {error}") from error
-    name = body.get("name") if isinstance(body, dict) else None
-    parts = body.get("parts") if isinstance(body, dict) else None
+    body = read_json(manifest)
+    name, parts = body.get("name"), body.get("parts")
     if not isinstance(name, str) or not name:
         raise BundleError(f"{manifest}: 'name' must be a string")
     if not isinstance(parts, dict) or not all(isinstance(p, str) for p in parts.values()):

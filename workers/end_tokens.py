@@ -1,8 +1,9 @@
 """The tokens that end an answer."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from workers.bundle import read_json
 
 TURN_END = "<|end|>"
 
@@ -13,7 +14,7 @@ def end_tokens(target: Path, tokenizer: Any) -> frozenset[int]:
     ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = target / name
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        found = read_json(file) if file.is_file() else {}
         eos = found.get("eos_token_id")
         if eos is not None:
             ids.update(eos if isinstance(eos, list) else [eos])

@@ -1,5 +1,6 @@
 """`specadapt bundle import`: a published model becomes a bundle."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,8 @@ def import_model(
     from ops.bundle.sources import imported
 
     quiet_transformers()
-    made = imported(source, out, say)
+    # elsewhere than at a terminal a refusal is the only line
+    made = imported(source, out, say if sys.stderr.isatty() else lambda _: None)
     millions = made.parameters / 1e6
     emit(
         made.figures(),

@@ -1,6 +1,7 @@
 """What a bundle is made of: a GGUF file, a Hugging Face folder, or a package's file."""
 
 import json
+import math
 import re
 import shutil
 import tempfile
@@ -13,11 +14,21 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from ops.bundle.gguf_model import convert_gguf, gguf_facts
+from ops.bundle.gguf_file import GgufFile
+from ops.bundle.gguf_model import convert_gguf
 from ops.bundle.model_folder import copy_model, folder_facts
+from ops.bundle.trial import try_out
 from ops.cli.boundary import InputError
-from workers.bundle import MANIFEST, PACKAGED_PARTS, Packaged, file_hash, load_bundle
+from workers.bundle import (
+    MANIFEST,
+    PACKAGED_PARTS,
+    Packaged,
+    file_hash,
+    load_bundle,
+    read_json,
+)
 from workers.torch_engine.models.families import NotCoveredError, read_shape
+from workers.weight_files import stored_tensors
 
 PROVENANCE = "provenance.json"
 Say = Callable[[str], None]
@@ -57,7 +68,7 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
         return _packaged(bundle.packaged, say)
     if source.is_file():
-        convert, facts = convert_gguf, gguf_facts(source)
+        convert, facts = convert_gguf, GgufFile(source).facts()
     elif (source / "config.json").is_file():
         convert, facts = copy_model, folder_facts(source)
     else:
@@ -70,6 +81,7 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
     with _made(folder, facts, say) as scratch:
         if scratch is not None:
             convert(source, scratch, say)
+            _tried(scratch, say)
             body = {"name": name, "parts": parts}
             (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
@@ -81,11 +93,22 @@ def _packaged(packaged: Packaged, say: Say) -> Imported:
     file = _installed(packaged)
     if file_hash(file) != packaged.sha256:
         raise InputError(f"{file} is another one than the bundle names: its SHA-256 differs")
-    facts = gguf_facts(file) | {"package": packaged.package}
+    facts = GgufFile(file).facts() | {"package": packaged.package}
     with _made(packaged.folder, facts, say) as scratch:
         if scratch is not None:
             convert_gguf(file, scratch, say)
+            _tried(scratch, say)
     return _described(packaged.folder, fresh=scratch is not None)
+
+
+def _tried(scratch: Path, say: Say) -> None:
+    """Decode a token; raises InputError naming no path of the scratch folder, which goes away."""
+    say("decoding one token")
+    try:
+        try_out(scratch)
+    except ValueError as error:
+        where = str(error).replace(f"{scratch}/target", "SRC").replace(f"{scratch}/", "SRC/")
+        raise InputError(where.replace(str(scratch), "SRC")) from error
 
 
 def _installed(packaged: Packaged) -> Path:
@@ -121,15 +144,8 @@ def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None
 
 
 def _described(folder: Path, fresh: bool) -> Imported:
-    from safetensors import safe_open
-
     target = folder / "target"
-    parameters = 0
-    for file in target.glob("*.safetensors"):
-        with safe_open(file, "pt") as weights:
-            for tensor in weights.keys():  # noqa: SIM118 - not a mapping
-                shape = weights.get_slice(tensor).get_shape()
-                parameters += _product(shape)
+    parameters = sum(math.prod(tensor.shape) for tensor in stored_tensors(target).values())
     try:
         read_shape(target)
         forward = "our own forward"
@@ -140,17 +156,7 @@ def _described(folder: Path, fresh: bool) -> Imported:
 
 def _provenance(folder: Path) -> dict[str, Any]:
     file = folder / PROVENANCE
-    if not file.is_file():
-        return {}
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
-def _product(shape: list[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
+    return read_json(file) if file.is_file() else {}
 
 
 def _slug(name: str) -> str:

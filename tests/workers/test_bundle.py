@@ -38,7 +38,7 @@ def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None
     [
         (None, "no bundle.json"),
         ("{", "is not JSON"),
-        ([], "'name' must be a string"),
+        ([], "must be a JSON object"),
         (
             {"name": "x", "parts": {}, "methods": [{"name": "eagle3", "lossless": True}]},
             r"methods\.0\.source: Field required",

@@ -29,7 +29,7 @@ from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.operators import computes_bfloat16
 from workers.torch_engine.models.shape import LlamaShape
-from workers.torch_engine.models.weights import load_weights
+from workers.torch_engine.models.weights import load_model_weights
 from workers.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
@@ -78,10 +78,11 @@ def measure(folder: Path, threads: int) -> dict[str, object]:
     """The `dtype` to decode a part in, and the milliseconds of forwards over ROWS tokens and over a
     prompt in each. A model that transformers computes is not timed: the CPU's flags decide."""
     try:
-        shape = _first_layers(read_shape(folder))
+        shape = read_shape(folder)
     except NotCoveredError:
         return {"dtype": "bfloat16" if computes_bfloat16() else "float32"}
-    weights, cpu = load_weights(folder), torch.device("cpu")
+    weights, cpu = load_model_weights(folder, shape), torch.device("cpu")
+    shape = _first_layers(shape)
     with _thread_count(threads), torch.inference_mode():
         models = {
             name: Llama(shape, weights, dtype, cpu)

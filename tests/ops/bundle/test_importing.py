@@ -6,111 +6,14 @@ import shutil
 import gguf
 import pytest
 import torch
-from conftest_bundle import byte_tokenizer, random_llama
+from gguf_writer import write_gguf
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from workers.bundle import file_hash, load_bundle
 from workers.chat_template import encode_chat, encode_text
 
-HEADS, KV_HEADS = 4, 2
-NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
 CHAT = [{"role": "user", "content": "In 2024, 365.25 days <|end|>"}]
-
-
-def gguf_name(name):
-    """A tensor's name in llama.cpp's files."""
-    if name in ("model.embed_tokens.weight", "model.norm.weight"):
-        return "token_embd.weight" if "embed" in name else "output_norm.weight"
-    layer, part = name.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
-    return f"blk.{layer}.{NAMES[part]}.weight"
-
-
-def rotary_order(name, weight):
-    """Queries and keys lie in llama.cpp's files with rotary pairs side by side."""
-    heads = {"q_proj": HEADS, "k_proj": KV_HEADS}.get(name.split(".")[-2])
-    if heads is None:
-        return weight
-    return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
-
-
-def write_gguf(file, model, tokenizer, quantisation=gguf.GGMLQuantizationType.F32, pre="smollm"):
-    config, writer = model.config, gguf.GGUFWriter(file, "llama")
-    writer.add_name("A tiny model")
-    writer.add_license("apache-2.0")
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
-    writer.add_context_length(2048)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    words = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda w: w[1])]
-    special = tokenizer.added_tokens_decoder
-    writer.add_token_list(words)
-    writer.add_token_types([3 if i in special else 1 for i in range(len(words))])
-    writer.add_token_merges(["Ġ a", "1 2"])
-    writer.add_eos_token_id(tokenizer.eos_token_id)
-    writer.add_bos_token_id(tokenizer.bos_token_id)
-    writer.add_chat_template(tokenizer.chat_template)
-    for name, weight in model.state_dict().items():
-        if name == "lm_head.weight":
-            continue
-        data = rotary_order(name, weight).float().numpy()
-        kind = quantisation if data.ndim == 2 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(gguf_name(name), gguf.quantize(data, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "12"]
-    backend = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, [("Ġ", "a"), ("1", "2")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    roles = ["<|system|>", "<|user|>", "<|assistant|>"]
-    backend.add_special_tokens(["<|bos|>", "<|end|>", *roles])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<|bos|>",
-        eos_token="<|end|>",
-        chat_template=byte_tokenizer().chat_template,
-    )
-
-
-@pytest.fixture(scope="module")
-def model(tokenizer):
-    torch.manual_seed(0)
-    return random_llama(vocab=len(tokenizer), eos=tokenizer.eos_token_id, kv_heads=KV_HEADS)
-
-
-@pytest.fixture(scope="module")
-def gguf_file(tmp_path_factory, model, tokenizer):
-    file = tmp_path_factory.mktemp("gguf") / "Tiny-Model.Q8_0.gguf"
-    write_gguf(file, model, tokenizer)
-    return file
 
 
 def test_a_gguf_file_becomes_the_model_it_was_made_of(specadapt, gguf_file, model, tmp_path):
@@ -238,6 +141,6 @@ def test_what_is_no_model_is_refused(specadapt, tiny_bundle, tmp_path):
     assert "there is nothing to import" in specadapt.refusal("bundle", "import", tiny_bundle.path)
     assert "neither a GGUF file nor a folder" in specadapt.refusal("bundle", "import", tmp_path)
     (tmp_path / "x.gguf").write_bytes(b"no such thing")
-    assert "is no GGUF file" in specadapt.refusal("bundle", "import", tmp_path / "x.gguf")
+    assert "is not a whole GGUF file" in specadapt.refusal("bundle", "import", tmp_path / "x.gguf")
     (tmp_path / "config.json").write_text("{}")
-    assert "has no *.safetensors" in specadapt.refusal("bundle", "import", tmp_path)
+    assert "no *.safetensors" in specadapt.refusal("bundle", "import", tmp_path)

@@ -1,6 +1,7 @@
 """Models that our own forward does not cover, through the one that transformers has."""
 
 import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ IDLE = "max_window_layers"
 """Says nothing unless a window is set too; anything else called a window is taken for one."""
 
 
+MISFITS = {
+    "missing_keys": "the weights lack",
+    "mismatched_keys": "config.json's model has another shape of",
+    "unexpected_keys": "config.json's model does not have",
+}
+"""What transformers reports and otherwise fills with random numbers or ignores."""
+
+
 def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) -> TransformersModel:
     """Load a part through transformers; raises BundleError where that fails.
 
@@ -31,11 +40,13 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
     reading everything anew gives; the others are read anew.
     """
     try:
-        causal: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, output_loading_info=True
         )
     except Exception as error:  # whatever a model's own code or a missing library raises
         raise BundleError(f"transformers cannot load {folder}: {error}") from error
+    causal, report = loaded
+    _refuse_misfit(folder, report)
     causal = causal.to(device).eval()
     config = causal.config.get_text_config()
     if config.is_encoder_decoder or not getattr(config, "is_causal", True):
@@ -51,6 +62,13 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
         except Exception as error:  # a forward that takes no such mask may fail in any way
             log.warning("%s: our KV pool does not fit its forward: %r", folder, error)
             return reread
+
+
+def _refuse_misfit(folder: Path, report: Mapping[str, Collection[Any]]) -> None:
+    for kind, problem in MISFITS.items():
+        if report[kind]:
+            names = sorted(str(key) for key in report[kind])
+            raise BundleError(f"{folder}: {problem} {', '.join(names[:4])} ({len(names)} tensors)")
 
 
 def _cache_size(causal: Any, device: torch.device) -> dict[str, int] | None:

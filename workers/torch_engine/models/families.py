@@ -131,6 +131,7 @@ def _shape(config: Any) -> LlamaShape:
         score_scale=None if scalar is None else scalar**-0.5,
         score_cap=cap(family.score_cap),
         logit_cap=cap(family.logit_cap),
+        tied=bool(config.tie_word_embeddings),
         fused=family.fused,
         max_positions=_max_positions(config),
     )

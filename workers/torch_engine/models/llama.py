@@ -16,7 +16,7 @@ from workers.torch_engine.models.operators import Projection, projection, rms_no
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
-from workers.torch_engine.models.weights import load_tensor, load_weights, taker
+from workers.torch_engine.models.weights import load_model_weights, load_tensor, taker
 
 FINAL = -1
 """Capture index of the last hidden state after the final norm (what the LM head reads)."""
@@ -88,9 +88,10 @@ class Llama:
         """Load a part in Hugging Face layout (safetensors, one file or several).
 
         Raises NotCoveredError for a config this forward does not compute, BundleError for a part
-        without config.json or weights.
+        without config.json or whose weights do not fit it.
         """
-        shape, weights = read_shape(folder), load_weights(folder)
+        shape = read_shape(folder)
+        weights = load_model_weights(folder, shape)
         return Llama(shape, weights, dtype, device, project, folder=folder)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:

@@ -21,9 +21,9 @@ class LlamaShape:
     attentions: one per layer; () is full attention with plain rotary embeddings everywhere.
     activation: of the MLP's gate, by its transformers name. norm_offset: added to every norm's
     weight. sandwich: blocks norm their output too. score_scale: of query-key products, None for
-    1 / sqrt(head_dim). score_cap, logit_cap: c in c * tanh(x / c). fused: the checkpoint holds
-    qkv and gate-up projections in one tensor each. max_positions: beyond it the forward would be
-    wrong; None where there is no such limit.
+    1 / sqrt(head_dim). score_cap, logit_cap: c in c * tanh(x / c). tied: the LM head is the
+    embedding. fused: the checkpoint holds qkv and gate-up projections in one tensor each.
+    max_positions: beyond it the forward would be wrong; None where there is no such limit.
     """
 
     hidden: int
@@ -46,6 +46,7 @@ class LlamaShape:
     score_scale: float | None = None
     score_cap: float | None = None
     logit_cap: float | None = None
+    tied: bool = True
     fused: bool = False
     max_positions: int | None = None
 

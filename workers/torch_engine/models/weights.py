@@ -4,31 +4,44 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.tensors import model_tensors, refuse_misfit
+from workers.weight_files import stored_tensors, weight_files
 
 Take = Callable[[str], Tensor]
 """A tensor of the checkpoint by name, on the right device and in the right dtype."""
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a folder's *.safetensors, one file or several; raises BundleError where
-    there is none."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise BundleError(f"no *.safetensors in {folder}")
+    """Load every tensor of a model, from one file or several; raises BundleError as
+    `stored_tensors` does."""
+    stored_tensors(folder)
     weights: dict[str, Tensor] = {}
-    for file in files:
-        weights.update(load_file(file))
+    for file in weight_files(folder):
+        try:
+            weights.update(load_file(file))
+        except SafetensorError as error:
+            raise BundleError(f"{file}: {error}: download it again") from error
     return weights
 
 
+def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
+    """Load the weights of a model of this shape; raises BundleError where a tensor is missing, of
+    another shape, or not part of such a model."""
+    found = {name: tensor.shape for name, tensor in stored_tensors(folder).items()}
+    tied_copy = {"lm_head.weight": (shape.vocab, shape.hidden)}
+    refuse_misfit(folder, found, model_tensors(shape), tied_copy)
+    return load_weights(folder)
+
+
 def load_tensor(folder: Path, name: str) -> Tensor:
-    """One tensor of a folder's *.safetensors; raises BundleError where it is not there."""
-    for file in sorted(folder.glob("*.safetensors")):
+    """Load one tensor of a model; raises BundleError where it is not there."""
+    for file in weight_files(folder):
         with safe_open(file, framework="pt") as opened:
             if name in opened.keys():  # noqa: SIM118
                 tensor: Tensor = opened.get_tensor(name)

@@ -1,13 +1,12 @@
 """What every head's folder has to say, and whether it fits the target."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workers.bundle import BundleError
+from workers.bundle import BundleError, read_json
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.model import Model
 
@@ -15,9 +14,7 @@ from workers.torch_engine.models.model import Model
 def read_config(folder: Path, target: Model) -> dict[str, Any]:
     """A head's config.json; raises BundleError where there is none or it is for another target."""
     file = folder / "config.json"
-    if not file.is_file():
-        raise BundleError(f"no config.json in {folder}")
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    config = read_json(file)
     hidden = target.embedding.shape[1]
     for name, wanted in (("hidden_size", hidden), ("vocab_size", target.vocab)):
         if config.get(name) != wanted:
@@ -39,7 +36,7 @@ def listed_tokens(folder: Path) -> Tensor | None:
     file = folder / LISTED
     if not file.is_file():
         return None
-    ids = json.loads(file.read_text(encoding="utf-8")).get("token_ids")
+    ids = read_json(file).get("token_ids")
     if not ids or not all(isinstance(token, int) for token in ids):
         raise BundleError(f"{file}: token_ids must be a list of token ids")
     return torch.tensor(sorted(set(ids)))

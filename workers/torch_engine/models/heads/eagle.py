@@ -1,6 +1,7 @@
 """EAGLE's head (Li et al. 2024, arXiv 2401.15077): what vLLM calls EagleLlamaForCausalLM."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import projection
+from workers.torch_engine.models.tensors import Dims, block_tensors
 from workers.torch_engine.models.weights import Take
 
 
@@ -27,6 +29,15 @@ class EagleHead(FeatureHead):
     """
 
     captures = (FINAL,)
+    optional: ClassVar[dict[str, Dims]] = {
+        "fc.bias": (None,),
+        "lm_head.weight": (None, None),
+    }
+
+    def _tensors(self) -> dict[str, Dims]:
+        hidden = self.shape.hidden
+        block = block_tensors(self.shape, "layers.0.", hidden, input_norm=False)
+        return {"fc.weight": (hidden, 2 * hidden), **block}
 
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
         self._fc = projection(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)

@@ -1,7 +1,7 @@
 """EAGLE-3's head (Li et al. 2025, arXiv 2503.01840): what vLLM calls LlamaForCausalLMEagle3."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import projection, rms_norm
+from workers.torch_engine.models.tensors import Dims, block_tensors
 from workers.torch_engine.models.weights import Take
 
 NOT_COMPUTED = ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting")
@@ -28,6 +29,18 @@ class Eagle3Head(FeatureHead):
     before the last norm. The residual stream begins with the feature, with its norm where the
     config says `norm_before_residual`.
     """
+
+    optional: ClassVar[dict[str, Dims]] = {"d2t": (None,), "t2d": (None,)}
+
+    def _tensors(self) -> dict[str, Dims]:
+        hidden = self.shape.hidden
+        names = ("midlayer.hidden_norm.weight", "norm.weight")
+        return {
+            "fc.weight": (hidden, None),
+            "lm_head.weight": (None, hidden),
+            **dict.fromkeys(names, (hidden,)),
+            **block_tensors(self.shape, "midlayer.", 2 * hidden),
+        }
 
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
         eagle: dict[str, Any] = self.config.get("eagle_config") or {}
@@ -51,7 +64,7 @@ class Eagle3Head(FeatureHead):
         self._norm = rms_norm(take("norm.weight"), self.shape.eps)
         head = take("lm_head.weight")
         self._read_out = projection(head)
-        ids = torch.arange(len(head)) + weights["d2t"] if "d2t" in weights else None
+        ids = _draft_ids(folder, weights["d2t"], len(head)) if "d2t" in weights else None
         ids = None if ids is None else ids.to(target.device)
         self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
 
@@ -66,6 +79,16 @@ class Eagle3Head(FeatureHead):
         x = wanted((normed if self._norm_first else features) + heard, layout)
         x = self.block.feed_forward(x, self._layer)
         return x, self._read_out(self._norm(x))
+
+
+def _draft_ids(folder: Path, offsets: Tensor, size: int) -> Tensor:
+    """The target's token of each row of the LM head: its index plus the offset in `d2t`."""
+    if offsets.shape != (size,) or offsets.is_floating_point():
+        raise BundleError(
+            f"{folder}: d2t is {offsets.dtype} {list(offsets.shape)}; the LM head has {size} rows, "
+            "which need an integer each"
+        )
+    return torch.arange(size) + offsets
 
 
 def _captures(config: dict[str, Any], eagle: dict[str, Any], layers: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.static_layout import StaticLayout
+from workers.torch_engine.models.tensors import Dims, refuse_misfit
 from workers.torch_engine.models.weights import Take, load_weights, taker
 
 
@@ -26,9 +27,11 @@ class FeatureHead(ABC):
 
     Slot i of a row holds the pair (token i + 1, feature of token i), at rotary position i.
     captures: the target's hidden states that make a feature, in the order of their concatenation.
+    optional: tensors that a checkpoint may hold.
     """
 
     captures: tuple[int, ...]
+    optional: ClassVar[dict[str, Dims]]
     _vocabulary: DraftVocabulary
 
     def __init__(self, folder: Path, target: Model) -> None:
@@ -46,10 +49,17 @@ class FeatureHead(ABC):
         self._rotary = torch.empty(0)
         # not an attribute: once the operators are made of it, the checkpoint is to be gone
         weights = load_weights(folder)
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        optional: dict[str, Dims] = {"embed_tokens.weight": (target.vocab, self.shape.hidden)}
+        refuse_misfit(folder, shapes, self._tensors(), optional | self.optional)
         take = taker(weights, target.dtype, target.device)
         own = "embed_tokens.weight" in weights
         self.embedding = take("embed_tokens.weight") if own else target.embedding
         self._build(folder, target, weights, take)
+
+    @abstractmethod
+    def _tensors(self) -> dict[str, Dims]:
+        """Name the tensors that the checkpoint must hold."""
 
     @abstractmethod
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:

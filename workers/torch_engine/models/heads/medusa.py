@@ -14,6 +14,7 @@ from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_c
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator, projection
 from workers.torch_engine.models.static_steps import steps_on
+from workers.torch_engine.models.tensors import Dims, refuse_misfit
 from workers.torch_engine.models.weights import Take, load_weights, taker
 
 
@@ -34,6 +35,7 @@ class MedusaHeads:
         if not self.count or not depth:
             raise BundleError(f"{folder}: the weights have no tensor 'blocks.0.layers.0.weight'")
         self._hidden = int(config["hidden_size"])
+        refuse_misfit(folder, {n: w.shape for n, w in weights.items()}, *self._tensors(depth))
         self._steps = steps_on(target.device)
 
         def layer(heads: Sequence[int], index: int) -> Operator:
@@ -53,6 +55,17 @@ class MedusaHeads:
             heads = [head[ids] if len(head) > len(ids) else head for head in heads]
         self._read_outs = [projection(head) for head in heads]
         self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
+
+    def _tensors(self, depth: int) -> tuple[dict[str, Dims], dict[str, Dims]]:
+        """Name the tensors that the checkpoint must hold, and those that it may."""
+        blocks = [f"blocks.{k}.layers.{i}." for k in range(self.count) for i in range(depth)]
+        heads = ["lm_head.weight", *(f"lm_heads.{head}.weight" for head in range(self.count))]
+        optional: dict[str, Dims] = dict.fromkeys(heads, (None, self._hidden))
+        optional |= {f"{block}bias": (self._hidden,) for block in blocks}
+        required: dict[str, Dims] = {
+            f"{block}weight": (self._hidden, self._hidden) for block in blocks
+        }
+        return required, optional | {"token_map": (None,)}
 
     def forward(self, states: Tensor) -> list[DraftLogits]:
         """Each head's logits [N] of the target's final states [N, hidden]."""

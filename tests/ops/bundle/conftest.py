@@ -1,0 +1,38 @@
+"""A tiny model and its byte-level tokenizer, to be written in other people's formats."""
+
+import pytest
+import torch
+from conftest_bundle import byte_tokenizer, random_llama
+from gguf_writer import write_gguf
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "12"]
+    backend = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, [("Ġ", "a"), ("1", "2")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    roles = ["<|system|>", "<|user|>", "<|assistant|>"]
+    backend.add_special_tokens(["<|bos|>", "<|end|>", *roles])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<|bos|>",
+        eos_token="<|end|>",
+        chat_template=byte_tokenizer().chat_template,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    torch.manual_seed(0)
+    return random_llama(vocab=len(tokenizer), eos=tokenizer.eos_token_id, kv_heads=2)
+
+
+@pytest.fixture(scope="module")
+def gguf_file(tmp_path_factory, model, tokenizer):
+    file = tmp_path_factory.mktemp("gguf") / "Tiny-Model.Q8_0.gguf"
+    write_gguf(file, model, tokenizer)
+    return file

@@ -1,0 +1,182 @@
+"""GGUF files that would make another model than they describe: each is refused by what it says."""
+
+import gguf
+import numpy as np
+import pytest
+from gguf_writer import write_gguf
+
+MISSING = object()
+
+
+def fields(**values):
+    """Set fields, with __ for a dot; MISSING removes one."""
+
+    def change(fields, _):
+        for name, value in values.items():
+            key = name.replace("__", ".")
+            fields[key] = None if value is MISSING else value
+
+    return change
+
+
+def dropped(*names):
+    def change(_, tensors):
+        for name in names:
+            del tensors[name]
+
+    return change
+
+
+def added(name, *shape, value=0.1):
+    def change(_, tensors):
+        tensors[name] = np.full(shape, value, dtype=np.float32)
+
+    return change
+
+
+def spoilt(name, value):
+    def change(_, tensors):
+        tensors[name] = tensors[name].copy()
+        tensors[name].flat[3] = value
+
+    return change
+
+
+def token_type(kinds):
+    def change(fields, _):
+        fields["tokenizer.ggml.token_type"] = kinds
+
+    return change
+
+
+def a_token_more(fields, _):
+    fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], "<extra>"]
+    fields["tokenizer.ggml.token_type"] = [*fields["tokenizer.ggml.token_type"], 1]
+
+
+def a_token_twice(fields, _):
+    fields["tokenizer.ggml.tokens"] = ["!", *fields["tokenizer.ggml.tokens"][1:-1], "!"]
+
+
+def architecture(name):
+    def change(fields, _):
+        fields["general.architecture"] = name
+
+    return change
+
+
+def scaled_frequencies(_, tensors):
+    tensors["rope_freqs.weight"] = np.linspace(1.0, 3.0, 8, dtype=np.float32)
+
+
+REFUSED = {
+    "missing tensor": (dropped("blk.1.ffn_up.weight"), "blk.1.ffn_up.weight"),
+    "no embedding": (dropped("token_embd.weight"), "token_embd.weight"),
+    "no norm": (dropped("output_norm.weight"), "output_norm.weight"),
+    "many missing": (
+        dropped(*(f"blk.2.{n}.weight" for n in ("attn_q", "attn_k", "attn_v"))),
+        "3 tensors are missing",
+    ),
+    "attention bias": (added("blk.0.attn_q.bias", 64), "blk.0.attn_q.bias"),
+    "query norm": (added("blk.0.attn_q_norm.weight", 16), "blk.0.attn_q_norm.weight"),
+    "experts": (fields(llama__expert_count=8), "llama.expert_count is 8"),
+    "router": (added("blk.0.ffn_gate_inp.weight", 8, 64), "blk.0.ffn_gate_inp.weight"),
+    "window": (fields(llama__attention__sliding_window=128), "llama.attention.sliding_window"),
+    "softcap": (fields(llama__final_logit_softcapping=30.0), "llama.final_logit_softcapping"),
+    "logit scale": (fields(llama__logit_scale=0.5), "llama.logit_scale is 0.5"),
+    "another layer": (added("blk.3.attn_norm.weight", 64), "blk.3.attn_norm.weight"),
+    "wrong shape": (added("blk.1.attn_k.weight", 64, 64), "blk.1.attn_k.weight is [64, 64]"),
+    "short norm": (added("output_norm.weight", 32), "output_norm.weight is [32]"),
+    "untied shape": (added("output.weight", 300, 64), "output.weight is [300, 64]"),
+    "NaN": (spoilt("blk.0.ffn_down.weight", np.nan), "blk.0.ffn_down.weight holds NaN"),
+    "infinity": (spoilt("token_embd.weight", np.inf), "token_embd.weight holds NaN or infinity"),
+    "no context": (fields(llama__context_length=MISSING), "llama.context_length is missing"),
+    "zero context": (fields(llama__context_length=0), "llama.context_length is 0"),
+    "no layers": (fields(llama__block_count=MISSING), "llama.block_count is missing"),
+    "no epsilon": (
+        fields(llama__attention__layer_norm_rms_epsilon=MISSING),
+        "llama.attention.layer_norm_rms_epsilon is missing",
+    ),
+    "heads by layer": (fields(llama__attention__head_count=[4, 4, 4]), "attention.head_count is"),
+    "uneven heads": (fields(llama__attention__head_count_kv=3), "no multiple of head_count_kv"),
+    "partial rotary": (fields(llama__rope__dimension_count=8), "llama.rope.dimension_count is 8"),
+    "longrope": (
+        fields(llama__rope__scaling__type="longrope", llama__rope__scaling__factor=4.0),
+        "llama.rope.scaling.type is 'longrope'",
+    ),
+    "a factor without a type": (
+        fields(llama__rope__scaling__factor=4.0),
+        "llama.rope.scaling.factor is 4.0",
+    ),
+    "a negative factor": (
+        fields(llama__rope__scaling__type="linear", llama__rope__scaling__factor=-4.0),
+        "llama.rope.scaling.factor is -4.0",
+    ),
+    "more of YaRN": (
+        fields(llama__rope__scaling__type="yarn", llama__rope__scaling__yarn_log_multiplier=0.1),
+        "llama.rope.scaling.yarn_log_multiplier",
+    ),
+    "old linear": (fields(llama__rope__scale_linear=4.0), "llama.rope.scale_linear is 4.0"),
+    "frequencies": (scaled_frequencies, "rope_freqs.weight holds factors"),
+    "long factors": (added("rope_factors_long.weight", 8), "rope_factors_long.weight"),
+    "architecture": (architecture("falcon"), "general.architecture is 'falcon'"),
+    "split": (fields(split__count=3, split__no=0), "split.count is 3 and this is part 1"),
+    "adapter": (fields(general__type="adapter"), "general.type is 'adapter'"),
+    "tokenizer kind": (fields(tokenizer__ggml__model="rwkv"), "tokenizer.ggml.model is 'rwkv'"),
+    "pre": (fields(tokenizer__ggml__pre="made-up"), "tokenizer.ggml.pre is 'made-up'"),
+    "no pre": (fields(tokenizer__ggml__pre=MISSING), "tokenizer.ggml.pre is missing"),
+    "no merges": (fields(tokenizer__ggml__merges=MISSING), "tokenizer.ggml.merges is missing"),
+    "bad merges": (fields(tokenizer__ggml__merges=["zz zz"]), "tokenizer.ggml describes no"),
+    "no tokens": (fields(tokenizer__ggml__tokens=MISSING), "tokenizer.ggml.tokens is missing"),
+    "no types": (token_type(None), "tokenizer.ggml.token_type is missing"),
+    "few types": (token_type([1, 1, 3]), "tokenizer.ggml.token_type must have"),
+    "odd types": (token_type([9] * 263), "tokenizer.ggml.token_type must have"),
+    "vocabulary": (a_token_more, "llama.vocab_size is 263 and tokenizer.ggml.tokens has 264"),
+    "twice": (a_token_twice, "has a token twice"),
+    "no end": (fields(tokenizer__ggml__eos_token_id=MISSING), "eos_token_id is missing"),
+    "end beyond": (fields(tokenizer__ggml__eos_token_id=9999), "eos_token_id is 9999"),
+    "begin beyond": (fields(tokenizer__ggml__bos_token_id=263), "bos_token_id is 263"),
+    "end after a prompt": (fields(tokenizer__ggml__add_eos_token=True), "add_eos_token is True"),
+    "normaliser": (fields(tokenizer__ggml__precompiled_charsmap=[1, 2]), "precompiled_charsmap"),
+    "template": (fields(tokenizer__chat_template="{% for %}"), "tokenizer.chat_template"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_would_be_another_model_is_refused(
+    specadapt, model, tokenizer, tmp_path, change, said
+):
+    file, out = tmp_path / "some.gguf", tmp_path / "bundles" / "out"
+    write_gguf(file, model, tokenizer, change=change)
+    line = specadapt.refusal("bundle", "import", file, "--out", out)
+    assert "some.gguf" in line
+    assert said in line
+    assert not list(out.parent.glob("*"))
+    assert not list(out.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, 4000, -1])
+def test_a_file_that_is_cut_off_is_refused(specadapt, gguf_file, tmp_path, kept):
+    file = tmp_path / "cut.gguf"
+    file.write_bytes(gguf_file.read_bytes()[:kept])
+    line = specadapt.refusal("bundle", "import", file, "--out", tmp_path / "out")
+    assert "cut.gguf" in line
+    assert "is not a whole GGUF file" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pointer_to_a_file_elsewhere_is_refused(specadapt, tmp_path):
+    file = tmp_path / "pointer.gguf"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    assert "run `git lfs pull`" in specadapt.refusal("bundle", "import", file)
+
+
+def test_a_quantisation_that_is_not_read_is_refused(specadapt, model, tokenizer, tmp_path):
+    file = tmp_path / "some.gguf"
+    write_gguf(file, model, tokenizer, gguf.GGMLQuantizationType.Q8_0)
+    whole = bytearray(file.read_bytes())
+    # the type of the first matrix, behind its name, its number of dimensions and these
+    at = whole.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
+    whole[at : at + 4] = (99).to_bytes(4, "little")
+    file.write_bytes(whole)
+    assert "99) is not a valid GGMLQuantizationType" in specadapt.refusal("bundle", "import", file)

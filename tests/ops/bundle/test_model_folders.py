@@ -1,0 +1,228 @@
+"""Hugging Face folders whose files are not a whole model: each is refused, nothing stays."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from workers.bundle import load_bundle
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+
+
+@pytest.fixture
+def folder(tiny_bundle, tmp_path):
+    """A download of the tiny model, in one folder."""
+    source = tmp_path / "some-model"
+    shutil.copytree(tiny_bundle.part("target"), source)
+    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+    return source
+
+
+def sharded(folder):
+    """The same weights in two files with an index."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(weights)
+    index = {}
+    for number, part in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: weights[name] for name in part}, folder / file, {"format": "pt"})
+        index |= dict.fromkeys(part, file)
+    written = {"metadata": {}, "weight_map": index}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(written))
+    return index
+
+
+def changed(folder, **changes):
+    """Other values in config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def weights_of(folder, change):
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, {"format": "pt"})
+
+
+def test_files_that_the_index_does_not_name_do_not_count(specadapt, folder, tmp_path):
+    before = load_file(folder / "model.safetensors")
+    sharded(folder)
+    save_file({"tok_embeddings.weight": torch.ones(9, 9)}, folder / "consolidated.safetensors")
+    made = specadapt.json("bundle", "import", folder, "--out", tmp_path / "out")
+    assert made["parameters"] == sum(weight.numel() for weight in before.values())
+    target = load_bundle(tmp_path / "out").part("target")
+    assert not (target / "consolidated.safetensors").exists()
+    assert len(list(target.glob("*.safetensors"))) == 2
+
+
+def no_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def no_shard(folder):
+    sharded(folder)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+
+
+def no_index(folder):
+    sharded(folder)
+    (folder / "model.safetensors.index.json").unlink()
+
+
+def one_shard_alone(folder):
+    no_index(folder)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+
+
+def index_elsewhere(folder):
+    index = sharded(folder)
+    name = next(name for name, file in index.items() if "00001" in file)
+    other = index | {name: "model-00002-of-00002.safetensors"}
+    text = json.dumps({"weight_map": other})
+    (folder / "model.safetensors.index.json").write_text(text)
+
+
+def index_outside(folder):
+    sharded(folder)
+    text = json.dumps({"weight_map": {"model.norm.weight": "../model.safetensors"}})
+    (folder / "model.safetensors.index.json").write_text(text)
+
+
+def index_broken(folder):
+    sharded(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": [')
+
+
+def cut_off(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def cut_in_the_header(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:40])
+
+
+def empty(folder):
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def pointer(folder):
+    (folder / "model.safetensors").write_text(POINTER)
+
+
+def pointer_to_tokenizer(folder):
+    (folder / "tokenizer.json").write_text(POINTER)
+
+
+def broken_tokenizer(folder):
+    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+
+
+def broken_config(folder):
+    (folder / "config.json").write_text('{"model_type": "llama"')
+
+
+def no_model_type(folder):
+    (folder / "config.json").write_text("{}")
+
+
+def untied(folder):
+    changed(folder, tie_word_embeddings=False)
+
+
+def a_layer_less(folder):
+    changed(folder, num_hidden_layers=2)
+
+
+def a_layer_more(folder):
+    changed(folder, num_hidden_layers=4)
+
+
+def another_width(folder):
+    changed(folder, intermediate_size=96)
+
+
+def biases(folder):
+    name = "model.layers.0.self_attn.q_proj.bias"
+    weights_of(folder, lambda weights: weights.update({name: torch.ones(64)}))
+
+
+def not_a_number(folder):
+    def spoil(weights):
+        weights["model.layers.1.mlp.down_proj.weight"][0, 0] = torch.nan
+
+    weights_of(folder, spoil)
+
+
+def few_embeddings(folder):
+    def cut(weights):
+        weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"][:100].clone()
+
+    weights_of(folder, cut)
+    changed(folder, vocab_size=100)
+
+
+def end_beyond(folder):
+    changed(folder, eos_token_id=99_999)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+REFUSED = {
+    no_weights: "no *.safetensors",
+    no_shard: "model-00002-of-00002.safetensors is missing",
+    no_index: "model.safetensors.index.json is missing",
+    one_shard_alone: "model.safetensors.index.json is missing",
+    index_elsewhere: "is not in model-00002-of-00002.safetensors",
+    index_outside: "'weight_map' must map tensors to files in this folder",
+    index_broken: "model.safetensors.index.json is not JSON",
+    cut_off: "model.safetensors is cut off or damaged",
+    cut_in_the_header: "model.safetensors is not a whole safetensors file",
+    empty: "model.safetensors is not a whole safetensors file",
+    pointer: "model.safetensors is a Git LFS pointer, not the file: run `git lfs pull`",
+    pointer_to_tokenizer: "tokenizer.json is a Git LFS pointer",
+    broken_tokenizer: "the tokenizer in",
+    broken_config: "config.json is not JSON",
+    no_model_type: "config.json",
+    untied: "the weights lack lm_head.weight",
+    a_layer_less: "does not have model.layers.2.",
+    a_layer_more: "the weights lack model.layers.3.",
+    another_width: "mlp.",
+    biases: "does not have model.layers.0.self_attn.q_proj.bias",
+    not_a_number: "model.layers.1.mlp.down_proj.weight holds NaN",
+    few_embeddings: "the model's vocab_size is 100",
+    end_beyond: "eos_token_id is 99999",
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), REFUSED.items(), ids=[f.__name__ for f in REFUSED])
+def test_what_is_no_whole_model_is_refused(specadapt, folder, tmp_path, spoil, said):
+    spoil(folder)
+    out = tmp_path / "bundles" / "out"
+    line = specadapt.refusal("bundle", "import", folder, "--out", out)
+    assert said in line
+    assert ".import-" not in line
+    assert not list(out.parent.glob("*"))
+    assert not list(out.parent.glob(".*"))
+
+
+def test_other_families_are_refused_alike(specadapt, folder, tmp_path):
+    """transformers fills what is missing with random numbers, and says so in a log alone."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokens = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = GPT2Config(vocab_size=tokens, n_embd=48, n_layer=2, n_head=4, n_positions=64)
+    config.bos_token_id = config.eos_token_id = 0
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    made = specadapt.json("bundle", "import", folder, "--out", tmp_path / "whole")
+    assert "transformers' forward" in made["forward"]
+    weights_of(folder, lambda weights: weights.pop("transformer.h.1.attn.c_proj.weight"))
+    line = specadapt.refusal("bundle", "import", folder, "--out", tmp_path / "out")
+    assert "transformer.h.1.attn.c_proj.weight" in line
+    assert not (tmp_path / "out").exists()

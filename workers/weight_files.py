@@ -1,0 +1,115 @@
+"""Which files hold a part's weights and which tensors are in them, without reading the tensors."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.bundle import BundleError, read_json, refuse_pointer
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
+_LENGTH_BYTES = 8
+"""A safetensors file begins with the length of its JSON header."""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a tensor is and how it is stored. dtype: safetensors' name, such as BF16."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the tensor holds floating-point numbers."""
+        return self.dtype.startswith(("F", "BF"))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """List the safetensors files of a model as transformers picks them: model.safetensors, else
+    those that the index names, else the only one there is. Other files do not count.
+
+    Raises BundleError where there is none, one is missing, or several have no index.
+    """
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if (folder / INDEX).is_file():
+        return sorted({folder / name for name in _weight_map(folder).values()})
+    found = sorted(folder.glob("*.safetensors"))
+    if not found:
+        raise BundleError(f"no *.safetensors in {folder}")
+    if len(found) > 1 or _SHARD.fullmatch(found[0].name):
+        raise BundleError(
+            f"{folder}: {found[0].name} is one of several files and {INDEX} is missing: "
+            "download the index too"
+        )
+    return found
+
+
+def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Read the headers of a model's safetensors files.
+
+    Raises BundleError as `weight_files` does, and for a file that is damaged, cut off or a Git LFS
+    pointer, or that lacks a tensor that the index promises.
+    """
+    tensors = {
+        name: tensor for file in weight_files(folder) for name, tensor in read_header(file).items()
+    }
+    if not (folder / SINGLE).is_file() and (folder / INDEX).is_file():
+        for name, file in _weight_map(folder).items():
+            if name not in tensors or tensors[name].file.name != file:
+                raise BundleError(f"{folder}/{INDEX}: tensor {name!r} is not in {file}")
+    return tensors
+
+
+def read_header(file: Path) -> dict[str, StoredTensor]:
+    """Read the header of one safetensors file; raises BundleError where it is not whole."""
+    refuse_pointer(file)
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
+        start = _LENGTH_BYTES + length
+        try:
+            header: Any = json.loads(opened.read(length) if _LENGTH_BYTES < start <= size else b"")
+            tensors = {
+                name: _stored(file, entry)
+                for name, entry in header.items()
+                if name != "__metadata__"
+            }
+            end = max(entry["data_offsets"][1] for n, entry in header.items() if n in tensors)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+            raise BundleError(
+                f"{file} is not a whole safetensors file: download it again"
+            ) from error
+    if start + end != size:
+        raise BundleError(
+            f"{file} is cut off or damaged: it has {size} bytes and its header describes "
+            f"{start + end}: download it again"
+        )
+    return tensors
+
+
+def _stored(file: Path, entry: Mapping[str, Any]) -> StoredTensor:
+    begin, end = entry["data_offsets"]
+    return StoredTensor(file, tuple(entry["shape"]), entry["dtype"], end - begin)
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    index = folder / INDEX
+    named: Any = read_json(index).get("weight_map")
+    try:
+        whole = bool(named) and all(Path(name).name == name for name in named.values())
+    except (AttributeError, TypeError):
+        whole = False
+    if not whole:
+        raise BundleError(f"{index}: 'weight_map' must map tensors to files in this folder")
+    missing = sorted({name for name in named.values() if not (folder / name).is_file()})
+    if missing:
+        raise BundleError(f"{index}: {', '.join(missing)} is missing: download it too")
+    return dict(named)
