@@ -68,7 +68,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
         "replica": {"errors", "logs", "metrics", "traces", "artifacts", "request", "learning"},
     },
-    "training": {"demo_corpus": set()},
+    "training": {"corpus": set()},
     "ops": {
         "cli": set(),
         "bundle": {"cli"},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from schemas import DecodeRequest, EngineConfig, SamplingParams
-from training.demo_corpus import Row
+from training.corpus import Row
 from training.tokens import TokenRows, token_ids
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat

@@ -1,4 +1,4 @@
-"""The demo family's tokenizer: a byte-level BPE over the corpus, saved in Hugging Face layout."""
+"""Train a byte-level BPE tokenizer on a corpus and save it in Hugging Face layout."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from training.demo_corpus import CorpusError, read_rows
-from training.demo_corpus.rows import row_text
+from training.corpus import CorpusError, read_rows, row_text
 
 SPECIAL_TOKENS = (
     "<|pad|>",

@@ -1,6 +1,6 @@
 """Tokenised rows on disk, and the stream of packed batches that training reads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.demo_corpus import Message, Row
+from training.corpus import Message, Row
 from workers.chat_template import encode_turns
 
 ROW_LENGTHS = (256, 512, 1024, 2048)
@@ -64,11 +64,8 @@ class TokenRows:
             )
 
 
-def tokenise(
-    rows: Sequence[Row], tokenizer: Any, repeats: Callable[[Row], float] = lambda _: 1.0
-) -> TokenRows:
-    """Rows {domain, source, messages} -> TokenRows; assistant tokens weigh 1, the rest
-    PROMPT_WEIGHT. `repeats` says how often a pass sees a row."""
+def tokenise(rows: Sequence[Row], tokenizer: Any) -> TokenRows:
+    """Tokenise rows. Assistant tokens weigh 1, the others PROMPT_WEIGHT."""
     domains = tuple(sorted({str(r["domain"]) for r in rows}))
     tokens: list[TokenIds] = []
     weights: list[NDArray[np.float32]] = []
@@ -81,7 +78,7 @@ def tokenise(
         np.concatenate(tokens),
         np.concatenate(weights),
         np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-        np.asarray([repeats(r) for r in rows], dtype=np.float32),
+        np.ones(len(rows), dtype=np.float32),
         np.asarray([domains.index(str(r["domain"])) for r in rows], dtype=np.int16),
         domains,
     )

@@ -3,7 +3,6 @@
 import typer
 
 from ops.cli.boundary import show_help
-from ops.train.card import card
 from ops.train.draft import draft
 from ops.train.generate import generate
 from ops.train.heads import POSITIONS, train_head_command
@@ -18,7 +17,6 @@ train = typer.Typer(
     invoke_without_command=True,
 )
 
-train.command("card")(card)
 train.command("prompts")(prompts)
 train.command("measure-draft")(measure_draft)
 train.command("measure-heads")(measure_heads)

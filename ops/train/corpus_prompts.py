@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from training.demo_corpus import Row, read_rows
+from training.corpus import Row, read_rows
 from workers.bundle import Bundle
 from workers.chat_template import encode_text
 

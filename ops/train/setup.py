@@ -1,7 +1,7 @@
 """What the training commands share: devices, budgets, splits and prompts."""
 
 import os
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,33 +10,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from ops.cli.boundary import InputError
-from schemas.json_files import json_lines
 
 if TYPE_CHECKING:
-    from training.demo_corpus import Row
+    from training.corpus import Row
     from training.model import Llama
     from training.tokens import TokenRows
     from training.trainer import Budget, Hyper
-
-
-COMMANDS = [
-    "specadapt train tokenizer",
-    "specadapt train target",
-    "specadapt train draft",
-    "specadapt train measure-draft --json runs/draft-before.json",
-    "specadapt train generate --rows 4000",
-    "specadapt train draft --generations runs/generations.jsonl --corpus-share 0.7 \\",
-    "  --start bundles/demo/draft --work runs/draft-distilled --minutes 30",
-    "specadapt train prompts",
-    "specadapt train card --before runs/draft-before.json --readme bundles/demo/README.md \\",
-    "  --json bundles/demo/card.json",
-    "specadapt train generate --rows 8000",
-    "specadapt train eagle --corpus-share 0.6 --minutes 57",
-    "specadapt train eagle3 --corpus-share 0.6 --minutes 57",
-    "specadapt train medusa --corpus-share 0.6 --minutes 36 --features runs/eagle/features",
-    "specadapt train measure-heads",
-]
-"""How the demo family is made, from a checkout with ../shared beside it."""
 
 
 def default_threads() -> int:
@@ -113,19 +92,6 @@ def _vocabulary(bundle: Path) -> int:
     return len(family.tokenizer())
 
 
-def tokens_seen(log: Path) -> int:
-    """Tokens of a training run by its log; raises InputError where there is none, or no line."""
-    if not log.is_file():
-        raise InputError(f"{log}: no training log; name it with --target-log")
-    last = next((value for _, value in deque(json_lines(log), maxlen=1)), None)
-    if not isinstance(last, dict) or not isinstance(last.get("tokens"), int):
-        raise InputError(
-            f"{log}: no number of tokens at the end of this training log; name another with "
-            "--target-log"
-        )
-    return int(last["tokens"])
-
-
 def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":
     """A run's bounds; one that starts from trained weights needs little of a warm-up."""
     from training.trainer import Budget
@@ -170,7 +136,7 @@ def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
     """`count` rows of a corpus file, equal per domain, in a seeded order."""
     import random
 
-    from training.demo_corpus import read_rows
+    from training.corpus import read_rows
 
     by_domain: dict[str, list[Row]] = defaultdict(list)
     for row in read_rows(file):
@@ -188,7 +154,7 @@ def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
 def prompt_rows(files: Sequence[Path], count: int, seed: int) -> list["Row"]:
     """Up to `count` prompts of these files, equal per domain, as rows whose answer is empty."""
     from ops.measure import prompts
-    from training.demo_corpus import Row
+    from training.corpus import Row
 
     return [
         Row(

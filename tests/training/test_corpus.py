@@ -1,169 +1,29 @@
-"""The corpus: what generators promise, that the split holds, that a build can be repeated."""
+"""The corpus: conversations are read, the split holds, and a build can be repeated."""
 
-import ast
-import hashlib
-import itertools
 import json
 import random
-import re
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from schemas.text_files import text_lines
-from training.demo_corpus import DOMAINS, CorpusError, build_corpus, read_rows, repeats
-from training.demo_corpus.build import _TOPICS, generated_samples
-from training.demo_corpus.python_source import permissive, python_samples
-from training.demo_corpus.rows import row_text, single_turn
-from training.demo_corpus.shared_data import instruct_rows
-from training.demo_corpus.split import (
+from tests.training.rows import single_turn
+from training.corpus import CorpusError, build_corpus, read_rows, row_text
+from training.corpus.rows import conversations
+from training.corpus.split import (
     RARE,
     SAME,
     group_by_text,
     shingles,
-    split_corpus_rows,
+    split_rows,
     without_near_copies,
 )
 
-SHARED = Path(__file__).parents[3] / "shared"
-GENERATORS = [generator for _, generators, _ in _TOPICS for generator, _ in generators]
+DATA = Path(__file__).parents[3] / "shared" / "data"
+INSTRUCT, DIALOGUE = DATA / "instruct.jsonl", DATA / "dialogue.jsonl"
 needs_data = pytest.mark.skipif(
-    not (SHARED / "data" / "instruct.jsonl").is_file(),
-    reason="needs the data folder ../shared/data beside the repository",
+    not INSTRUCT.is_file(), reason="needs the data folder ../shared/data beside the repository"
 )
-
-
-@pytest.mark.parametrize("generator", GENERATORS, ids=lambda one: one.__name__)
-@settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 2**32))
-def test_every_task_gives_a_usable_sample(generator, seed):
-    sample = generator(random.Random(seed))
-    assert sample.domain in DOMAINS
-    assert sample.prompt.strip() == sample.prompt != ""
-    assert sample.response.strip() == sample.response != ""
-    assert len(sample.prompt) + len(sample.response) < 4000
-    assert not re.search(r"\{\w+\}", sample.prompt + sample.response) or sample.domain in (
-        "code",
-        "edit",
-        "tool_use",
-        "general",
-    )
-
-
-def samples(*tasks, seeds=300):
-    wanted = [generator for generator in GENERATORS if generator.__name__ in tasks]
-    assert len(wanted) == len(tasks)
-    for generator in wanted:
-        for seed in range(seeds):
-            yield generator(random.Random(seed))
-
-
-def test_every_equation_of_a_math_answer_is_true():
-    seen = 0
-    for sample in samples(
-        "change_story", "shopping", "containers", "compare", "rate", "ages", "percent",
-        "geometry", "expression",
-    ):  # fmt: skip
-        for left, right in re.findall(
-            r"((?:\(?\$?-?\d+\)?(?: [-+x/] )?|/)+) = \$?(-?\d+)", sample.response
-        ):
-            seen += 1
-            assert eval(left.replace("x", "*").replace("$", "")) == int(right), sample.response
-        assert re.search(r"\n#### -?\d+$", "\n" + sample.response)
-    assert seen > 3000
-
-
-def test_a_math_answer_ends_with_the_result_of_its_last_line():
-    for sample in samples("change_story", "shopping", "compare", "rate", "percent", "geometry"):
-        *_, last, answer = sample.response.split("\n")
-        assert re.findall(r"-?\d+", last.split(" = ")[1])[0] == answer.removeprefix("#### ")
-
-
-def run(code, name, *arguments):
-    scope = {}
-    exec(code, scope)
-    return scope[name](*arguments)
-
-
-def test_written_programs_parse_and_do_what_is_asked():
-    counted = 0
-    for sample in samples("write_program", seeds=3000):
-        if sample.response.startswith(("def ", "class ")):
-            ast.parse(sample.response)
-        found = re.search(r"counts the numbers greater than (\d+) in a list", sample.prompt)
-        if found and "def " in sample.response:
-            name = re.match(r"def (\w+)", sample.response)[1]
-            limit = int(found[1])
-            assert run(sample.response, name, [limit - 1, limit, limit + 1, limit + 5]) == 2
-            counted += 1
-    assert counted
-
-
-def test_edits_repeat_what_they_were_given():
-    for sample in samples("rename", "add_parameter", "add_docstring", "fix_bug", "fix_typos"):
-        given_lines = set(sample.prompt.split("\n")[1:])
-        answer_lines = sample.response.split("\n")
-        kept = sum(
-            any(len(set(line.split()) & set(old.split())) * 2 >= len(line.split())
-                for old in given_lines)
-            for line in answer_lines
-            if line.strip()
-        )  # fmt: skip
-        written = sum(bool(line.strip()) for line in answer_lines)
-        assert kept >= written - 2, f"{sample.prompt}\n---\n{sample.response}"
-
-
-def test_a_quoted_sentence_stands_in_the_text():
-    for sample in samples("quote"):
-        for line in sample.response.split("\n"):
-            assert line in sample.prompt
-
-
-def test_json_answers_are_json():
-    for sample in samples("call_tool", "to_json"):
-        assert isinstance(json.loads(sample.response), dict)
-
-
-def test_the_same_seed_gives_the_same_samples():
-    first = list(generated_samples(600, seed=3))
-    assert first == list(generated_samples(600, seed=3))
-    assert first != list(generated_samples(600, seed=4))
-    assert len({sample.prompt for sample in first}) == len(first)
-
-
-def test_the_samples_stay_those_that_the_demo_family_was_trained_on():
-    """Wherever their code lives: the lists of profiled prompts name them."""
-    first = itertools.islice(generated_samples(3000, seed=0), 2000)
-    digest = hashlib.sha256("".join(sample.prompt for sample in first).encode())
-    assert digest.hexdigest().startswith("c204d7dceb4c")
-
-
-def test_only_permissive_packages_are_read():
-    class Distribution:
-        def __init__(self, *licences):
-            from email.message import Message
-
-            self.metadata = Message()
-            for licence in licences:
-                self.metadata["Classifier"] = f"License :: OSI Approved :: {licence}"
-
-    assert permissive(Distribution("MIT License"))
-    assert permissive(Distribution("GNU General Public License (GPL)")) is None
-    assert permissive(Distribution("MIT License", "Mozilla Public License 2.0 (MPL 2.0)")) is None
-    assert permissive(Distribution()) is None
-
-
-def test_python_samples_complete_a_documented_function():
-    found = list(python_samples(20_000, seed=1))
-    assert found
-    for _, sample in found:
-        if sample.task == "complete":
-            assert sample.response.startswith(sample.prompt.split("\n", 1)[1])
-            ast.parse(sample.response)
-
 
 SENTENCE = "the cat sat on a mat while it rained in town and nobody came by"
 WORDS = SENTENCE.split()
@@ -186,7 +46,7 @@ def test_a_derived_row_is_on_the_side_of_its_text():
         text = " ".join(rng.choice(WORDS) + str(rng.randrange(99)) for _ in range(30))
         rows.append(single_turn(f"a{number}", "creative", "a", "Tell me something.", text))
         rows.append(single_turn(f"b{number}", "edit", "b", f"Correct this.\n{text}x", text))
-    held = split_corpus_rows(rows, seed=0, share=0.2)
+    held = split_rows(rows, seed=0, share=0.2)
     assert held[::2] == held[1::2]
     assert 40 < sum(held) < 320
 
@@ -207,8 +67,8 @@ def test_a_held_row_that_a_train_row_gives_away_is_left_out():
 )
 def instruct_split(request):
     """Every so many-th row of the real data, and which of them are held."""
-    rows = list(instruct_rows(SHARED))[:: request.param]
-    held = split_corpus_rows(rows, seed=0, share=0.04)
+    rows = list(conversations(INSTRUCT))[:: request.param]
+    held = split_rows(rows, seed=0, share=0.04)
     return rows, held
 
 
@@ -254,43 +114,79 @@ def test_every_domain_is_held_in_about_the_same_share(instruct_split):
 
 
 @pytest.fixture
-def some_shared(tmp_path):
+def some_data(tmp_path):
     """Every 20th row of the real data."""
-    (tmp_path / "data").mkdir()
-    for name in ("instruct.jsonl", "dialogue.jsonl"):
-        lines = [line for _, line in text_lines(SHARED / "data" / name)]
-        (tmp_path / "data" / name).write_text("".join(lines[::20]), encoding="utf-8")
-    return tmp_path
+    files = []
+    for file in (INSTRUCT, DIALOGUE):
+        lines = file.read_text(encoding="utf-8").split("\n")
+        files.append(tmp_path / file.name)
+        files[-1].write_text("\n".join(lines[::20]), encoding="utf-8")
+    return files
 
 
 @needs_data
-def test_build_writes_both_sides_apart(some_shared, tmp_path):
-    stats = build_corpus(some_shared, tmp_path, seed=1, generated_rows=3000, python_chars=30_000)
+def test_build_writes_both_sides_apart(some_data, tmp_path):
+    stats = build_corpus(some_data, tmp_path, seed=1)
     train, held = (list(read_rows(tmp_path / f"{side}.jsonl")) for side in ("train", "held"))
-    for row in [*train, *held]:
-        roles = [message["role"] for message in row["messages"]]
-        assert roles[-1] == "assistant"
-        assert row["domain"] in DOMAINS
-        assert repeats(row) > 0
-    assert {row["domain"] for row in train} == set(DOMAINS)
-    assert len(held) > 100
+    assert all(row["messages"][-1]["role"] == "assistant" for row in [*train, *held])
+    assert {"dialogue", "math"} <= {row["domain"] for row in train}
+    assert len(held) > 30
     assert not {row["id"] for row in train} & {row["id"] for row in held}
-
-    def generated(rows):
-        return {row_text(row) for row in rows if row["source"].startswith("generated:")}
-
-    assert not generated(train) & generated(held)
     assert without_near_copies(held, train) == held
     assert stats == json.loads((tmp_path / "stats.json").read_text())
 
 
-def test_a_missing_data_folder_is_named(tmp_path):
-    with pytest.raises(CorpusError, match=r"instruct\.jsonl"):
-        build_corpus(tmp_path / "nothing", tmp_path)
+def written(tmp_path, *values):
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(f"{json.dumps(value)}\n" for value in values))
+    return file
 
 
-def test_a_broken_line_is_named(tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "instruct.jsonl").write_text('{"domain": "math"\n')
-    with pytest.raises(ValueError, match=r"instruct.jsonl, line 1: not JSON"):
-        list(instruct_rows(tmp_path))
+def test_the_three_forms_of_a_conversation_are_read(tmp_path):
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello "},
+        {"role": "user", "content": "Bye"},
+    ]
+    file = written(
+        tmp_path,
+        {"id": "a", "domain": "math", "prompt": "1 + 1?", "response": "2", "source": "s"},
+        {"messages": turns},
+        {"turns": turns},
+        {"prompt": "No answer"},
+    )
+    first, second, third = conversations(file)
+    assert first == single_turn("a", "math", "s", "1 + 1?", "2")
+    assert second == single_turn("chats-2", "general", "chats", "Hi", "Hello")
+    assert third["messages"] == second["messages"]
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({"text": "x"}, "chats.jsonl, line 1: needs `prompt`"),
+        ({"turns": ["Hi"]}, "chats.jsonl, line 1: a message must be an object"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "chats.jsonl, line 1: role is 'tool'"),
+        (
+            {"prompt": 3, "response": "x"},
+            "chats.jsonl, line 1: the text of a message must be a string",
+        ),
+        ([], "chats.jsonl, line 1: must be a JSON object"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named(tmp_path, value, named):
+    with pytest.raises(CorpusError, match=named):
+        list(conversations(written(tmp_path, value)))
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    with pytest.raises(CorpusError, match=r"nothing\.jsonl is not a file"):
+        build_corpus([tmp_path / "nothing.jsonl"], tmp_path)
+    with pytest.raises(CorpusError, match="no line has a prompt and an answer"):
+        build_corpus([written(tmp_path, {"prompt": "x"})], tmp_path)
+    row = {"id": "a", "prompt": "x", "response": "y"}
+    with pytest.raises(CorpusError, match="id 'a' is given to 2 rows"):
+        build_corpus([written(tmp_path, row, row)], tmp_path)
+    (tmp_path / "broken.jsonl").write_text('{"domain": "math"\n')
+    with pytest.raises(ValueError, match=r"broken.jsonl, line 1: not JSON"):
+        build_corpus([tmp_path / "broken.jsonl"], tmp_path)

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from schemas.json_files import json_lines
-from training.demo_corpus import DOMAINS, read_rows
-from training.demo_corpus.rows import row_text
-from training.demo_corpus.shared_data import dialogue_rows, instruct_rows
-from training.demo_corpus.split import RARE, SAME, shingles
+from training.corpus import row_text
+from training.corpus.rows import conversations
+from training.corpus.split import RARE, SAME, shingles
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared"
-TRAIN = ROOT / "runs" / "corpus" / "train.jsonl"
+DATA = ROOT.parent / "shared" / "data"
+DOMAINS = (
+    *("code", "creative", "dialogue", "edit", "general"),
+    *("logic", "math", "qa", "tool_use", "translation"),
+)
 PROMPTS = [row for _, row in json_lines(ROOT / "ops" / "data" / "prompts.jsonl")]
 
 
@@ -43,22 +45,10 @@ def closest(texts: Iterable[str]) -> dict[str, float]:
 
 
 @pytest.mark.skipif(
-    not (SHARED / "data" / "instruct.jsonl").is_file(),
+    not (DATA / "instruct.jsonl").is_file(),
     reason="needs the data folder ../shared/data beside the repository",
 )
 def test_no_prompt_is_taken_from_the_data():
-    rows = [*instruct_rows(SHARED), *dialogue_rows(SHARED)]
+    rows = [row for file in sorted(DATA.glob("*.jsonl")) for row in conversations(file)]
     shares = closest(row_text(row) for row in rows)
-    assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
-
-
-@pytest.mark.skipif(
-    not TRAIN.is_file(), reason="needs the corpus that `specadapt train tokenizer` writes"
-)
-def test_no_prompt_is_in_the_train_rows():
-    """Generated prompts fill slots that no train row fills so."""
-    texts = [row_text(row) for row in read_rows(TRAIN)]
-    asked = {m["content"] for row in read_rows(TRAIN) for m in row["messages"]}
-    assert not asked & {row["prompt"] for row in PROMPTS}
-    shares = closest(texts)
     assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from training.demo_corpus import CorpusError
-from training.demo_corpus.rows import single_turn, write_rows
+from tests.training.rows import single_turn
+from training.corpus import CorpusError
+from training.corpus.rows import write_rows
 from training.tokenizer import SPECIAL_TOKENS, train_tokenizer
 from workers.chat_template import ChatFormatError, encode_chat, encode_text
 

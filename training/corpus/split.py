@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
-from training.demo_corpus.rows import Row, row_text, stable_fraction
+from training.corpus.rows import Row, row_text, stable_fraction
 
 SHINGLE = 8
 RARE = 12
@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+")
 
 
 def shingles(text: str) -> set[int]:
-    """Hashes of the word 8-grams of a text; a shorter text is one shingle. In-process only."""
+    """Return hashes of a text's word 8-grams; a shorter text is one. Valid in this process only."""
     words = _WORD.findall(text.lower())
     if len(words) < SHINGLE:
         return {hash(tuple(words))}
@@ -47,7 +47,7 @@ class _Forest:
 
 
 def group_by_text(texts: Sequence[str], rare: int = RARE, same: float = SAME) -> list[int]:
-    """One group number per text: the index of the first text of its group."""
+    """Return one group number per text: the index of the first text of its group."""
     holders: dict[int, list[int]] = defaultdict(list)
     for index, text in enumerate(texts):
         for shingle in shingles(text):
@@ -67,25 +67,18 @@ def group_by_text(texts: Sequence[str], rare: int = RARE, same: float = SAME) ->
     return [forest.find(index) for index in range(len(texts))]
 
 
-def held_groups(keys: Iterable[str], seed: int, share: float) -> set[str]:
-    """The keys that are held out: each by its own hash, so that a new key moves no other."""
-    return {key for key in keys if stable_fraction(seed, key) < share}
-
-
-def split_corpus_rows(rows: Sequence[Row], seed: int, share: float) -> list[bool]:
-    """For each row whether it is held. A group is held by the hash of its first row's id."""
+def split_rows(rows: Sequence[Row], seed: int, share: float) -> list[bool]:
+    """Return for each row whether it is held. A group is held by the hash of its first row's id."""
     groups = group_by_text([row_text(row) for row in rows])
     keys = {group: rows[group]["id"] for group in set(groups)}
-    held = held_groups(keys.values(), seed, share)
-    return [keys[group] in held for group in groups]
+    return [stable_fraction(seed, keys[group]) < share for group in groups]
 
 
 def without_near_copies(held: Sequence[Row], train: Sequence[Row]) -> list[Row]:
-    """The held rows that no train row gives away.
+    """Return the held rows that no train row gives away.
 
-    A generated task can come out alike from different slots. Left out is a held row of which one
-    train row has `SAME` of the rare 8-grams, or whose last answer, of `SHINGLE` words or more, is
-    word for word an answer of the train rows. The train rows stay as they are.
+    A held row is left out if one train row has a share of `SAME` of its rare 8-grams, or if its
+    last answer has at least `SHINGLE` words and is an answer of a train row.
     """
     own = [shingles(row_text(row)) for row in held]
     wanted = set().union(*own)
