@@ -169,7 +169,7 @@ def test_the_three_forms_of_a_conversation_are_read(tmp_path):
         ({"messages": [{"role": "tool", "content": "x"}]}, "chats.jsonl, line 1: role is 'tool'"),
         (
             {"prompt": 3, "response": "x"},
-            "chats.jsonl, line 1: the text of a message must be a string",
+            "line 1: the text of a message must be a string",
         ),
         ([], "chats.jsonl, line 1: must be a JSON object"),
     ],
