@@ -28,8 +28,9 @@ def replica():
     return Replica
 
 
-@pytest.mark.usefixtures("deploy")
+@pytest.mark.usefixtures("service")
 def test_workers_find_a_gpu_in_every_bundle_and_the_replica_has_none():
+    """Alongside a service that has two of the four GPUs."""
     resources = MethodDeployment(name="vllm_naive", num_cpus=1, accelerator_type="H100")
     engine = EngineConfig(vllm=VllmConfig(tensor_parallel_size=2))
     config = AppConfig(methods=(resources,), engine=engine)
