@@ -19,6 +19,7 @@ from ray import serve
 from deployments.api.replay_notice import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
+from deployments.guard.proxy import IMPORT_PATH
 from deployments.learning.actor import NAMESPACE, actor_name
 from schemas import AppConfig
 from workers.bundle import load_bundle
@@ -118,6 +119,7 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
     # One that has died is replaced after three failed checks: by Ray's default, 10 s apart, nobody
     # can connect for up to half a minute.
     os.environ.setdefault("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
+    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", IMPORT_PATH)
     # a replica whose engine has failed has no answers to finish
     os.environ.setdefault("RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS", "1")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)

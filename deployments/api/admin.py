@@ -35,8 +35,8 @@ class AdminApi:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the endpoints."""
-        app.add_api_route("/admin/config", self.config, methods=["GET"])
-        app.add_api_route("/admin/routing/history", self.history, methods=["GET"])
+        app.add_api_route("/admin/config", self.config, methods=["GET", "HEAD"])
+        app.add_api_route("/admin/routing/history", self.history, methods=["GET", "HEAD"])
         app.add_api_route("/admin/routing/rollback", self.rollback, methods=["POST"])
         app.add_api_route("/admin/routing/reset", self.reset, methods=["POST"])
 

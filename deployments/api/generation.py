@@ -85,14 +85,14 @@ class GenerationRequest(Input, ABC):
     model: str
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    top_k: int = Field(default=0, ge=0)
+    top_k: int = Field(default=0, ge=0, le=2**31 - 1)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
     logit_bias: dict[_TokenId, _Bias] = Field(default={}, max_length=1024)
     presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     max_tokens: int | None = Field(default=None, ge=1)
     stop: _StopText | Annotated[list[_StopText], Field(max_length=16)] = Field(default=[])
     stream: bool = False

@@ -69,8 +69,15 @@ def parse(
 def _named(error: ValidationError, body: Any) -> ApiError:
     errors = error.errors(include_url=False)
     # A union reports every branch; the branch that got furthest says most, and among those one
-    # that takes the value's type.
-    first = max(errors, key=lambda e: (len(_path(e, body)), not e["type"].endswith("_type")))
+    # that takes the value's type. What is not offered is said before what is missing for it.
+    first = max(
+        errors,
+        key=lambda e: (
+            len(_path(e, body)),
+            e["type"] == UNSUPPORTED,
+            not e["type"].endswith("_type"),
+        ),
+    )
     path = _path(first, body)
     param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
     if first["type"] == "extra_forbidden":

@@ -38,7 +38,7 @@ Schema = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"
 # What any body may be refused with, and what may become of its answer.
 KEYED = (401, 403, 429)
-READ = (400, 413, 500, 503, *KEYED)
+READ = (400, 413, 415, 500, 503, *KEYED)
 ANSWERED = (404, 504, *READ)
 STATUS = {
     400: "a field is wrong or not supported; `param` names it",
@@ -46,6 +46,7 @@ STATUS = {
     403: "the key is not for this path",
     404: "no such model, or no such snapshot",
     413: "the body is too large",
+    415: "the body is compressed",
     429: "every waiting line is full, or a limit of the key or its tenant is reached",
     500: "the service failed, or an answer broke off",
     503: "nothing can answer now",

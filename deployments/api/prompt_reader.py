@@ -23,6 +23,8 @@ from workers.token_text import TokenText
 EMBEDDED_CHARACTERS = 8192
 # Shorter texts take less than half a millisecond, less than going to a thread and back may.
 _SHORT_BYTES = 2048
+# What the template writes around a message takes as long.
+_MESSAGE_BYTES = 64
 
 Result = TypeVar("Result")
 
@@ -153,6 +155,7 @@ class PromptReader:
     ) -> list[int]:
         size = sum(len(m["content"].encode()) for m in messages)
         self._check_size(size, request, None)
+        size += _MESSAGE_BYTES * len(messages)
         try:
             return await self._tokenised(
                 size, lambda tokenizer: encode_chat(tokenizer, messages, add_generation_prompt=True)

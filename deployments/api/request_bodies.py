@@ -1,8 +1,8 @@
 """The bodies of requests for answers, as OpenAI's, and of the routing question asked like one."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
@@ -14,6 +14,14 @@ COMPLETION_MAX_TOKENS = 16
 MAX_ANSWERS = 64
 
 _Several = Field(min_length=1, max_length=MAX_ANSWERS)
+
+
+def _form(prompt: Any) -> str:
+    """Return which form of a prompt was meant, by its first item: errors speak of that one."""
+    if not isinstance(prompt, list):
+        return "text"
+    first = prompt[0] if prompt else None
+    return {str: "texts", list: "lists of ids"}.get(type(first), "ids")
 
 
 class ChatRequest(GenerationRequest):
@@ -55,12 +63,13 @@ class CompletionRequest(GenerationRequest):
     default_max_tokens: ClassVar[int] = COMPLETION_MAX_TOKENS
     prompt_field: ClassVar[str] = "prompt"
 
-    prompt: (
-        str
-        | Annotated[list[int], Field(min_length=1)]
-        | Annotated[list[str], _Several]
-        | Annotated[list[list[int]], _Several]
-    )
+    prompt: Annotated[
+        Annotated[str, Tag("text")]
+        | Annotated[list[int], Field(min_length=1), Tag("ids")]
+        | Annotated[list[str], _Several, Tag("texts")]
+        | Annotated[list[list[int]], _Several, Tag("lists of ids")],
+        Discriminator(_form),
+    ]
     logprobs: int | None = Field(default=None, ge=0, le=5)
     echo: bool = False
 
@@ -119,4 +128,4 @@ class ExplainRequest(Input):
 class RollbackRequest(Input):
     """POST /admin/routing/rollback: the number of a snapshot; left out: the newest one."""
 
-    snapshot: int | None = Field(default=None, ge=1)
+    snapshot: int | None = Field(default=None, ge=1, le=2**31 - 1)

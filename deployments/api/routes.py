@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
@@ -42,6 +43,9 @@ logger = logging.getLogger(__name__)
 WEB = {file.name: file for file in (Path(__file__).parents[1] / "web").iterdir()}
 # Asked for again after every load: the page and its modules must be of one version.
 FRESH = {"cache-control": "no-cache"}
+
+READING = ["GET", "HEAD"]
+OFFERED = sorted({path for _, path in OPERATIONS if not path.startswith("/admin/")})
 
 Asked = TypeVar("Asked", bound=Input)
 
@@ -82,6 +86,7 @@ class HttpApi:
             redoc_url=None,
             openapi_url=None,
             lifespan=lifespan,
+            redirect_slashes=False,  # it would send clients to the host that they name themselves
         )
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
@@ -89,24 +94,26 @@ class HttpApi:
         app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
         app.add_api_route("/v1/completions", self.completions, methods=["POST"])
         app.add_api_route("/v1/embeddings", self.embed, methods=["POST"])
-        app.add_api_route("/v1/models", self.models, methods=["GET"])
-        app.add_api_route("/v1/models/{name}", self.model, methods=["GET"])
-        app.add_api_route("/v1/routing", self.routing, methods=["GET"])
+        app.add_api_route("/v1/models", self.models, methods=READING)
+        app.add_api_route("/v1/models/{name}", self.model, methods=READING)
+        app.add_api_route("/v1/routing", self.routing, methods=READING)
         app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
         self._admin.add_to(app)
-        app.add_api_route("/openapi.json", self.openapi, methods=["GET"])
-        app.add_api_route("/health", self.health, methods=["GET"])
-        app.add_api_route("/", self.page, methods=["GET"])
-        app.add_api_route("/web/{name}", self.page, methods=["GET"])
+        app.add_api_route("/openapi.json", self.openapi, methods=READING)
+        app.add_api_route("/health", self.health, methods=READING)
+        app.add_api_route("/", self.page, methods=READING)
+        app.add_api_route("/web/{name}", self.page, methods=READING)
         return app
 
     async def chat(self, request: Request) -> Response:
         asked = await self._asked(ChatRequest, request)
+        self._check_answers(asked.model)
         _caller(request).batch(asked.n, "n")
         return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
 
     async def completions(self, request: Request) -> Response:
         asked = await self._asked(CompletionRequest, request)
+        self._check_answers(asked.model)
         prompts = len(asked.prompts())
         _caller(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
         return await self._reply("completion", asked, await self._reader.completion(asked), request)
@@ -150,6 +157,7 @@ class HttpApi:
 
     async def explain(self, request: Request) -> Response:
         asked = await self._asked(ExplainRequest, request)
+        self._check_answers(asked.model)
         caller = _caller(request)
         prompt = replace(await self._reader.explained(asked), scope=caller.scope)
         caller.read(len(prompt.token_ids))
@@ -204,15 +212,35 @@ class HttpApi:
             return EventStream(events, reply.headers())
         return JSONResponse(await reply.whole(), headers=reply.headers())
 
+    def _check_answers(self, model: str | None) -> None:
+        """Raise ApiError 404 for a model that only embeds."""
+        if model in self._embeddings.models:
+            raise ApiError(
+                404,
+                f"the model {model!r} embeds texts and answers nothing: send it to /v1/embeddings, "
+                f"or name one of {', '.join(self._reader.models)}",
+                param="model",
+                code="model_not_found",
+            )
+
     async def _asked(self, kind: type[Asked], request: Request) -> Asked:
         return parse(kind, await self._body(request), self._reader.sampling_defaults)
 
     async def _body(self, request: Request) -> bytes:
-        """The request's body. Raises ApiError 413 as soon as it is known to be too large."""
+        """Return the request's body. Raises ApiError: 413 as soon as it is known to be too large,
+        415 where it is compressed."""
+        coding = request.headers.get("content-encoding", "identity")
+        if coding.strip().lower() not in ("", "identity"):
+            raise ApiError(
+                415,
+                f"content-encoding: {coding[:40]!r} is not read; send the JSON uncompressed",
+                param="content-encoding",
+                code="unsupported_media_type",
+            )
         limit = self.config.http.max_body_bytes
         declared = request.headers.get("content-length", "")
         body = bytearray()
-        if not (declared.isdecimal() and int(declared) > limit):
+        if not (declared.isdecimal() and (len(declared) > 18 or int(declared) > limit)):
             async for part in request.stream():
                 body += part
                 if len(body) > limit:
@@ -231,15 +259,18 @@ class HttpApi:
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        message = f"{request.method} {request.url.path}: {error.detail}"
+        path = get_route_path(request.scope)
+        if error.status_code == 404 and not path:  # a route prefix: the page is in the folder
+            return RedirectResponse(f"{request.scope['root_path'].rpartition('/')[2]}/")
+        message = f"{request.method} {path}: {error.detail}"
         if error.status_code == 404:
-            message += f"; there are {', '.join(sorted({path for _, path in OPERATIONS}))}"
+            message += f"; there are {', '.join(OFFERED)}"
         response = await self._api_error(request, ApiError(error.status_code, message))
         response.headers.update(error.headers or {})
         return response
 
     async def _unexpected(self, request: Request, error: Exception) -> Response:
-        logger.error("unexpected failure on %s", request.url.path, exc_info=error)
+        logger.error("unexpected failure on %s", request.scope["path"], exc_info=error)
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
 
 

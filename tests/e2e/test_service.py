@@ -53,6 +53,38 @@ def test_headers_name_who_answers_and_the_request(service):
     assert echoed.headers.get_list("x-request-id") == ["mine-7"]
 
 
+UNREADABLE = {
+    "x-request-id": [b"caf\xe9", "日本".encode(), b"\xff\xfe"],
+    "x-session-id": [b"\xff"],
+    "serve-multiplexed-model-id": [b"\xff"],
+    "x-request-timeout-seconds": [b"\xff"],
+    "x-request-disconnect-disabled": [b"\xff"],
+    "traceparent": [b"\xff"],
+    "authorization": [b"Bearer \xff"],
+    "user-agent": [b"\xe9"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in UNREADABLE.items() for value in values]
+)
+def test_a_header_that_cannot_be_read_harms_nothing(service, name, value):
+    headers = [(name.encode(), value)]
+    assert httpx.get(f"{service.url}/health", headers=headers).status_code == 200
+    asked = {"model": "tiny", "messages": HELLO, "max_tokens": 2}
+    url = f"{service.url}/v1/chat/completions"
+    response = httpx.post(url, json=asked, headers=headers, timeout=CALL_SECONDS)
+    assert response.status_code == 200
+    assert response.headers["x-request-id"].isascii()
+
+
+def test_head_has_no_body(service):
+    for path in ("/health", "/", "/v1/models"):
+        response = httpx.head(f"{service.url}{path}")
+        assert (response.status_code, response.content) == (200, b"")
+        assert int(response.headers["content-length"]) > 0
+
+
 def test_a_pin_is_obeyed(service):
     for method in ("naive", "ngram", "draft_verify"):
         response = service.chat(model=f"tiny:{method}")

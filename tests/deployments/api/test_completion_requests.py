@@ -36,6 +36,31 @@ def test_what_is_no_prompt_is_refused(prompt):
     assert caught.value.param.startswith("prompt")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "param", "why"),
+    [
+        (["a"] * 65, "prompt", "at most 64 items"),
+        ([[1]] * 65, "prompt", "at most 64 items"),
+        (["a", 1], "prompt[1]", "valid string"),
+        (["a", [1]], "prompt[1]", "valid string"),
+        ([1, "a"], "prompt[1]", "valid integer"),
+        ([1, None], "prompt[1]", "valid integer"),
+        ([1.5], "prompt[0]", "valid integer"),
+        ([True], "prompt[0]", "valid integer"),
+        ([[1], "a"], "prompt[1]", "valid list"),
+        ([[1], ["a"]], "prompt[1][0]", "valid integer"),
+        ([[1, True]], "prompt[0][1]", "valid integer"),
+        ({"a": 1}, "prompt", "valid string"),
+        ([], "prompt", "at least 1 item"),
+    ],
+)
+def test_the_reason_is_that_of_the_form_that_was_meant(prompt, param, why):
+    with pytest.raises(ApiError) as caught:
+        completion(prompt)
+    assert caught.value.param == param
+    assert why in caught.value.message
+
+
 def test_a_request_has_so_many_answers():
     assert len(completion(["a"] * 16, n=4).prompts()) == 16
     with pytest.raises(ApiError, match=r"17 prompts with n 4 ask for 68 answers") as caught:

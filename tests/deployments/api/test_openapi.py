@@ -35,7 +35,9 @@ def validate(document, name, body):
 
 def test_every_route_is_described_and_nothing_else(ingress):
     served = {
-        (method.lower(), route.path) for route in ingress.app.routes for method in route.methods
+        (method.lower(), route.path)
+        for route in ingress.app.routes
+        for method in route.methods - {"HEAD"}
     }
     assert served == OPERATIONS.keys() | PAGE
 
@@ -140,3 +142,73 @@ def test_schemathesis_finds_no_fault_with_valid_requests(fuzzed, method, path):
 def test_schemathesis_finds_no_fault_with_invalid_requests(fuzzed, method, path):
     strategy = fuzzed[path][method].as_strategy(generation_mode=GenerationMode.NEGATIVE)
     checked(strategy)
+
+
+# JSON that other servers fail over, as it is written in a body.
+HOSTILE = [
+    *("9223372036854775808", "-9223372036854775809", str(2**70), "9" * 4300, "9" * 5000),
+    *(
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "-0",
+        "-0.0",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "01",
+        "1.0",
+        "1e2",
+    ),
+    *("true", "null", '""', "[]", "{}", "[[]]", "[null]", '[""]', "[{}]", "[true]"),
+    *(
+        r'"\ud800"',
+        r'"a\udfff b"',
+        r'"\u0000"',
+        r'"\ufeff"',
+        '"\\x"',
+        '"\ufeff"',
+        '"\t"',
+        '"\U0010ffff"',
+    ),
+    *("[" * 150 + "]" * 150, "[" * 900 + "]" * 900, '{"a":' * 150 + "1" + "}" * 150),
+    '{"role": "user", "role": "nobody"}',
+    '[{"role": "user", "content": [{"type": "text", "text": "\\ud83d"}]}]',
+]
+BODIES = {
+    "/v1/chat/completions": CHAT
+    | {"max_tokens": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+    "/v1/completions": TEXT | {"max_tokens": 2, "grammar": {"kind": "regex", "text": "a+"}},
+    "/v1/embeddings": {"model": "all-MiniLM-L6-v2", "input": ["a"]},
+    "/v1/routing/explain": {"messages": CHAT["messages"]},
+    "/admin/routing/rollback": {},
+}
+
+
+def places(body, fields):
+    """The body's JSON with a gap at each of the fields, and at each value inside them."""
+    for field in fields:
+        yield json.dumps(body | {field: "<gap>"})
+        value = body.get(field)
+        for key in value if isinstance(value, dict) else ():
+            yield from (json.dumps(body | {field: value | {key: "<gap>"}}),)
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield json.dumps(body | {field: [*value[:index], "<gap>", *value[index + 1 :]]})
+            for key in item if isinstance(item, dict) else ():
+                inside = [*value[:index], item | {key: "<gap>"}, *value[index + 1 :]]
+                yield json.dumps(body | {field: inside})
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, document, path):
+    """Whatever JSON is where: an answer or an error that says why, never a 500."""
+    asked = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    name = asked["schema"]["$ref"].rpartition("/")[2]
+    fields = [*document["components"]["schemas"][name]["properties"], "unheard_of"]
+    for gap in places(BODIES[path], fields):
+        for value in HOSTILE:
+            body = gap.replace('"<gap>"', value).encode()
+            response = await ingress.http.post(path, content=body)
+            assert response.status_code in (200, 400, 404), (body[:300], response.text[:300])
+            if response.status_code != 200:
+                assert response.json()["error"]["message"]

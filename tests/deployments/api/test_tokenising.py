@@ -43,6 +43,12 @@ async def test_long_texts_are_tokenised_beside_the_event_loop(reader, threads):
     assert all(name.startswith("tokenise") for name in threads[2:])
 
 
+async def test_so_do_many_messages_without_words(reader, threads):
+    empty = [{"role": "user", "content": ""}] * 40
+    await reader.chat(ChatRequest(model="tiny", messages=empty))
+    assert all(name.startswith("tokenise") for name in threads)
+
+
 @pytest.mark.usefixtures("threads")
 async def test_both_at_once_give_the_tokens_that_one_gives(reader, tiny_bundle):
     asked = [SHORT, LONG] * 100

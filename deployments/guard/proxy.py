@@ -1,0 +1,36 @@
+"""What Ray Serve's HTTP proxies do with a request before they read it."""
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+IMPORT_PATH = "deployments.guard.proxy:middlewares"
+"""For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, in the environment of every node."""
+OUR_OWN = b"x-specadapt-"
+
+
+def middlewares() -> list[Middleware]:
+    """Return what a proxy of this service puts before itself."""
+    return [Middleware(PlainHeaders)]
+
+
+class PlainHeaders:
+    """ASGI middleware that drops headers whose value is not printable ASCII.
+
+    Ray's proxy decodes several headers, such as `x-request-id`, as UTF-8 and writes them into the
+    response as Latin-1: it answers 500 where that fails. The ingress checks its own ones.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            headers = scope["headers"]
+            kept = [(name, value) for name, value in headers if _is_plain(name, value)]
+            if len(kept) < len(headers):
+                scope = {**scope, "headers": kept}
+        await self._app(scope, receive, send)
+
+
+def _is_plain(name: bytes, value: bytes) -> bool:
+    return name.startswith(OUR_OWN) or all(0x20 <= byte < 0x7F or byte == 0x09 for byte in value)

@@ -1,0 +1,42 @@
+"""What a proxy is spared of a request's headers."""
+
+from ray.serve._private.http_util import validate_http_proxy_callback_return
+from ray.serve._private.utils import call_function_from_import_path
+
+from deployments.guard.proxy import IMPORT_PATH, PlainHeaders
+
+KEPT = [
+    (b"authorization", b"Bearer sk-1"),
+    (b"x-request-id", b"mine 7~"),
+    (b"x-empty", b""),
+    (b"x-specadapt-deadline-ms", "\u00b2".encode()),
+]
+DROPPED = [
+    (b"x-request-id", b"caf\xe9"),
+    (b"x-request-id", "日本".encode()),
+    (b"x-session-id", b"\xff"),
+    (b"x-request-timeout-seconds", b"\xff"),
+    (b"traceparent", b"a\x00b"),
+    (b"x-any", b"a\x7f"),
+]
+
+
+async def seen(scope):
+    scopes = []
+
+    async def app(scope, _receive, _send):
+        scopes.append(scope)
+
+    await PlainHeaders(app)(scope, None, None)
+    return scopes[0]
+
+
+async def test_what_is_not_printable_is_dropped():
+    scope = {"type": "http", "headers": [*KEPT, *DROPPED], "path": "/"}
+    assert await seen(scope) == {**scope, "headers": KEPT}
+    assert await seen({"type": "lifespan"}) == {"type": "lifespan"}
+
+
+def test_ray_takes_it_by_its_import_path():
+    [found] = validate_http_proxy_callback_return(call_function_from_import_path(IMPORT_PATH))
+    assert found.cls is PlainHeaders
