@@ -1,6 +1,7 @@
 """The HTTP ingress as a Ray Serve deployment: puts its parts together on a replica."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
@@ -70,6 +71,9 @@ class Ingress:
         self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, config)
         self._replay = notice_of(config.engine)
         self._guarded = partial(guarded, config=config.http.guard, metrics=metrics)
+        # A large body makes many objects, and the collector would look at all that is loaded here
+        # along with them: most of a second in which nobody is answered.
+        gc.freeze()
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Take other settings without a request being lost; see `configuration.changed`. Wrong ones

@@ -29,7 +29,7 @@ class EmbeddingRequest(Input):
     encoder's own, `user` is without effect."""
 
     model: str
-    input: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS)]
+    input: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
     user: str | None = None

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import pydantic_core
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from deployments.api.input import Input
 from deployments.api.structured import GrammarField, ResponseFormat, grammar
@@ -22,6 +22,7 @@ from deployments.errors import ApiError
 from schemas import Grammar, SamplingParams
 
 MAX_CHOICES = 16
+MAX_BIASES = 1024
 
 _WITHOUT_EFFECT = frozenset(
     {
@@ -59,6 +60,15 @@ _Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
 _StopText = Annotated[str, Field(min_length=1, max_length=256)]
 
 
+def _few(biases: Any) -> Any:
+    """Refuse too many at once: each wrong one would be an error of its own."""
+    if isinstance(biases, dict) and len(biases) > MAX_BIASES:
+        raise PydanticCustomError(
+            "too_long", "at most {most} tokens, got {got}", {"most": MAX_BIASES, "got": len(biases)}
+        )
+    return biases
+
+
 class StreamOptions(Input):
     """`include_usage` adds a last chunk with the usage and no choices.
 
@@ -87,14 +97,18 @@ class GenerationRequest(Input, ABC):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0, le=2**31 - 1)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
-    logit_bias: dict[_TokenId, _Bias] = Field(default={}, max_length=1024)
+    logit_bias: Annotated[dict[_TokenId, _Bias], BeforeValidator(_few)] = Field(
+        default={}, max_length=MAX_BIASES
+    )
     presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     max_tokens: int | None = Field(default=None, ge=1)
-    stop: _StopText | Annotated[list[_StopText], Field(max_length=16)] = Field(default=[])
+    stop: _StopText | Annotated[list[_StopText], Field(max_length=16, fail_fast=True)] = Field(
+        default=[]
+    )
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     response_format: ResponseFormat = ResponseFormat(type="text")

@@ -13,12 +13,14 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from deployments.errors import ApiError
 
 # The type of an error about a field that is understood and asks for what is not offered.
 UNSUPPORTED = "unsupported"
+MAX_FIELDS = 256
+"""Of one object. Every unknown field is an error of its own, and two megabytes hold many."""
 
 
 class Input(BaseModel):
@@ -30,6 +32,12 @@ class Input(BaseModel):
     @classmethod
     def _null_is_unset(cls, value: Any) -> Any:
         if isinstance(value, dict):
+            if len(value) > MAX_FIELDS:
+                raise PydanticCustomError(
+                    "too_many_fields",
+                    "an object here has at most {most} fields, got {got}",
+                    {"most": MAX_FIELDS, "got": len(value)},
+                )
             return {k: v for k, v in value.items() if v is not None}
         return value
 
@@ -95,7 +103,7 @@ def _named(error: ValidationError, body: Any) -> ApiError:
             code="missing_required_parameter",
         )
     code = "unsupported_parameter" if first["type"] == UNSUPPORTED else "invalid_value"
-    return ApiError(400, f"{param}: {first['msg']}", param=param, code=code)
+    return ApiError(400, f"{param or 'the body'}: {first['msg']}", param=param or None, code=code)
 
 
 def _path(error: ErrorDetails, body: Any) -> list[int | str]:

@@ -28,7 +28,7 @@ class ChatMessage(Input):
     """One message; `developer` is another name for `system`, empty lists ask for nothing."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
+    content: str | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
     name: str | None = None
     annotations: list[Any] = Field(default=[], max_length=0)
     tool_calls: Unsupported = None

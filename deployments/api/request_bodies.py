@@ -13,15 +13,16 @@ CHAT_MAX_TOKENS = 256
 COMPLETION_MAX_TOKENS = 16
 MAX_ANSWERS = 64
 
-_Several = Field(min_length=1, max_length=MAX_ANSWERS)
+_Several = Field(min_length=1, max_length=MAX_ANSWERS, fail_fast=True)
 
 
 def _form(prompt: Any) -> str:
     """Return which form of a prompt was meant, by its first item: errors speak of that one."""
     if not isinstance(prompt, list):
         return "text"
-    first = prompt[0] if prompt else None
-    return {str: "texts", list: "lists of ids"}.get(type(first), "ids")
+    if prompt and isinstance(prompt[0], str):
+        return "texts"
+    return "lists of ids" if prompt and isinstance(prompt[0], list) else "ids"
 
 
 class ChatRequest(GenerationRequest):
@@ -30,7 +31,7 @@ class ChatRequest(GenerationRequest):
     default_max_tokens: ClassVar[int] = CHAT_MAX_TOKENS
     prompt_field: ClassVar[str] = "messages"
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -65,9 +66,11 @@ class CompletionRequest(GenerationRequest):
 
     prompt: Annotated[
         Annotated[str, Tag("text")]
-        | Annotated[list[int], Field(min_length=1), Tag("ids")]
+        | Annotated[list[int], Field(min_length=1, fail_fast=True), Tag("ids")]
         | Annotated[list[str], _Several, Tag("texts")]
-        | Annotated[list[list[int]], _Several, Tag("lists of ids")],
+        | Annotated[
+            list[Annotated[list[int], Field(fail_fast=True)]], _Several, Tag("lists of ids")
+        ],
         Discriminator(_form),
     ]
     logprobs: int | None = Field(default=None, ge=0, le=5)
@@ -112,7 +115,7 @@ class ExplainRequest(Input):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] = Field(default=[])
+    messages: list[ChatMessage] = Field(default=[], fail_fast=True)
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     max_tokens: int | None = Field(default=None, ge=1)
 

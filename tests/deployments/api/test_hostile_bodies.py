@@ -1,0 +1,139 @@
+"""Bodies that are meant to harm: whatever JSON is where, and as much of it as fits."""
+
+import json
+
+import pytest
+from asking import HELLO
+
+from deployments.api.embeddings import EmbeddingRequest
+from deployments.api.input import parse
+from deployments.api.openapi import OPERATIONS
+from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.errors import ApiError
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def encoded(body):
+    return json.dumps(body).encode()
+
+
+def refused(kind, body):
+    with pytest.raises(ApiError) as caught:
+        parse(kind, encoded(body))
+    return caught.value
+
+
+# JSON that other servers fail over, as it is written in a body.
+HOSTILE = [
+    *("9223372036854775808", "-9223372036854775809", str(2**70), "9" * 4300, "9" * 5000),
+    *[
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "-0",
+        "-0.0",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "01",
+        "1.0",
+        "1e2",
+        "true",
+        "null",
+    ],
+    *['""', "[]", "{}", "[[]]", "[null]", '[""]', "[{}]", "[true]"],
+    *[r'"\ud800"', r'"a\udfff"', r'"\u0000"', r'"\ufeff"', r'"\x"'],
+    *('"\ufeff"', '"\t"', '"\U0010ffff"'),
+    *("[" * 150 + "]" * 150, "[" * 900 + "]" * 900, '{"a":' * 150 + "1" + "}" * 150),
+    '{"role": "user", "role": "nobody"}',
+    r'[{"role": "user", "content": [{"type": "text", "text": "\ud83d"}]}]',
+]
+BODIES = {
+    "/v1/chat/completions": HELLO
+    | {"max_tokens": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+    "/v1/completions": {
+        "model": "tiny",
+        "prompt": "hello",
+        "max_tokens": 2,
+        "grammar": {"kind": "regex", "text": "a+"},
+    },
+    "/v1/embeddings": {"model": "all-MiniLM-L6-v2", "input": ["a"]},
+    "/v1/routing/explain": {"messages": HELLO["messages"]},
+    "/admin/routing/rollback": {},
+}
+
+
+def places(body, fields):
+    """The body's JSON with a gap at each of the fields, and at each value inside them."""
+    for field in fields:
+        yield json.dumps(body | {field: "<gap>"})
+        value = body.get(field)
+        for key in value if isinstance(value, dict) else ():
+            yield json.dumps(body | {field: value | {key: "<gap>"}})
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield json.dumps(body | {field: [*value[:index], "<gap>", *value[index + 1 :]]})
+            for key in item if isinstance(item, dict) else ():
+                inside = [*value[:index], item | {key: "<gap>"}, *value[index + 1 :]]
+                yield json.dumps(body | {field: inside})
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
+    """Whatever JSON is where: an answer or an error that says why, never a 500."""
+    schema = OPERATIONS["post", path].asked.model_json_schema()
+    fields = [*schema["properties"], "unheard_of"]
+    for gap in places(BODIES[path], fields):
+        for value in HOSTILE:
+            body = gap.replace('"<gap>"', value).encode()
+            response = await ingress.http.post(path, content=body)
+            assert response.status_code in (200, 400, 404), (body[:300], response.text[:300])
+            if response.status_code != 200:
+                assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "low", "high"), [("seed", -(2**63), 2**63 - 1), ("top_k", 0, 2**31 - 1)]
+)
+def test_whole_numbers_fit_the_engines(field, low, high):
+    for value in (low, high):
+        assert getattr(parse(ChatRequest, encoded(CHAT | {field: value})), field) == value
+    for value in (low - 1, high + 1, 2**70, -(2**70), True, 1e300):
+        error = refused(ChatRequest, CHAT | {field: value})
+        assert (error.param, error.code) == (field, "invalid_value")
+
+
+MANY = 100_000
+CROWDS = {
+    "messages": (ChatRequest, {"messages": [1] * MANY}, "messages[0]"),
+    "parts": (
+        ChatRequest,
+        {"messages": [{"role": "user", "content": [{"type": 1}] * MANY}]},
+        "messages[0].content[0].type",
+    ),
+    "stops": (ChatRequest, {"stop": [1] * MANY}, "stop[0]"),
+    "biases": (ChatRequest, {"logit_bias": {f"a{i}": 1 for i in range(MANY)}}, "logit_bias"),
+    "fields": (ChatRequest, {f"f{i}": 1 for i in range(MANY)}, None),
+    "a message's fields": (
+        ChatRequest,
+        {"messages": [{f"f{i}": 1 for i in range(MANY)}]},
+        "messages[0]",
+    ),
+    "tokens": (CompletionRequest, {"prompt": [1, *["a"] * MANY]}, "prompt[1]"),
+    "prompts": (CompletionRequest, {"prompt": ["a", *[1] * MANY]}, "prompt[1]"),
+    "lists of tokens": (CompletionRequest, {"prompt": [["a"] * MANY]}, "prompt[0][0]"),
+    "texts": (EmbeddingRequest, {"input": [None] * MANY}, "input[0]"),
+}
+
+
+@pytest.mark.parametrize("case", CROWDS)
+def test_the_first_error_of_many_is_enough(case):
+    """All of them would take seconds and a gigabyte."""
+    kind, fields, param = CROWDS[case]
+    asked = {"prompt": "a"} if kind is CompletionRequest else {"messages": CHAT["messages"]}
+    if kind is EmbeddingRequest:
+        asked = {}
+    error = refused(kind, {"model": "m"} | asked | fields)
+    assert error.status == 400
+    assert error.__cause__.error_count() < 300
+    assert (error.param or "").startswith(param or "")
