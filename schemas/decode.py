@@ -3,7 +3,7 @@
 import hashlib
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.base import Schema
 from schemas.observation import DecodeStats
@@ -13,6 +13,27 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 TokenId = Annotated[int, Field(ge=0)]
 Bias = Annotated[float, Field(ge=-100.0, le=100.0, allow_inf_nan=False)]
+
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below it are 0: logits divided by less are no distribution any more (as in vLLM)."""
+LEAST_TOP_P, LEAST_REPETITION_PENALTY = 1e-6, 0.01
+"""What smaller values are raised to: with these the best token alone is left, and a token that has
+occurred has a hundred times its logit."""
+
+Temperature = Annotated[
+    float,
+    Field(ge=0.0, le=2.0),
+    AfterValidator(lambda value: 0.0 if value < GREEDY_BELOW else value),
+]
+TopP = Annotated[
+    float, Field(gt=0.0, le=1.0), AfterValidator(lambda value: max(value, LEAST_TOP_P))
+]
+RepetitionPenalty = Annotated[
+    float,
+    Field(gt=0.0, le=10.0),
+    AfterValidator(lambda value: max(value, LEAST_REPETITION_PENALTY)),
+]
 
 
 class Grammar(Schema):
@@ -36,11 +57,11 @@ class Grammar(Schema):
 class SamplingDefaults(Schema):
     """What a model's makers advise where a request does not say it; None: nothing."""
 
-    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
-    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0.0, le=1.0)
-    repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0)
+    repetition_penalty: RepetitionPenalty | None = None
 
 
 class SamplingParams(Schema):
@@ -50,8 +71,8 @@ class SamplingParams(Schema):
     move the argmax too), temperature, min_p, top_k, top_p.
     """
 
-    temperature: float = Field(default=0.0, ge=0.0, le=2.0)
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    temperature: Temperature = 0.0
+    top_p: TopP = 1.0
     top_k: int = Field(default=0, ge=0, description="0 keeps the whole vocabulary")
     min_p: float = Field(
         default=0.0, ge=0.0, le=1.0, description="drops what has under min_p times the best's p"
@@ -65,10 +86,8 @@ class SamplingParams(Schema):
     frequency_penalty: float = Field(
         default=0.0, ge=-2.0, le=2.0, description="off the logit once per occurrence in the output"
     )
-    repetition_penalty: float = Field(
+    repetition_penalty: RepetitionPenalty = Field(
         default=1.0,
-        gt=0.0,
-        le=10.0,
         description="divides positive logits of tokens of prompt and output, multiplies negative",
     )
     logprobs: int | None = Field(

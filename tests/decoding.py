@@ -36,6 +36,7 @@ class Answer:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
+    request_fault: bool = False
     stats: DecodeStats | None = None
 
     @property
@@ -48,6 +49,7 @@ class Answer:
         self.logprobs += chunk.logprobs
         self.texts.append(chunk.text)
         self.finish, self.error, self.stats = chunk.finish_reason, chunk.error, chunk.stats
+        self.request_fault = chunk.request_fault
 
 
 def request(

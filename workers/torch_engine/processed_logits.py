@@ -13,6 +13,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from workers.engine import RequestFaultError
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
@@ -30,8 +31,11 @@ class _Rows:
 
 
 def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput:
-    """The output with the rows of those sequences processed that ask for it; the very same object
-    where none does. Order: grammar, bias, repetition, frequency and presence penalty."""
+    """Return the output with the rows of those sequences processed that ask for it; the very same
+    object where none does. Order: grammar, bias, repetition, frequency and presence penalty.
+
+    Raises RequestFaultError where that leaves a row without a token that can be chosen.
+    """
     asking = [
         (proposal, processor)
         for proposal in proposals
@@ -48,6 +52,12 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
         member.processor.forbid(member.proposal, member.proposal.sequence.tokens, own)
         member.processor.add_bias(own)
     _penalise([m for m in members if m.processor.penalises], logits)
+    if not bool(logits.amax(-1).isfinite().all()):
+        raise RequestFaultError(
+            "no token can be chosen after the request's own changes to the logits: leave out "
+            "repetition_penalty, logit_bias, frequency_penalty and presence_penalty, or set them "
+            "nearer to their defaults"
+        )
     processed = output.logits.clone()
     processed[rows] = logits
     return replace(output, logits=processed, unprocessed=output.logits)

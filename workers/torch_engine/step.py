@@ -17,7 +17,7 @@ from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 Item = TypeVar("Item")
-NOT_NUMBERS = "the target's logits are NaN"
+NOT_NUMBERS = "the target's logits are NaN or infinite"
 
 
 class NotANumberError(ArithmeticError):

@@ -32,12 +32,13 @@ class TargetOutput:
         return self.logits if self.unprocessed is None else self.unprocessed
 
     def read(self, *, best: bool) -> list[bool]:
-        """Per row whether it is NaN, and with `best` the most probable tokens too: both in one
-        transfer, of which each waits for the device.
+        """Return per row whether it is NaN or infinite. With `best` read the most probable tokens
+        in the same transfer, since each waits for the device.
 
-        Sums tell what is NaN, which cost a tenth of an argmax.
+        Sums tell, which cost a tenth of an argmax. A token that the model rules out is -inf.
         """
-        spoilt = self.logits.sum(-1).isnan()
+        sums = self.logits.sum(-1)
+        spoilt = sums.isnan() | (sums == torch.inf)
         # whoever traces a text that is known has rows of no logits
         if not best or not self.logits.shape[-1]:
             return list[bool](spoilt.tolist())
