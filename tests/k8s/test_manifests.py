@@ -102,6 +102,38 @@ def test_a_wrong_field_in_the_cluster_fails(place):
         validate_config(prepare_config(wrong))
 
 
+def test_the_cluster_asks_for_a_token_and_has_what_the_operations_page_asks_for():
+    options = cluster()["docker"]["run_options"]
+    environment = dict(
+        option.removeprefix("--env ").split("=", 1) for option in options if "--env" in option
+    )
+    assert environment.pop("RAY_AUTH_MODE") == "token"
+    page = (ROOT / "docs" / "operations.md").read_text()
+    asked = set(re.findall(r"RAY_SERVE_[A-Z_]+", page)) - {
+        *("RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH", "RAY_SERVE_TRACING_SAMPLING_RATIO")
+    }
+    assert environment.keys() == asked
+    assert any(place.endswith("/.ray/auth_token") for place in cluster()["file_mounts"])
+    commands = cluster()["head_start_ray_commands"] + cluster()["worker_start_ray_commands"]
+    starts = [command for command in commands if command.startswith("ray start")]
+    assert len(starts) == 2
+    for start in starts:
+        assert "--metrics-export-port=8080" in start
+        assert "--dashboard-host" not in start, "Ray's default is the loopback interface"
+
+
+@needs_kubectl
+def test_the_cluster_and_the_manifests_start_serve_alike():
+    head = ray_service("cpu")["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]
+    [container] = head["containers"]
+    manifest = {
+        f"--env {entry['name']}={entry['value']}"
+        for entry in container["env"]
+        if entry["name"].startswith("RAY_SERVE_")
+    }
+    assert manifest <= set(cluster()["docker"]["run_options"])
+
+
 OTHER_WAYS = "gateway, no Redis, no shared volume"
 
 
