@@ -4,6 +4,8 @@ Series stay few: a table has up to 64 clusters, so only counters, and few of the
 apart, and no histogram does, which is a dozen series for every set of labels.
 """
 
+from collections.abc import Mapping
+
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from schemas import Decision, DecodeStats, DriftReport, LoadReport
@@ -167,6 +169,12 @@ class ReplicaMetrics:
         )
         self.free_slots = _gauge("replica_free_slots", "free tokens of the KV pool", keys)
         self.past = _gauge("replica_past_answers_bytes", "that drafts are looked up in", keys)
+        self.drafter_failures = _counter(
+            "replica_drafter_failures",
+            "after which sequences went on without drafts",
+            ("replica", "drafter"),
+        )
+        self._failures: Mapping[str, int] = {}
         self.batch = _gauge("replica_batch_sequences", "moving mean over the steps", keys)
         self.step = _gauge(
             "replica_step_seconds", "moving mean over the method's steps", ("replica", "method")
@@ -178,6 +186,10 @@ class ReplicaMetrics:
         self.outstanding_tokens.set(load.outstanding_tokens, tags=self._tags)
         self.free_slots.set(load.free_slots, tags=self._tags)
         self.past.set(load.past_bytes, tags=self._tags)
+        for drafter, failures in load.drafter_failures.items():
+            if more := failures - self._failures.get(drafter, 0):
+                self.drafter_failures.inc(more, tags=self._tags | {"drafter": drafter})
+        self._failures = load.drafter_failures
         self.batch.set(load.mean_batch, tags=self._tags)
         for method, seconds in load.recent_step_seconds.items():
             self.step.set(seconds, tags=self._tags | {"method": method})

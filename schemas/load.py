@@ -29,5 +29,9 @@ class LoadReport(Schema):
     past_bytes: int = Field(
         default=0, ge=0, description="that past answers take, of which drafts are looked up"
     )
+    drafter_failures: dict[str, int] = Field(
+        default_factory=dict,
+        description="by drafter, since the replica started; its sequences went on without drafts",
+    )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

@@ -32,7 +32,16 @@ ENGINES_SHARE = {
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {
-    *("distribution", "growth", "materials", "models", "noise", "parts", "registry"),
+    *(
+        "distribution",
+        "drafter_guard",
+        "growth",
+        "materials",
+        "models",
+        "noise",
+        "parts",
+        "registry",
+    ),
     *("sequence", "target_output", "tree"),
 }
 """What a drafter, tree, stop, verifier or selector may import of the engine: not the loop."""

@@ -67,9 +67,9 @@ class Figures(Protocol):
 
 
 def load_report(
-    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool, past_bytes: int = 0
+    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
 ) -> LoadReport:
-    """A replica's load at this moment."""
+    """Return a replica's load at this moment."""
     running, waiting, outstanding, free = scheduler.counts()
     return LoadReport(
         replica=replica,
@@ -83,7 +83,6 @@ def load_report(
         recent_step_seconds=scheduler.step_seconds,
         free_slots=free,
         slots_each=scheduler.slots_each,
-        past_bytes=past_bytes,
         healthy=healthy,
         time=time.time(),
     )

@@ -119,6 +119,7 @@ class _Lane:
             target,
             models.methods,
             models.drafters,
+            models.guard,
             rows=batch,
             capacity=models.capacity,
             max_waiting=batch,

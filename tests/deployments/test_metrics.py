@@ -12,7 +12,7 @@ from ray.util.metrics import Counter, Histogram, Metric
 
 from deployments.learning.feedback import Feedback
 from deployments.metrics import MAX_KEYS, DriftMetrics, KeyMetrics, Metrics, ReplicaMetrics
-from schemas import DecodeStats, Reason
+from schemas import DecodeStats, LoadReport, Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(ray_specadapt_\w+)` \| (\w+) \| ([\w/]+) \|([^|]*)\| [^|]+ \|$", re.M)
@@ -191,3 +191,29 @@ async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypat
     await ingress.link.exchange()
     assert record.told == {("favourite_changes", "1", "high", "naive"): 1.0}
     assert versions == [changed.version]
+
+
+def test_a_replica_counts_each_failure_of_a_drafter_once(monkeypatch):
+    counted = []
+    metrics = ReplicaMetrics("a")
+    monkeypatch.setattr(
+        metrics.drafter_failures, "inc", lambda value, tags: counted.append((value, tags))
+    )
+    for failures in ({}, {"eagle3": 2}, {"eagle3": 2}, {"eagle3": 3, "ngram": 1}):
+        metrics.reported(
+            LoadReport(
+                replica="a",
+                methods=("eagle3",),
+                running=0,
+                waiting=0,
+                outstanding_tokens=0,
+                free_slots=0,
+                time=0.0,
+                drafter_failures=failures,
+            )
+        )
+    assert counted == [
+        (2, {"replica": "a", "drafter": "eagle3"}),
+        (1, {"replica": "a", "drafter": "eagle3"}),
+        (1, {"replica": "a", "drafter": "ngram"}),
+    ]

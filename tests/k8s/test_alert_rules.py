@@ -74,6 +74,14 @@ SCENARIOS = {
         {"SpecAdaptWaitingGrows"},
     ),
     "a line that does not": (GOOD | stays("replica_waiting", 3), set()),
+    "a drafter fails": (
+        GOOD | counts("replica_drafter_failures", 1, replica="a", drafter="eagle3"),
+        {"SpecAdaptDrafterFails"},
+    ),
+    "a drafter failed once": (
+        GOOD | stays("replica_drafter_failures_total", 3, replica="a", drafter="eagle3"),
+        set(),
+    ),
     "no feedback actor": (
         GOOD | counts("degraded", 30, mode="no-feedback"),
         {"SpecAdaptNoFeedback"},

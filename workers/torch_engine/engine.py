@@ -21,6 +21,7 @@ from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
 from workers.stream import Stream
 from workers.torch_engine import precision
+from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
@@ -62,6 +63,7 @@ class TorchEngine:
         self._target, self._capacity = models.target, models.capacity
         self._slowed = SlowedTarget(models.target)
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
+        self._guard = models.guard
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -93,9 +95,10 @@ class TorchEngine:
         """The present load; safe to call from any thread, never blocks on a step."""
         healthy = self._scheduler.healthy and self._thread.is_alive()
         healthy &= not self._scheduler.stalled(self._config.stall_seconds)
-        scheduler = self._scheduler
-        return load_report(
-            self._replica, self._methods, scheduler, healthy=healthy, past_bytes=self._past.bytes
+        report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
+        failures = dict(self._guard.failures.counts)
+        return report.model_copy(
+            update={"past_bytes": self._past.bytes, "drafter_failures": failures}
         )
 
     def set_extra_target_forwards(self, method: str, forwards: int) -> None:
@@ -213,14 +216,16 @@ class TorchEngine:
 
 @dataclass(frozen=True)
 class Models:
-    """The models behind a scheduler. past: answers that drafters look up. capacity: tokens of a
-    sequence, prompt and answer. joint: of prompts that are read in one forward."""
+    """The models behind a scheduler. past: answers that drafters look up. guard: calls drafters.
+    capacity: tokens of a sequence, prompt and answer. joint: of prompts that are read in one
+    forward."""
 
     target: Target
     methods: dict[str, Method]
     drafters: Sequence[Drafter]
     scheduler: Scheduler
     past: PastAnswers
+    guard: DrafterGuard
     capacity: int
     joint: int
 
@@ -246,7 +251,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     target = Target(model, model.make_pool(pool_rows, capacity))
     materials = Materials(
         *(bundle, device, dtype, pool_rows, capacity, model.vocab, target.model),
-        *(config.prefill_chunk, target.costs),
+        *(config.prefill_chunk, DrafterGuard(model.vocab), target.costs),
     )
     built = {spec.name: Method(spec, materials) for spec in methods}
     with torch.inference_mode():
@@ -259,6 +264,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         target,
         built,
         materials.drafters,
+        materials.guard,
         rows=rows,
         capacity=capacity,
         max_waiting=config.max_waiting,
@@ -267,7 +273,10 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         prefix_cache=config.prefix_cache,
         past=materials.past,
     )
-    return Models(target, built, materials.drafters, scheduler, materials.past, capacity, joint)
+    return Models(
+        *(target, built, materials.drafters, scheduler),
+        *(materials.past, materials.guard, capacity, joint),
+    )
 
 
 def _device(name: str) -> torch.device:

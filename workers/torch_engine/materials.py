@@ -11,6 +11,7 @@ from workers.bundle import Bundle
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine import registry
+from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.parts import Drafter, Plan
 
@@ -23,6 +24,7 @@ class Materials:
     tokens of one sequence at most; chunk: tokens of prompts that may be read between two steps.
     target: its embedding and LM head may be shared. costs: what steps of the engine cost.
     past: what its methods have answered, as far as a drafter wants it.
+    guard: calls the drafters, so that none harms a sequence by failing.
     plan: the method's own parts, for selectors.
     """
 
@@ -34,6 +36,7 @@ class Materials:
     vocab: int
     target: Model
     chunk: int
+    guard: DrafterGuard
     costs: StepCosts = field(default_factory=StepCosts)
     past: PastAnswers = field(default_factory=PastAnswers)
     plan: Plan | None = None
@@ -44,6 +47,7 @@ class Materials:
         key = f"{name} {sorted(settings.items())}"
         if key not in self._drafters:
             self._drafters[key] = registry.build("drafter", name, self, settings)
+            self.guard.name(self._drafters[key], name)
         return self._drafters[key]
 
     @property

@@ -12,6 +12,7 @@ class Method:
     def __init__(self, spec: MethodSpec, materials: Materials) -> None:
         self.spec = spec
         self.name = spec.name
+        self.guard = materials.guard
         settings = spec.settings
         self.plan = Plan(
             drafter=materials.drafter(spec.drafter, settings.get("drafter", {})),

@@ -1,7 +1,9 @@
 """Which row of the target's pool a sequence has, and what is remembered of it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
@@ -21,12 +23,14 @@ class Rows:
         pool: KvPool,
         methods: Mapping[str, Method],
         drafters: Sequence[Drafter],
+        guard: DrafterGuard,
         *,
         remembers: bool,
     ) -> None:
         self.prefixes = PrefixCache(pool, self._forgotten)
         self.remembering = [one for one in drafters if isinstance(one, Remembering)]
         self._pool, self._methods, self._drafters = pool, methods, drafters
+        self._guard = guard
         self._remembers = remembers
 
     def found(self, sequence: DecodeSequence, running: Sequence[DecodeSequence]) -> int:
@@ -44,8 +48,8 @@ class Rows:
         scope = sequence.request.scope
         lease, source = self.prefixes.take(sequence.tokens, _holdings(running), scope)
         drafter = self._methods[sequence.method].plan.drafter
-        if isinstance(drafter, Resuming) and source is not None:
-            lease.length = drafter.begin(lease, source, lease.length)
+        if source is not None:
+            lease.length = self._guard.begin(drafter, lease, source, lease.length)
         if source is lease:
             self._forgotten(lease)
         return lease
@@ -58,9 +62,8 @@ class Rows:
             self._pool.release(lease)
         elif self.prefixes.give_back(lease, sequence.tokens, sequence.request.scope):
             for remembering in self.remembering:
-                remembering.keep(sequence)
-        for drafter in self._drafters:
-            drafter.release(sequence)
+                self._guard.tell(remembering, sequence, partial(remembering.keep, sequence))
+        self._guard.release(self._drafters, sequence)
         sequence.leave()
 
     def _reads_all(self, sequence: DecodeSequence) -> bool:
@@ -72,7 +75,7 @@ class Rows:
 
     def _forgotten(self, lease: Lease) -> None:
         for drafter in self.remembering:
-            drafter.drop(lease)
+            self._guard.drop(drafter, lease)
 
 
 def _holdings(running: Sequence[DecodeSequence]) -> list[Holding]:

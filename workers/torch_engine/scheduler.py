@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from schemas import FinishReason
 from workers.drafting.lookup.past import PastAnswers
 from workers.engine import EngineBusyError, RequestFaultError
+from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rows import Rows
@@ -45,6 +46,7 @@ class Scheduler:
         target: Target,
         methods: Mapping[str, Method],
         drafters: Sequence[Drafter],
+        guard: DrafterGuard,
         *,
         rows: int,
         capacity: int,
@@ -59,7 +61,7 @@ class Scheduler:
         self._methods = methods
         self._most = rows
         self.slots_each = capacity
-        self._rows = Rows(target.pool, methods, drafters, remembers=prefix_cache)
+        self._rows = Rows(target.pool, methods, drafters, guard, remembers=prefix_cache)
         self._max_waiting = max_waiting
         self._chunk = chunk
         self._joint = joint

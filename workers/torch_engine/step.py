@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from workers.engine import RequestFaultError
 from workers.torch_engine.logprobs import token_logprobs
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Proposal
@@ -50,9 +51,7 @@ def step(
     errors: list[StepError] = []
     ordered = sorted(batch, key=lambda s: s.lease.row)
     proposals = [_blank(s, methods[s.method], len(batch)) for s in ordered]
-    proposals = _draft(proposals, errors)
-    if not proposals:
-        return errors
+    _draft(proposals, methods)
     clock = time.perf_counter()
     try:
         output = _forward(proposals, target)
@@ -94,7 +93,9 @@ def read_chunk(
         if any(output.read(best=False)):
             raise NotANumberError(NOT_NUMBERS)
         target.commit(proposal, path, output)
-        plan.drafter.commit(proposal, path, output)
+        method.guard.tell(
+            plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output)
+        )
     except Exception as error:
         return [StepError([sequence], error, attributable=True)]
     return []
@@ -103,40 +104,41 @@ def read_chunk(
 def _settle(
     proposal: Proposal, path: Path, output: TargetOutput, target: Target, method: Method
 ) -> None:
-    """Every part that holds state moves on to the path; then its tokens are emitted."""
-    sequence = proposal.sequence
+    """Move every part that holds state on to the path, then emit its tokens."""
+    sequence, plan, guard = proposal.sequence, proposal.plan, method.guard
     target.commit(proposal, path, output)
-    proposal.plan.drafter.commit(proposal, path, output)
-    proposal.plan.stop.observe(proposal, path)
-    method.selector.observe(proposal, path)
+    for learn in (
+        lambda: plan.drafter.commit(proposal, path, output),
+        lambda: plan.stop.observe(proposal, path),
+        lambda: method.selector.observe(proposal, path),
+    ):
+        guard.tell(plan.drafter, sequence, learn)
     sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
 
 
 def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
-    """An empty proposal; drafting beyond what may still be emitted would be thrown away."""
-    plan = method.selector.choose(sequence)
-    limit = 0
-    if sequence.output_tokens:
-        limit = min(plan.stop.limit(sequence, batch), sequence.remaining - 1)
+    """Return an empty proposal. Drafting beyond what may still be emitted would be thrown away."""
+    plan, limit = method.plan, 0
+    if method.guard.is_off(plan.drafter, sequence):
+        return Proposal(sequence=sequence, plan=plan, limit=limit)
+    try:
+        plan = method.selector.choose(sequence)
+        if sequence.output_tokens:
+            limit = min(plan.stop.limit(sequence, batch), sequence.remaining - 1)
+    except Exception as error:
+        method.guard.blame(plan.drafter, [sequence], error, again=False)
     return Proposal(sequence=sequence, plan=plan, limit=limit)
 
 
-def _draft(proposals: list[Proposal], errors: list[StepError]) -> list[Proposal]:
-    """Let each drafter draft for all its sequences; those whose drafter failed are left out."""
-    alive: list[Proposal] = []
+def _draft(proposals: list[Proposal], methods: Mapping[str, Method]) -> None:
+    """Let each drafter draft for all its sequences; where it fails they have no drafts."""
     for members in _grouped(proposals, lambda p: id(p.plan.drafter)):
         clock = time.perf_counter()
         for member in members:
             member.beside = len(proposals) - len(members)
-        try:
-            members[0].plan.drafter.propose([p for p in members if p.limit > 0])
-        except Exception as error:
-            errors.append(StepError([p.sequence for p in members], error, attributable=True))
-            continue
+        guard = methods[members[0].sequence.method].guard
+        guard.propose(members[0].plan.drafter, [p for p in members if p.limit > 0])
         _book(members, "draft_seconds", time.perf_counter() - clock)
-        alive.extend(members)
-    alive.sort(key=lambda p: p.sequence.lease.row)
-    return alive
 
 
 def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
@@ -172,7 +174,8 @@ def _verify(
     methods: Mapping[str, Method],
     errors: list[StepError],
 ) -> list[tuple[Proposal, Path]]:
-    """Each verifier on its own sequences; where it fails, each of them alone."""
+    """Run each verifier on its own sequences; where it fails, on each of them alone, and then
+    without its draft."""
     verified: list[tuple[Proposal, Path]] = []
     for members in _grouped(proposals, lambda p: id(methods[p.sequence.method].verifier)):
         verifier = methods[members[0].sequence.method].verifier
@@ -180,10 +183,19 @@ def _verify(
             paths = verifier.verify(members, process(members, output))
             verified.extend(zip(members, paths, strict=True))
         except Exception as error:
-            if len(members) == 1:
-                errors.append(StepError([members[0].sequence], error, attributable=True))
-            for member in members if len(members) > 1 else []:
-                verified.extend(_verify([member], output, methods, errors))
+            if len(members) > 1:
+                for member in members:
+                    verified.extend(_verify([member], output, methods, errors))
+                continue
+            [alone] = members
+            if not len(alone) or isinstance(error, RequestFaultError):
+                errors.append(StepError([alone.sequence], error, attributable=True))
+                continue
+            alone.keep([])
+            if undrafted := _verify(members, output, methods, errors):
+                guard = methods[alone.sequence.method].guard
+                guard.blame(alone.plan.drafter, [alone.sequence], error, again=False)
+            verified.extend(undrafted)
     return verified
 
 

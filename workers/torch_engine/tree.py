@@ -75,6 +75,12 @@ class TokenTree:
         self.cached = [place.get(node, DROPPED) for node in self.cached]
         self.is_chain = all(parent == index - 1 for index, parent in enumerate(self.parents))
 
+    def clear(self) -> None:
+        """Drop all nodes, whatever state they are in."""
+        self.tokens, self.parents, self.depths, self.sampled = [], [], [], []
+        self.q, self.logits, self.values = [], [], []
+        self.frontier, self.cached, self.is_chain = [ROOT], [], True
+
     def children(self, node: int) -> list[int]:
         """The nodes under `node`, in the order they were added."""
         first = node + 1

@@ -182,27 +182,6 @@ async def test_end_of_answer_token_is_counted_but_not_spoken(
         assert "<|end|>" not in answer.text
 
 
-async def test_a_drafter_that_fails_ends_its_own_requests_only(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = load_engine(["naive", "ngram"], byte_bundle)
-
-    def broken(_proposals: object) -> None:
-        raise ArithmeticError("broken on purpose")
-
-    monkeypatch.setattr(engine._methods["ngram"].plan.drafter, "propose", broken)
-    good, bad = await asyncio.gather(
-        decode(engine, "naive", [1, 2], max_tokens=30),
-        decode(engine, "ngram", [1, 2], max_tokens=30),
-    )
-    assert good.tokens == reference(byte_bundle, [1, 2], 30)
-    assert bad.finish == "error"
-    assert bad.error is not None
-    assert "broken on purpose" in bad.error
-    assert engine.load().healthy
-    assert idle(engine)
-
-
 async def test_nobody_waits_when_freeing_an_answer_fails(
     load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

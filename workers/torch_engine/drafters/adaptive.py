@@ -21,7 +21,7 @@ from workers.torch_engine.drafters.learned import Learned, Used, learned_by
 from workers.torch_engine.drafters.suffix import Suffix, seconds_of, worthwhile
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
-from workers.torch_engine.parts import Proposal, Resuming
+from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target_output import TargetOutput
@@ -62,7 +62,7 @@ class Adaptive:
         look_ups: bool = True,
         priors: bool = True,
     ) -> None:
-        self._costs = materials.costs
+        self._costs, self._guard = materials.costs, materials.guard
         self._costs.wanted = True
         self._suffix: Suffix | None = None
         if look_ups:
@@ -96,12 +96,7 @@ class Adaptive:
             arm, promised = self._promise
             arm.kept(promised, self._came)
         self._promise, self._came = None, 0
-        if not proposals:
-            return
-        foretold = [
-            self._suffix.foretell(p.sequence, p.limit) if self._suffix else NOTHING
-            for p in proposals
-        ]
+        foretold = self._foretold(proposals)
         choice = self._choice(proposals, [known.survival for known in foretold])
         if self._plain.due(choice.offer is not None or any(choice.lengths)):
             choice = replace(choice, lengths=[0] * len(proposals), offer=None)
@@ -136,18 +131,21 @@ class Adaptive:
         for one in self.learned:
             mine = used is not None and used.by is one
             proposal.cached = used.cached if used and mine else []
-            one.drafter.commit(proposal, path, output)
+            self._guard.tell(
+                one.drafter, sequence, partial(one.drafter.commit, proposal, path, output)
+            )
             if not mine:
                 one.arm.sat_out(sequence)
             if not mine and seen:
                 one.arm.heard(sequence, *seen)
         if self._suffix:
-            self._suffix.commit(proposal, path, output)
+            self._guard.tell(
+                self._suffix, sequence, partial(self._suffix.commit, proposal, path, output)
+            )
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
         """As far as all learned drafters can."""
-        drafters = [one.drafter for one in self.learned]
-        found = [d.begin(lease, source, length) for d in drafters if isinstance(d, Resuming)]
+        found = [self._guard.begin(one.drafter, lease, source, length) for one in self.learned]
         return min(found, default=length)
 
     def release(self, sequence: DecodeSequence) -> None:
@@ -155,6 +153,22 @@ class Adaptive:
         self._used.pop(sequence.id, None)
         for one in self.learned:
             one.forget(sequence)
+
+    def _foretold(self, proposals: Sequence[Proposal]) -> list[Continuation]:
+        """Return what is looked up for each proposal: nothing where that fails or rests."""
+        nothing = [NOTHING] * len(proposals)
+        if self._suffix is None:
+            return nothing
+        suffix, off = self._suffix, partial(self._guard.is_off, self._suffix)
+
+        def look_up() -> list[Continuation]:
+            return [
+                NOTHING if off(p.sequence) else suffix.foretell(p.sequence, p.limit)
+                for p in proposals
+            ]
+
+        sequences = [proposal.sequence for proposal in proposals]
+        return self._guard.attempt(suffix, sequences, look_up, otherwise=nothing)
 
     def _choice(self, proposals: Sequence[Proposal], survival: Sequence[Sequence[float]]) -> Choice:
         """Who drafts, for whom, how deep."""
@@ -177,7 +191,11 @@ class Adaptive:
         for one in self.learned:
             backlog = Backlog.of(one.unread(sequences))
             levels = 1.0, one.arm.reached
-            for reached, tree in zip(levels, one.arm.trees(sequences), strict=True):
+            trees = one.arm.trees(sequences)
+            if self._guard.rests(one.drafter):
+                trees[:] = 0.0
+            trees[:, [self._guard.is_off(one.drafter, sequence) for sequence in sequences]] = 0.0
+            for reached, tree in zip(levels, trees, strict=True):
                 seconds = partial(self._seconds, one, reached, backlog)
                 offers.append(Offer(tree, seconds, one.merged))
         return offers
@@ -201,15 +219,19 @@ class Adaptive:
         sequences = [p.sequence for p in proposals]
         unread = one.unread(sequences)
         clock = time.perf_counter()
-        one.drafter.propose(drafts)
+        drafted = self._guard.propose(one.drafter, drafts)
         seconds = time.perf_counter() - clock
+        if not drafted:
+            self._promise, self._rest = None, Rest()
+            return seconds
         # of a long text it may have read but a chunk
         read = [was - left for was, left in zip(unread, one.unread(sequences), strict=True)]
         deepest = max(draft.drafted_levels for draft in drafts)
         self._costs.saw_drafting(one.arm.name, Backlog.of(read).whole(deepest), seconds)
-        for proposal, drafted, foretold in zip(proposals, drafts, known, strict=True):
-            limit = min(proposal.limit, one.arm.levels)
-            self._used[proposal.sequence.id] = Used(one, drafted, limit, foretold)
+        for proposal, draft, foretold in zip(proposals, drafts, known, strict=True):
+            if not self._guard.is_off(one.drafter, proposal.sequence):
+                limit = min(proposal.limit, one.arm.levels)
+                self._used[proposal.sequence.id] = Used(one, draft, limit, foretold)
         return seconds
 
     def _merge(self, proposal: Proposal, foretold: Continuation) -> list[float]:

@@ -12,6 +12,7 @@ from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
+from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.drafters.suffix import Suffix
 from workers.torch_engine.engine import load_models
 from workers.torch_engine.materials import Materials
@@ -83,7 +84,9 @@ class Tracer:
             model.vocab,
             model,
             batch * room,
+            DrafterGuard(model.vocab),
         )
+        self._failures = materials.guard.failures
         self._methods = {spec.name: TracedMethod(spec, materials, self._texts) for spec in methods}
         self._drafters: list[Drafter] = materials.drafters
         self._past = materials.past
@@ -116,6 +119,8 @@ class Tracer:
                 self._past.work()
                 for error in step(running, self._target, self._methods):
                     raise error
+                if self._failures.counts:
+                    raise RuntimeError(f"{method}: its drafter failed: see the log")
                 for sequence in running:
                     if sequence.output_tokens == len(self._texts[sequence.id].answer):
                         self._forget(sequence)

@@ -1,0 +1,187 @@
+"""Drafters may fail: their sequences decode on without drafts, and no other sequence notices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+import torch
+
+from workers.drafting.failures import Failures
+from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
+from workers.torch_engine.parts import Drafter, Proposal, Remembering, Resuming
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.tree import ROOT, TokenTree
+
+Said = TypeVar("Said")
+NEAR_ONE = 1e-2
+"""How far the sum of a distribution may be from 1: rounding over a large vocabulary."""
+
+
+class MalformedDraftError(ValueError):
+    """What a drafter proposed is no draft."""
+
+
+class DrafterGuard:
+    """Calls the drafters of an engine.
+
+    A failure is logged and counted, and the drafter forgets its sequences. One that reads nothing
+    but tokens may begin them anew. Any other lacks hidden states then, and is kept off them to
+    their end. It also rests for a while after several failures in a row.
+
+    vocab: of the target.
+    """
+
+    def __init__(self, vocab: int) -> None:
+        self.failures = Failures()
+        self._vocab = vocab
+        self._names: dict[int, str] = {}
+        self._off: dict[Lease, set[int]] = {}
+
+    def name(self, drafter: Drafter, name: str) -> None:
+        """Give a drafter the name that its failures are counted by."""
+        self._names[id(drafter)] = name
+
+    def propose(self, drafter: Drafter, proposals: Sequence[Proposal]) -> bool:
+        """Let a drafter fill the proposals; they are empty where it fails or rests. Return whether
+        it drafted."""
+        ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
+        if not ready:
+            return False
+        limits = [proposal.limit for proposal in ready]
+
+        def fill() -> bool:
+            drafter.propose(ready)
+            _check(ready, limits, self._vocab)
+            return True
+
+        drafted = self.attempt(drafter, [p.sequence for p in ready], fill, otherwise=False)
+        if not drafted:
+            for proposal in ready:
+                proposal.clear()
+        return drafted
+
+    def attempt(
+        self,
+        drafter: Drafter,
+        sequences: Sequence[DecodeSequence],
+        call: Callable[[], Said],
+        *,
+        otherwise: Said,
+    ) -> Said:
+        """Return what a drafter says of sequences; `otherwise` where it fails or rests."""
+        if self.rests(drafter):
+            return otherwise
+        try:
+            said = call()
+        except Exception as error:
+            self.blame(drafter, sequences, error, again=not drafter.captures)
+            return otherwise
+        self.failures.drafted(self._name(drafter))
+        return said
+
+    def rests(self, drafter: Drafter) -> bool:
+        """Return whether a drafter rests in this step, which counts."""
+        return self.failures.rests(self._name(drafter))
+
+    def tell(self, drafter: Drafter, sequence: DecodeSequence, call: Callable[[], None]) -> None:
+        """Tell a drafter, or a part that decides on its drafts, what became of a sequence, unless
+        the drafter is kept off it. Where that fails it is from here on."""
+        if self.is_off(drafter, sequence):
+            return
+        try:
+            call()
+        except Exception as error:
+            self.blame(drafter, [sequence], error, again=False)
+
+    def begin(self, drafter: Drafter, lease: Lease, source: Lease, length: int) -> int:
+        """Return how many tokens of another row need not be read again for a drafter; all of them
+        where it is kept off the sequence from here on."""
+        if not isinstance(drafter, Resuming):
+            return length
+        try:
+            return drafter.begin(lease, source, length)
+        except Exception as error:
+            self.failures.failed(self._name(drafter), error)
+            self._off.setdefault(lease, set()).add(id(drafter))
+            return length
+
+    def drop(self, drafter: Remembering, lease: Lease) -> None:
+        """Let a drafter give a kept row back."""
+        try:
+            drafter.drop(lease)
+        except Exception as error:
+            self.failures.failed(self._name(drafter), error)
+
+    def release(self, drafters: Collection[Drafter], sequence: DecodeSequence) -> None:
+        """Let drafters forget a sequence that has ended."""
+        for drafter in drafters:
+            self._forget(drafter, sequence)
+        self._off.pop(sequence.lease, None)
+
+    def is_off(self, drafter: object, sequence: DecodeSequence) -> bool:
+        """Whether a drafter is kept off a sequence."""
+        return bool(self._off) and id(drafter) in self._off.get(sequence.lease, ())
+
+    def blame(
+        self,
+        drafter: Drafter,
+        sequences: Sequence[DecodeSequence],
+        error: Exception,
+        *,
+        again: bool,
+    ) -> None:
+        """Count a drafter's failure; it forgets the sequences, and may draft for them again or
+        not."""
+        self.failures.failed(self._name(drafter), error)
+        for sequence in sequences:
+            self._forget(drafter, sequence)
+            if not again:
+                self._off.setdefault(sequence.lease, set()).add(id(drafter))
+
+    def _forget(self, drafter: Drafter, sequence: DecodeSequence) -> None:
+        try:
+            drafter.release(sequence)
+        except Exception as error:
+            self.failures.failed(self._name(drafter), error)
+
+    def _name(self, drafter: object) -> str:
+        return self._names.get(id(drafter), type(drafter).__name__)
+
+
+def _check(proposals: Sequence[Proposal], limits: Sequence[int], vocab: int) -> None:
+    """Raise MalformedDraftError for what the target could not verify, or would be misled by."""
+    for proposal, limit in zip(proposals, limits, strict=True):
+        _check_nodes(proposal, vocab)
+        if len(proposal) > TREE_ROOM or proposal.drafted_levels > limit:
+            raise MalformedDraftError(
+                f"{len(proposal)} nodes on {proposal.drafted_levels} levels, where {TREE_ROOM} "
+                f"nodes and {limit} levels fit"
+            )
+    drawn = [q for proposal in proposals for q in proposal.q if q is not None]
+    if any(q.shape != (vocab,) for q in drawn):
+        raise MalformedDraftError(f"a distribution is not over {vocab} tokens")
+    if drawn:
+        sums = torch.stack([q.sum() for q in drawn]).tolist()
+        if not all(math.isclose(total, 1.0, abs_tol=NEAR_ONE) for total in sums):
+            raise MalformedDraftError("a distribution does not sum to 1")
+
+
+def _check_nodes(tree: TokenTree, vocab: int) -> None:
+    columns = (tree.parents, tree.depths, tree.sampled, tree.q, tree.logits, tree.values)
+    if any(len(column) != len(tree) for column in columns):
+        raise MalformedDraftError("not all of its nodes have a token, a parent and a depth")
+    chosen = set[tuple[int, int]]()
+    for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+        if type(token) is not int or not 0 <= token < vocab:
+            raise MalformedDraftError(f"node {node}: {token!r} is not a token below {vocab}")
+        if not ROOT <= parent < node or (tree.is_chain and parent != node - 1):
+            raise MalformedDraftError(f"node {node} cannot be below node {parent}")
+        if tree.depths[node] != (0 if parent == ROOT else tree.depths[parent] + 1):
+            raise MalformedDraftError(f"node {node} is not at depth {tree.depths[node]}")
+        if tree.sampled[node] != (tree.q[node] is not None):
+            raise MalformedDraftError(f"node {node} is sampled without a distribution")
+        if not tree.sampled[node] and (parent, token) in chosen:
+            raise MalformedDraftError(f"token {token} is twice below node {parent}")
+        chosen.add((parent, token))
