@@ -47,6 +47,14 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     return _ingress_deployment(config).bind(config, checked(config))
 
 
+def deployment_names(config: AppConfig) -> tuple[str, ...]:
+    """Return the names of the application's deployments, as Ray Serve's `deployments` may override
+    them."""
+    if config.layout == "shared":
+        return INGRESS, SHARED
+    return INGRESS, *(method.name for method in config.methods)
+
+
 def checked(config: AppConfig) -> dict[str, serve.Application]:
     """Each method's deployment in a resolved configuration, once all that can be known without
     starting anything fits together: bundle, methods, GPUs, routing table, recording, keys. Raises

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.base import Schema
+from schemas.base import Settings
 from schemas.keys import Isolation
 from schemas.method import MethodSpec
 from schemas.vllm import VllmConfig
@@ -13,7 +13,7 @@ from schemas.vllm import VllmConfig
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
 
-class EngineConfig(Schema):
+class EngineConfig(Settings):
     """One engine's resources; the same values are used to profile and to serve."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -59,7 +59,7 @@ class EngineConfig(Schema):
     vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
 
 
-class MethodDeployment(Schema):
+class MethodDeployment(Settings):
     """One method of the portfolio and, where it has replicas of its own, their resources."""
 
     name: str
@@ -115,7 +115,7 @@ class MethodDeployment(Schema):
         return self
 
 
-class CircuitConfig(Schema):
+class CircuitConfig(Settings):
     """When a method that fails is left alone, and for how long. Each ingress counts for itself."""
 
     consecutive_failures: int = Field(default=5, ge=1, description="so many in a row open it")
@@ -127,7 +127,7 @@ class CircuitConfig(Schema):
     pause_seconds: float = Field(default=5.0, gt=0.0, description="then one request is tried")
 
 
-class RouterConfig(Schema):
+class RouterConfig(Settings):
     """Which table, how boldly the policy learns, and when a method is left alone."""
 
     routing: Path | None = Field(default=None, description="default: <bundle>/routing")
@@ -180,7 +180,7 @@ class RouterConfig(Schema):
     circuit: CircuitConfig = CircuitConfig()
 
 
-class FeedbackConfig(Schema):
+class FeedbackConfig(Settings):
     """Where the feedback actor keeps its state and how often things are exchanged."""
 
     state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
@@ -192,7 +192,7 @@ class FeedbackConfig(Schema):
     load_report_seconds: float = Field(default=0.25, gt=0.0)
 
 
-class GuardConfig(Schema):
+class GuardConfig(Settings):
     """Who may ask, and from which pages."""
 
     keys_file: Path | None = Field(
@@ -219,7 +219,7 @@ class GuardConfig(Schema):
         return self
 
 
-class HttpConfig(Schema):
+class HttpConfig(Settings):
     """Where the ingress listens and what it accepts."""
 
     host: str = "127.0.0.1"
@@ -250,7 +250,7 @@ class HttpConfig(Schema):
     )
 
 
-class AppConfig(Schema):
+class AppConfig(Settings):
     """Everything `deployments.app.build` needs; a YAML file, the flags and serve.yaml's args."""
 
     bundle: Path = Field(

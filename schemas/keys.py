@@ -5,13 +5,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.base import Schema
+from schemas.base import Settings
 
 Priority = Literal["high", "normal", "low"]
 Isolation = Literal["none", "tenant", "key"]
 
 
-class Limits(Schema):
+class Limits(Settings):
     """What may be asked for at each ingress; None bounds nothing."""
 
     requests_per_minute: float | None = Field(default=None, gt=0.0)
@@ -21,7 +21,7 @@ class Limits(Schema):
     concurrent_requests: int | None = Field(default=None, ge=1)
 
 
-class ApiKey(Schema):
+class ApiKey(Settings):
     """One key. sha256: of the key's UTF-8 text; the key itself is kept nowhere."""
 
     name: str = Field(min_length=1)
@@ -37,7 +37,7 @@ class ApiKey(Schema):
     limits: Limits = Limits()
 
 
-class KeyRing(Schema):
+class KeyRing(Settings):
     """The keys that are accepted. tenants: limits that a tenant's keys share."""
 
     keys: tuple[ApiKey, ...]

@@ -5,10 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Schema
+from schemas.base import Settings
 
 
-class VllmConfig(Schema):
+class VllmConfig(Settings):
     """Passed on to vLLM's AsyncEngineArgs under the names it has there, where it has them.
 
     The target is the bundle's part `target`; drafters and heads are its parts of their names.

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-from pydantic import ValidationError
-
-from ops.cli.boundary import InputError, describe
+from deployments.configuration import ConfigError, validated
+from ops.cli.boundary import InputError
 from router.speedup import BASELINE, VLLM_BASELINE
 from schemas import AppConfig, EngineConfig, MethodSpec
+from schemas.yaml_files import read_document
 from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
 from workers.portfolio import method_of, with_bundle, with_portfolio
@@ -32,19 +31,20 @@ class Setup:
 
 
 def load_config(file: Path | None) -> AppConfig:
-    """The YAML configuration, or the defaults; raises InputError naming the field."""
+    """Read the YAML configuration, or return the defaults. Raises ValueError naming the field."""
     if file is None:
         return AppConfig()
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InputError(f"{file}: not YAML: {error}") from error
+    values = read_document(file)
     if not isinstance(values, dict):
         raise InputError(f"{file}: expected fields of the configuration, such as bundle, methods")
+    if values.keys() & {"applications", "apiVersion"}:
+        raise InputError(
+            f"{file}: is for `serve deploy` or kubectl; give a file with the fields of its `args`"
+        )
     try:
-        return AppConfig.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{file}: {describe(error)}") from error
+        return validated(values)
+    except ConfigError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def served_config(file: Path | None) -> AppConfig:

@@ -7,15 +7,23 @@ from workers.bundle import BundleError, load_bundle
 from workers.portfolio import method_of, with_bundle, with_portfolio
 
 
-def effective(config: AppConfig) -> dict[str, Any]:
-    """All fields, those of methods as they are decoded with; where the bundle is not on this
-    machine, without what it would add."""
+def with_portfolio_here(config: AppConfig) -> AppConfig:
+    """Return the configuration with the bundle's methods, where the bundle is on this machine."""
     try:
         config = with_bundle(config)
+        return with_portfolio(config, load_bundle(config.bundle))
+    except BundleError:
+        return config
+
+
+def effective(config: AppConfig) -> dict[str, Any]:
+    """Return all fields, those of methods as they are decoded with; where the bundle is not on this
+    machine, without what it would add."""
+    config = with_portfolio_here(config)
+    try:
         bundle = load_bundle(config.bundle)
     except BundleError:
         return config.model_dump(mode="json")
-    config = with_portfolio(config, bundle)
     methods = tuple(
         m.model_copy(update={"spec": m.spec or method_of(m.name, bundle)}) for m in config.methods
     )

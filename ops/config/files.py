@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ops.cli.boundary import InputError
+from ops.config.effective import with_portfolio_here
 from schemas import AppConfig
+from schemas.yaml_files import parse_yaml, read_yaml
 
-BUILDER = "deployments.app:build"
+BUILDERS = ("deployments.app:build", "deployments.app.build")
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,23 @@ class Written:
 
 @dataclass(frozen=True)
 class _Body:
-    """Fields as they are written; `live`: the ingress's user_config, which stands over them."""
+    """Fields as they are written; overrides: the application's `deployments`."""
 
     place: str
     fields: Any
-    live: Any = None
+    overrides: list[dict[str, Any]]
 
 
 def read_configs(file: Path) -> list[Written]:
-    """Every configuration in a file: the fields themselves, `args` of the applications of a Ray
-    Serve configuration with the ingress's user_config, or those of a RayService's serveConfigV2.
-    Raises InputError naming the place and the field."""
-    try:
-        documents = [d for d in yaml.safe_load_all(file.read_text(encoding="utf-8")) if d]
-    except yaml.YAMLError as error:
-        raise InputError(f"{file}: not YAML: {error}") from error
+    """Read every configuration in a file: the fields themselves, `args` of the applications of a
+    Ray Serve configuration with the ingress's user_config, or those of a RayService's
+    serveConfigV2.
+
+    Raises ValueError naming the place and the field, also for what Ray Serve would refuse or
+    ignore.
+    """
     found = [
-        Written(body.place, _validated(body))
-        for document in documents
-        for body in _bodies(str(file), document)
+        _validated(body) for document in read_yaml(file) for body in _bodies(str(file), document)
     ]
     if not found:
         raise InputError(f"{file}: no configuration of ours in it")
@@ -49,7 +47,7 @@ def read_configs(file: Path) -> list[Written]:
 
 
 def read_config(file: Path) -> AppConfig:
-    """The only configuration in a file; raises InputError where there are several."""
+    """Read the only configuration in a file. Raises ValueError where there are several."""
     found = read_configs(file)
     if len(found) > 1:
         raise InputError(f"{file}: has {len(found)} configurations; give a file with one")
@@ -60,34 +58,58 @@ def _bodies(place: str, document: Any) -> Iterator[_Body]:
     if not isinstance(document, dict):
         raise InputError(f"{place}: expected fields, such as bundle, methods")
     if "apiVersion" in document:
-        inner = document.get("spec", {}).get("serveConfigV2")
-        if document.get("kind") == "RayService" and isinstance(inner, str):
-            yield from _bodies(f"{place}: serveConfigV2", yaml.safe_load(inner))
+        yield from _of_manifest(place, document)
     elif "applications" in document:
+        from ops.config.serve_schema import check_serve_config
+
+        check_serve_config(document, place)
         for application in document["applications"]:
-            if application.get("import_path") == BUILDER:
+            if application["import_path"] in BUILDERS:
                 where = f"{place}: application {application.get('name', 'default')}"
-                yield _Body(where, application.get("args", {}), _user_config(application))
+                yield _Body(where, application.get("args", {}), application.get("deployments", []))
     else:
-        yield _Body(place, document)
+        yield _Body(place, document, [])
 
 
-def _user_config(application: dict[str, Any]) -> Any:
+def _of_manifest(place: str, manifest: dict[str, Any]) -> Iterator[_Body]:
+    if manifest.get("kind") != "RayService":
+        return
+    spec = manifest.get("spec")
+    inner = spec.get("serveConfigV2") if isinstance(spec, dict) else None
+    if inner is None:
+        return  # a patch of the rest of it
+    where = f"{place}: serveConfigV2"
+    if not isinstance(inner, str):
+        raise InputError(f"{where}: expected text with a Ray Serve configuration (`|-`)")
+    for document in parse_yaml(inner, where):
+        if not isinstance(document, dict) or "applications" not in document:
+            raise InputError(f"{where}: applications: Field required")
+        yield from _bodies(where, document)
+
+
+def _validated(body: _Body) -> Written:
     from deployments.app import INGRESS
-
-    deployments = application.get("deployments", [])
-    return next((d.get("user_config") for d in deployments if d.get("name") == INGRESS), None)
-
-
-def _validated(body: _Body) -> AppConfig:
     from deployments.configuration import ConfigError, changed, validated
 
     place = body.place
     try:
         config = validated(body.fields)
-        if body.live is None:
-            return config
-        place = f"{body.place}: user_config"
-        return changed(config, body.live)
+        names = [override["name"] for override in body.overrides]
+        _check_overrides(names, config, place)
+        if INGRESS in names:
+            place = f"{body.place}: user_config"
+            config = changed(config, body.overrides[names.index(INGRESS)].get("user_config"))
     except ConfigError as error:
         raise InputError(f"{place}: {error}") from error
+    return Written(body.place, config)
+
+
+def _check_overrides(names: list[str], config: AppConfig, place: str) -> None:
+    from deployments.app import deployment_names
+
+    known = deployment_names(with_portfolio_here(config))
+    for name in names:
+        if name not in known:
+            raise InputError(f"{place}: deployments: {name!r} is not one of {', '.join(known)}")
+        if names.count(name) > 1:
+            raise InputError(f"{place}: deployments: {name!r} is given twice")

@@ -1,9 +1,12 @@
 """`config validate|show|diff`: configurations wherever they are written."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
+
+CASES = Path(__file__).parents[3].parent / "shared" / "cases"
 
 RAY_SERVICE = "apiVersion: ray.io/v1\nkind: RayService\nmetadata: {name: x}\nspec: {}\n"
 
@@ -15,7 +18,7 @@ def fields(tiny_bundle):
 
 def serve_config(fields):
     application = {"name": "a", "import_path": "deployments.app:build", "args": fields}
-    other = {"name": "b", "import_path": "theirs:app", "args": {"whatever": 1}}
+    other = {"name": "b", "import_path": "theirs:app", "route_prefix": "/b", "args": {"x": 1}}
     return {"applications": [application, other]}
 
 
@@ -62,6 +65,129 @@ def test_what_is_wrong_is_named(specadapt, write, fields, change, said):
     message = specadapt.refusal("config", "validate", file)
     assert said in message
     assert "config.yaml" in message
+
+
+def test_a_field_is_not_written_as_yes_or_no(specadapt, write, fields):
+    for change, said in (
+        ({"http": {"port": True}}, "http.port: expected a number or text, not true or false"),
+        ({"methods": [{"name": False}]}, "methods.0.name: expected a number or text"),
+        ({"router": {"weights": {"naive": True}}}, "router.weights: expected a number"),
+        ({"router": {"half_life": float("inf")}}, "router.half_life: Input should be a finite"),
+        ({"engine": {"vllm": {"max_lora_rank": True}}}, "engine.vllm.max_lora_rank: expected"),
+    ):
+        assert said in specadapt.refusal("config", "validate", write(fields | change))
+
+
+def served(fields, **changes):
+    """A Ray Serve configuration of ours with other fields at its top or in its application."""
+    body = serve_config(fields)
+    of_application = changes.pop("application", {})
+    body["applications"][0] |= of_application
+    return body | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"http_options": {"port": "eighty"}}, "http_options.port: Input should be a valid int"),
+        ({"http_options": {"port": True}}, "http_options.port: expected a number or text"),
+        ({"http_options": {"prot": 8000}}, "http_options.prot: unknown field"),
+        ({"proxy_location": "Everynode"}, "proxy_location: Input should be"),
+        ({"proxy_locaton": "EveryNode"}, "proxy_locaton: unknown field"),
+        ({"logging_config": {"log_levle": "INFO"}}, "logging_config.log_levle: unknown field"),
+        ({"application": {"name": "b"}}, 'multiple configs for application "b"'),
+        ({"application": {"route_prefix": "/b"}}, 'route prefix "/b"'),
+        ({"application": {"route_prefx": "/"}}, "applications[a].route_prefx: unknown field"),
+        ({"application": {"port": 1}}, "Port 1 is set in the config for application"),
+        ({"application": {"args": None}}, "applications.0.args"),
+        (
+            {"application": {"runtime_env": {"env_vars": {"A": False}}}},
+            "applications[a].runtime_env: ",
+        ),
+        ({"application": {"runtime_env": {"env_var": {}}}}, "runtime_env.env_var: unknown field"),
+        ({"application": {"runtime_env": {"working_dir": "/x"}}}, "runtime_env: "),
+        (
+            {"application": {"deployments": [{"name": "ingress", "num_replica": 2}]}},
+            "applications[a].deployments[ingress].num_replica: unknown field",
+        ),
+        (
+            {
+                "application": {
+                    "deployments": [
+                        {"name": "naive", "ray_actor_options": {"num_gpu": 1}},
+                    ]
+                }
+            },
+            "deployments[naive].ray_actor_options.num_gpu: unknown field",
+        ),
+        (
+            {
+                "application": {
+                    "deployments": [{"name": "naive", "autoscaling_config": {"min_replica": 1}}]
+                }
+            },
+            "deployments[naive].autoscaling_config.min_replica: unknown field",
+        ),
+        (
+            {"application": {"deployments": [{"name": "medusa"}]}},
+            "deployments: 'medusa' is not one of ingress, naive, ngram",
+        ),
+        (
+            {"application": {"deployments": [{"name": "naive"}, {"name": "naive"}]}},
+            "deployments: 'naive' is given twice",
+        ),
+        ({"applications": {}}, "applications: Input should be a valid list"),
+        ({"applications": [3]}, "applications.0: Input should be a valid dictionary"),
+    ],
+)
+@pytest.mark.parametrize("command", ["validate", "show"])
+def test_what_ray_refuses_or_ignores_is_refused(
+    specadapt, tmp_path, fields, command, changes, said
+):
+    file = tmp_path / "serve.yaml"
+    file.write_text(yaml.safe_dump(served(fields, **changes)))
+    assert said in specadapt.refusal("config", command, file)
+
+
+def test_what_is_within_a_manifest_is_held_against_rays_schema(specadapt, tmp_path, fields):
+    service = yaml.safe_load(RAY_SERVICE)
+    file = tmp_path / "service.yaml"
+    for inner, said in (
+        (yaml.safe_dump(served(fields, proxy_location="Everynode")), "proxy_location"),
+        (
+            yaml.safe_dump(served(fields)) + "proxy_location: A\nproxy_location: B\n",
+            "is given twice",
+        ),
+        (served(fields), "serveConfigV2: expected text"),
+        ("- 1", "applications: Field required"),
+        ("applications: [", "not YAML"),
+    ):
+        service["spec"]["serveConfigV2"] = inner
+        file.write_text(yaml.safe_dump(service))
+        message = specadapt.refusal("config", "validate", "--fields-only", file)
+        assert "service.yaml: serveConfigV2" in message
+        assert said in message
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sv_port_str.yaml", "http_options.port"),
+        ("sv_typo_route.yaml", "route_prefx"),
+        ("dupkeys.yaml", "'http' is given twice"),
+    ],
+)
+def test_the_shared_cases_are_refused(specadapt, name, said):
+    assert said in specadapt.refusal("config", "validate", "--fields-only", CASES / name)
+
+
+def test_a_file_that_ray_reads_is_not_taken_for_the_command_line(specadapt, tmp_path, fields):
+    file = tmp_path / "serve.yaml"
+    file.write_text(yaml.safe_dump(served(fields)))
+    assert "give a file with the fields of its `args`" in specadapt.refusal(
+        "serve", "--config", file
+    )
 
 
 def test_files_of_other_machines_are_not_looked_for(specadapt, write, fields):
