@@ -1,15 +1,20 @@
 """A Llama for training, saved in exactly the layout transformers and vLLM load."""
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import LlamaConfig
+from transformers import AutoConfig, LlamaConfig
+
+from workers.torch_engine.models.families import read_shape
+from workers.torch_engine.models.rotary import Rotary
+from workers.torch_engine.models.shape import Attention as LayerAttention
+from workers.torch_engine.models.shape import LlamaShape
+from workers.torch_engine.models.weights import load_model_weights
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,43 @@ class Geometry:
         )
 
     @classmethod
-    def read(cls, folder: Path) -> "Geometry":
-        """The inverse of `config().save_pretrained(folder)`, for models saved here."""
-        c = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return cls(
-            hidden=c["hidden_size"],
-            layers=c["num_hidden_layers"],
-            heads=c["num_attention_heads"],
-            kv_heads=c["num_key_value_heads"],
-            ffn=c["intermediate_size"],
-            vocab=c["vocab_size"],
-            context=c["max_position_embeddings"],
-            rope_theta=c["rope_parameters"]["rope_theta"],
-            norm_eps=c["rms_norm_eps"],
+    def read(cls, folder: Path, shape: LlamaShape) -> "Geometry":
+        """Read what `config().save_pretrained(folder)` wrote. shape: the same config's.
+
+        Raises ValueError for a model that has more to it than a Geometry says.
+        """
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        geometry = cls(
+            hidden=shape.hidden,
+            layers=shape.layers,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            ffn=shape.ffn,
+            vocab=shape.vocab,
+            context=config.max_position_embeddings,
+            rope_theta=config.rope_parameters.get("rope_theta", 0.0),
+            norm_eps=shape.eps,
+        )
+        if config.model_type != "llama" or shape != geometry.shape():
+            raise ValueError(
+                f"{folder}/config.json: only a plain Llama with tied embeddings and unscaled "
+                "rotary embeddings is trained further here"
+            )
+        return geometry
+
+    def shape(self) -> LlamaShape:
+        """What the engine's forward computes for it."""
+        rotary = Rotary.plain(self.head_dim, self.rope_theta)
+        return LlamaShape(
+            hidden=self.hidden,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            ffn=self.ffn,
+            vocab=self.vocab,
+            eps=self.norm_eps,
+            attentions=(LayerAttention(rotary),) * self.layers,
         )
 
 
@@ -190,10 +219,18 @@ class Llama(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> "Llama":
-        """The inverse of `save`, in float32."""
-        model = cls(Geometry.read(folder))
-        weights = load_file(str(folder / "model.safetensors"))
-        model.load_state_dict({k.removeprefix("model."): v.float() for k, v in weights.items()})
+        """Load what `save` wrote, in float32.
+
+        Raises BundleError where files or tensors are missing, ValueError for a model that is not a
+        plain Llama with tied embeddings.
+        """
+        shape = read_shape(folder)
+        geometry = Geometry.read(folder, shape)
+        weights = load_model_weights(folder, shape)
+        model = cls(geometry)
+        own = {name.removeprefix("model."): value.float() for name, value in weights.items()}
+        own.pop("lm_head.weight", None)
+        model.load_state_dict(own)
         return model
 
 

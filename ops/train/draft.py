@@ -20,12 +20,14 @@ from ops.train.flags import (
     Hidden,
     KvHeads,
     Layers,
+    LearningRate,
     Minutes,
     OutDir,
     Patience,
     Start,
     Threads,
     Tokens,
+    WarmupTokens,
     Work,
 )
 from ops.train.output import emit_losses
@@ -48,6 +50,8 @@ def draft(
         ),
     ] = 0.0,
     start: Start = None,
+    learning_rate: LearningRate = None,
+    warmup_tokens: WarmupTokens = None,
     tokens: Tokens = 8_000_000,
     minutes: Minutes = None,
     patience: Patience = None,
@@ -71,6 +75,7 @@ def draft(
     """
     from ops.train.setup import (
         Shape,
+        at_rate,
         batching,
         budget,
         distillation_rows,
@@ -88,8 +93,8 @@ def draft(
     run = Run(
         folder=work,
         out=out or bundle / "draft",
-        budget=budget(tokens, minutes, start),
-        hyper=batching(DRAFT_HYPER, batch_tokens, batches_per_step),
+        budget=budget(tokens, minutes, start, warmup_tokens),
+        hyper=at_rate(batching(DRAFT_HYPER, batch_tokens, batches_per_step), learning_rate),
         seed=seed,
         device=training_device(device, threads),
         report=say,

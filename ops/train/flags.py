@@ -31,6 +31,19 @@ BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=2048, help="toke
 BatchesPerStep = Annotated[
     int, typer.Option("--batches-per-step", min=1, help="their gradients are added up")
 ]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        "--learning-rate",
+        min=0.0,
+        help="peak for matrices; that of everything else stays in proportion  "
+        "[default: made for training from nothing]",
+    ),
+]
+WarmupTokens = Annotated[
+    int | None,
+    typer.Option("--warmup-tokens", min=0, help="tokens until the learning rate is at its peak"),
+]
 OutDir = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="where the model goes  [default: the bundle's]"),

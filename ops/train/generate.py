@@ -23,6 +23,7 @@ def generate(
     rows: Annotated[int, typer.Option("--rows", min=1, help="prompts, equal per domain")] = 12_000,
     batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in one step")] = 32,
     max_tokens: flags.MaxTokens = 160,
+    dtype: flags.DtypeFlag = None,
     threads: Threads = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
@@ -38,6 +39,7 @@ def generate(
 
     context = 768
     config = EngineConfig(
+        dtype="auto" if dtype is None else dtype.value,
         threads=threads or default_threads(),
         max_batch=batch,
         kv_slots=batch * context,

@@ -16,11 +16,13 @@ from ops.train.flags import (
     Corpus,
     Device,
     EvalEvery,
+    LearningRate,
     Minutes,
     OutDir,
     Patience,
     Threads,
     Tokens,
+    WarmupTokens,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from training.heads.accuracy import HeadFigures
     from training.heads.head import Head
+    from training.heads.stored import StoredHead
     from training.heads.teacher import Teacher
     from training.tokens import TokenRows
 
@@ -54,6 +57,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
     """The command that trains heads of a kind."""
 
     def command(
+        context: typer.Context,
         corpus: Corpus = Path("runs/corpus"),
         bundle: BundleDir = Path("bundles/demo"),
         target: Annotated[
@@ -82,7 +86,11 @@ def train_head_command(kind: str) -> Callable[..., None]:
         ] = 0.6,
         start: Annotated[
             Path | None,
-            typer.Option("--start", metavar="DIR", help="heads of this shape to start from"),
+            typer.Option(
+                "--start",
+                metavar="DIR",
+                help="a head to go on from; its vocabulary and shape stay",
+            ),
         ] = None,
         positions: Annotated[
             int, typer.Option("--positions", min=1, max=8, help="tokens ahead that are trained")
@@ -108,6 +116,8 @@ def train_head_command(kind: str) -> Callable[..., None]:
                 "[default: <work>/features]",
             ),
         ] = None,
+        learning_rate: LearningRate = None,
+        warmup_tokens: WarmupTokens = None,
         tokens: Tokens = 20_000_000,
         minutes: Minutes = None,
         patience: Patience = None,
@@ -119,7 +129,10 @@ def train_head_command(kind: str) -> Callable[..., None]:
         seed: flags.Seed = 0,
         json: flags.Json = None,
     ) -> None:
-        from ops.train.setup import batching, training_device
+        import torch
+
+        from ops.train.setup import at_rate, batching, training_device
+        from training.heads.stored import StoredHead
         from training.heads.teacher import Teacher
         from training.heads.train import HEAD_HYPER, Plan, train_head
         from training.trainer import Budget, Run
@@ -131,20 +144,31 @@ def train_head_command(kind: str) -> Callable[..., None]:
         run = Run(
             folder=work,
             out=out or bundle / kind,
-            budget=Budget(tokens, minutes or float("inf"), WARMUP_TOKENS),
-            hyper=batching(HEAD_HYPER, batch_tokens, batches_per_step),
+            budget=Budget(
+                tokens,
+                minutes or float("inf"),
+                WARMUP_TOKENS if warmup_tokens is None else warmup_tokens,
+            ),
+            hyper=at_rate(batching(HEAD_HYPER, batch_tokens, batches_per_step), learning_rate),
             seed=seed,
             device=training_device(device, threads),
             report=say,
             patience=patience,
             eval_every=eval_every,
         )
-        rows, held = _data(generations, corpus, corpus_share)
+        begun = None if start is None else StoredHead(start, kind)
         folder = target or load_bundle(bundle).part("target")
+        rows, held = _data(generations, corpus, corpus_share)
         teacher = Teacher.load(folder, run.device, run.hyper.compile)
-        head = _head(kind, teacher, rows, vocabulary, positions, seed)
+        torch.manual_seed(seed)
+        if begun is None:
+            words = _vocabulary(rows, vocabulary, len(teacher.lm_head))
+            head = _head(kind, teacher, words, positions)
+        else:
+            begun.refuse_other_target(teacher)
+            head, positions = _started(begun, teacher, context)
         plan = Plan(positions, features or work / "features", length, cache_gb=cache_gb)
-        figures = train_head(head, teacher, rows, held, run, plan, start)
+        figures = train_head(head, teacher, rows, held, run, plan, begun)
         if out is None:
             name_part(bundle, kind)
         _emit(figures, json)
@@ -176,22 +200,49 @@ def _data(generations: Path, corpus: Path, share: float) -> "tuple[TokenRows, To
 def _head(
     kind: str,
     teacher: "Teacher",
-    rows: "TokenRows",
-    vocabulary: int,
+    words: "Tensor | None",
     positions: int,
-    seed: int,
+    begun: "StoredHead | None" = None,
 ) -> "Head":
-    import torch
-
     from training.heads.eagle import Eagle
     from training.heads.eagle3 import Eagle3
     from training.heads.medusa import Medusa
 
-    torch.manual_seed(seed)
-    words = _vocabulary(rows, vocabulary, len(teacher.lm_head))
     if kind == "eagle":
         return Eagle(teacher, words)
-    return Eagle3(teacher, words) if kind == "eagle3" else Medusa(teacher, words, positions)
+    if kind == "eagle3":
+        return Eagle3(teacher, words, begun.captures(teacher.layers) if begun else None)
+    return Medusa(teacher, words, positions, begun.depth if begun else 1)
+
+
+def _started(begun: "StoredHead", teacher: "Teacher", context: typer.Context) -> "tuple[Head, int]":
+    """A head in the shape of the one to go on from, and how many tokens ahead it is trained;
+    raises InputError for flags that say otherwise."""
+    words, given = begun.vocabulary, context.params
+    spoken, target = len(teacher.lm_head) if words is None else len(words), len(teacher.lm_head)
+    if _is_given(context, "vocabulary") and (given["vocabulary"] or target) != spoken:
+        raise InputError(
+            f"--vocabulary: the head in {begun.folder} speaks {spoken} tokens, which stay; leave "
+            "the flag out"
+        )
+    positions = given["positions"]
+    if begun.kind == "medusa":
+        if _is_given(context, "positions") and positions != begun.positions:
+            raise InputError(
+                f"--positions: {begun.folder} has {begun.positions} heads; leave the flag out"
+            )
+        positions = begun.positions
+    if words is not None and not 0 <= int(words.min()) <= int(words.max()) < target:
+        raise InputError(
+            f"--start: {begun.folder}: its vocabulary maps to tokens {int(words.min())} .. "
+            f"{int(words.max())}, the target has {target}"
+        )
+    return _head(begun.kind, teacher, words, positions, begun), positions
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _vocabulary(rows: "TokenRows", count: int, target: int) -> "Tensor | None":

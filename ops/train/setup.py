@@ -92,11 +92,15 @@ def _vocabulary(bundle: Path) -> int:
     return len(family.tokenizer())
 
 
-def budget(tokens: int, minutes: float | None, start: Path | None) -> "Budget":
+def budget(
+    tokens: int, minutes: float | None, start: Path | None, warmup_tokens: int | None
+) -> "Budget":
     """A run's bounds; one that starts from trained weights needs little of a warm-up."""
     from training.trainer import Budget
 
     bounds = Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
+    if warmup_tokens is not None:
+        return replace(bounds, warmup_tokens=warmup_tokens)
     return replace(bounds, warmup_tokens=bounds.warmup_tokens // 5) if start else bounds
 
 
@@ -105,6 +109,14 @@ def batching(hyper: "Hyper", batch_tokens: int, batches_per_step: int) -> "Hyper
     if batch_tokens % 2048:
         raise InputError(f"--batch-tokens: {batch_tokens} is not a multiple of 2048")
     return replace(hyper, tokens_per_batch=batch_tokens, batches_per_step=batches_per_step)
+
+
+def at_rate(hyper: "Hyper", learning_rate: float | None) -> "Hyper":
+    """`hyper` with another peak for matrices, and that of everything else in proportion."""
+    if learning_rate is None:
+        return hyper
+    share = learning_rate / hyper.matrix_lr
+    return replace(hyper, matrix_lr=learning_rate, other_lr=hyper.other_lr * share)
 
 
 def distillation_rows(generations: Path, corpus: Path, corpus_share: float) -> "TokenRows":

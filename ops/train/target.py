@@ -18,12 +18,14 @@ from ops.train.flags import (
     Hidden,
     KvHeads,
     Layers,
+    LearningRate,
     Minutes,
     OutDir,
     Patience,
     Start,
     Threads,
     Tokens,
+    WarmupTokens,
     Work,
 )
 from ops.train.output import emit_losses
@@ -36,6 +38,8 @@ def target(
     work: Work = Path("runs/target"),
     out: OutDir = None,
     start: Start = None,
+    learning_rate: LearningRate = None,
+    warmup_tokens: WarmupTokens = None,
     tokens: Tokens = 40_000_000,
     minutes: Minutes = None,
     patience: Patience = None,
@@ -56,15 +60,15 @@ def target(
 
     Example: `specadapt train target --minutes 120`
     """
-    from ops.train.setup import Shape, batching, budget, model, read_split, training_device
+    from ops.train.setup import Shape, at_rate, batching, budget, model, read_split, training_device
     from training.target import TARGET_HYPER, train_target
     from training.trainer import Run
 
     run = Run(
         folder=work,
         out=out or bundle / "target",
-        budget=budget(tokens, minutes, start),
-        hyper=batching(TARGET_HYPER, batch_tokens, batches_per_step),
+        budget=budget(tokens, minutes, start, warmup_tokens),
+        hyper=at_rate(batching(TARGET_HYPER, batch_tokens, batches_per_step), learning_rate),
         seed=seed,
         device=training_device(device, threads),
         report=say,

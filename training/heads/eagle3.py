@@ -38,17 +38,23 @@ class Midlayer(RolledBlock):
 
 
 class Eagle3(Head):
-    """Reads the inputs of three layers through `fc`, rolls its block's output (before the final
+    """Reads the inputs of some layers through `fc`, rolls its block's output (before the final
     norm) forward, and speaks a vocabulary of its own (arXiv 2503.01840). Names as in vLLM's
     Eagle3LlamaForCausalLM."""
 
     kind = "eagle3"
 
-    def __init__(self, teacher: Teacher, vocabulary: Tensor | None) -> None:
+    def __init__(
+        self,
+        teacher: Teacher,
+        vocabulary: Tensor | None,
+        captures: tuple[int, ...] | None = None,
+    ) -> None:
+        """captures: the layers to read, where not those that `capture_layers` gives."""
         super().__init__(teacher, vocabulary)
         hidden = teacher.config.hidden_size
-        self.captures = capture_layers(teacher.layers)
-        self.fc = ScaledLinear(3 * hidden, hidden)
+        self.captures = captures or capture_layers(teacher.layers)
+        self.fc = ScaledLinear(len(self.captures) * hidden, hidden)
         self.midlayer = Midlayer(teacher.config)
         self.norm = nn.RMSNorm(hidden, eps=teacher.config.rms_norm_eps)
         words = teacher.lm_head if vocabulary is None else teacher.lm_head[vocabulary]

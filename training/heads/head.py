@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
+from workers.torch_engine.models.tensors import refuse_misfit
 
 
 class ScaledLinear(nn.Linear):
@@ -49,7 +51,9 @@ class Head(nn.Module, ABC):
     def __init__(self, teacher: Teacher, vocabulary: Tensor | None = None) -> None:
         super().__init__()
         self.register_buffer("embedding", teacher.embedding, persistent=False)
-        self.register_buffer("vocabulary", vocabulary, persistent=False)
+        # in checkpoints, since a resumed run must not give the rows of its LM head other tokens
+        self.register_buffer("vocabulary", vocabulary)
+        self.register_load_state_dict_pre_hook(_refuse_other_tokens)  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def roll(self, embeddings: Sequence[Tensor], states: Tensor, documents: Tensor) -> list[Tensor]:
@@ -78,7 +82,7 @@ class Head(nn.Module, ABC):
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights under the names that vLLM knows, in bfloat16."""
-        weights = self.state_dict()
+        weights: dict[str, Tensor] = dict(self.named_parameters())
         for name, module in self.named_modules():
             if isinstance(module, ScaledLinear):
                 weights[f"{name}.weight"] = module.folded()
@@ -94,21 +98,34 @@ class Head(nn.Module, ABC):
         (folder / "config.json").write_text(text + "\n", encoding="utf-8")
         save_file(self.tensors(), str(folder / "model.safetensors"), metadata={"format": "pt"})
 
-    def load(self, folder: Path) -> None:
-        """Take the weights that `save` wrote; raises ValueError where they are of another head."""
-        file = folder / "model.safetensors"
-        if not file.is_file():
-            raise ValueError(f"{folder} holds no head (no model.safetensors)")
+    def load(self, stored: StoredHead) -> None:
+        """Take the weights of a head that `save` wrote or vLLM loads; raises BundleError naming a
+        tensor that is missing, of another shape, or not trained here."""
         weights = {
-            name: w.float() for name, w in load_file(str(file)).items() if w.is_floating_point()
+            name: weight.float()
+            for name, weight in stored.weights.items()
+            if weight.is_floating_point()
         }
+        parameters = dict(self.named_parameters())
+        found = {name: weight.shape for name, weight in weights.items()}
+        expected = {name: tuple(weight.shape) for name, weight in parameters.items()}
+        refuse_misfit(stored.folder, found, expected, {})
         for name, module in self.named_modules():
-            if isinstance(module, ScaledLinear) and f"{name}.weight" in weights:
+            if isinstance(module, ScaledLinear):
                 weights[f"{name}.weight"] /= module.scale.cpu()
-        try:
-            self.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(f"{file}: the weights of a head of another kind or shape") from error
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+
+
+def _refuse_other_tokens(head: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    assert isinstance(head, Head)
+    own, other = head.vocabulary, state.get("vocabulary")
+    if own is not None and other is not None and not torch.equal(own.cpu(), other.cpu()):
+        raise ValueError(
+            "--work: its checkpoint drafts other tokens than are the most frequent ones in this "
+            "text: name another folder, or the text that it began with"
+        )
 
 
 def size(x: Tensor) -> Tensor:

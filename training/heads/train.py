@@ -14,6 +14,7 @@ from training.heads.features import FeatureCache
 from training.heads.head import Head
 from training.heads.loss import head_loss
 from training.heads.packing import HeadBatch, PackedRows
+from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 from training.tokens import Batch, TokenRows
 from training.trainer import Hyper, Run, Trainer
@@ -42,9 +43,9 @@ def train_head(
     held: TokenRows,
     run: Run,
     plan: Plan,
-    start: Path | None = None,
+    start: StoredHead | None = None,
 ) -> HeadFigures:
-    """Train a head, from the weights in `start` where it is given, and save it to `run.out`."""
+    """Train a head, from the weights of `start` where it is given, and save it to `run.out`."""
     head = head.to(teacher.device)
     packed = PackedRows(train, plan.length, plan.positions, run.seed)
     cache = FeatureCache(teacher, head.captures, packed, plan.features, plan.cache_gb)

@@ -69,6 +69,6 @@ def test_what_cannot_be_used_is_named(specadapt, folders, flags, named) -> None:
 
 
 def test_a_run_from_trained_weights_warms_up_for_less(tmp_path: Path) -> None:
-    afresh, onward = budget(1000, None, None), budget(1000, None, tmp_path)
+    afresh, onward = budget(1000, None, None, None), budget(1000, None, tmp_path, None)
     assert 0 < onward.warmup_tokens < afresh.warmup_tokens
     assert (onward.tokens, onward.minutes) == (afresh.tokens, afresh.minutes)

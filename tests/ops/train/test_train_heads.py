@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from workers.bundle import load_bundle
 
@@ -62,12 +64,95 @@ def test_heads_go_on_from_weights_and_share_the_targets_states(specadapt, folder
         ("eagle3", ["--generations", "{folder}/none.jsonl"], "none.jsonl"),
         ("eagle3", ["--target", "{folder}"], "config.json"),
         ("eagle", ["--corpus-share", 1.0], "--corpus-share"),
-        ("medusa", ["--start", "{folder}"], "model.safetensors"),
+        ("medusa", ["--start", "{folder}"], "no config.json"),
+        ("eagle3", ["--start", "{bundle}/eagle"], "the weights lack"),
+        ("eagle", ["--start", "{bundle}/eagle3"], "the weights lack layers.0."),
+        ("medusa", ["--start", "{bundle}/eagle"], "holds no Medusa heads"),
+        ("eagle3", ["--start", "{bundle}/eagle3", "--vocabulary", 77], "--vocabulary"),
+        ("eagle", ["--start", "{bundle}/eagle", "--vocabulary", 77], "--vocabulary"),
+        ("medusa", ["--start", "{bundle}/medusa", "--positions", 7], "--positions"),
     ],
 )
 def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named) -> None:
-    filled = [str(f).format(folder=folders[1]) for f in given]
+    filled = [str(f).format(folder=folders[1], bundle=folders[0]) for f in given]
     assert named in specadapt.refusal("train", kind, *flags(folders, *filled))
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "eagle"])
+def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind) -> None:
+    """Whatever the new answers speak most: an LM head's rows belong to the tokens they had."""
+    from training.heads.stored import StoredHead
+
+    folder = folders[1]
+    specadapt.json("train", kind, *flags(folders, "--vocabulary", 50))
+    first = StoredHead(folder / "out", kind)
+    other = folder / "other.jsonl"
+    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [70, 71, 72]}
+    other.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
+    given = ["--start", folder / "out", "--generations", other, "--learning-rate", 0]
+    given += ["--corpus-share", 0, "--work", folder / "more", "--out", folder / "more"]
+    specadapt.json("train", kind, *flags(folders, *given))
+    again = StoredHead(folder / "more", kind)
+    assert again.vocabulary.tolist() == first.vocabulary.tolist()
+    assert len(again.vocabulary) == 50
+    for name, weight in first.weights.items():
+        torch.testing.assert_close(again.weights[name], weight, atol=1e-3, rtol=0.02)
+
+
+def test_a_head_that_goes_on_reads_the_layers_it_read(specadapt, folders, tmp_path) -> None:
+    bundle, folder = folders
+    other = changed_head(bundle / "eagle3", tmp_path / "head", eagle_config=LAST_LAYERS)
+    specadapt.json("train", "eagle3", *flags(folders, "--start", other))
+    config = json.loads((folder / "out" / "config.json").read_text())
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 2]
+
+
+LAST_LAYERS = {"eagle_aux_hidden_state_layer_ids": [1, 2]}
+ANOTHER_TARGETS = [
+    ("eagle3", {"hidden_size": 128}, "hidden_size is 128, the target's is 64"),
+    ("medusa", {"vocab_size": 77}, "vocab_size is 77"),
+    ("eagle", {"rms_norm_eps": 0.5}, "rms_norm_eps is 0.5"),
+    ("eagle3", {"rope_parameters": {"rope_theta": 5.0, "rope_type": "default"}}, "rope_parameters"),
+    ("eagle", {"num_attention_heads": 2, "head_dim": 32}, "num_attention_heads is 2"),
+    ("eagle3", {"norm_before_residual": True}, "norm_before_residual"),
+    ("eagle3", {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 9, 40]}}, "reads layers"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "said"), ANOTHER_TARGETS)
+def test_a_head_of_another_target_is_refused(
+    specadapt, folders, tmp_path, kind, change, said
+) -> None:
+    other = changed_head(folders[0] / kind, tmp_path / "head", **change)
+    line = specadapt.refusal("train", kind, *flags(folders, "--start", other))
+    assert f"{other}/config.json" in line
+    assert said in line
+
+
+def changed_head(folder, out, **changes):
+    """A copy of a head with other values in its config.json, and an fc of as many layers."""
+    shutil.copytree(folder, out)
+    config = json.loads((out / "config.json").read_text()) | changes
+    (out / "config.json").write_text(json.dumps(config))
+    layers = config.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids", ())
+    if len(layers) == 2:
+        weights = load_file(out / "model.safetensors")
+        weights["fc.weight"] = weights["fc.weight"][:, : 2 * 64].clone()
+        save_file(weights, out / "model.safetensors")
+    return out
+
+
+def test_a_checkpoint_of_other_tokens_is_refused(specadapt, folders) -> None:
+    """A run goes on from the folder of its work, with answers that are others by now."""
+    folder = folders[1]
+    specadapt.json("train", "eagle3", *flags(folders, "--vocabulary", 50))
+    other = folder / "other.jsonl"
+    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [70, 71, 72]}
+    other.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
+    given = ["--vocabulary", 50, "--generations", other, "--corpus-share", 0]
+    result = specadapt("train", "eagle3", *flags(folders, *given))
+    assert result.exit_code == 2
+    assert "--work: its checkpoint drafts other tokens" in result.stderr.splitlines()[-1]
 
 
 def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders) -> None:

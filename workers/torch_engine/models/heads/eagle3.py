@@ -49,7 +49,7 @@ class Eagle3Head(FeatureHead):
                 raise BundleError(f"{folder}/config.json: {name} is not computed here")
         if not eagle.get("use_aux_hidden_state", True):
             raise BundleError(f"{folder}/config.json: use_aux_hidden_state must be true here")
-        self.captures = _captures(self.config, eagle, target.layer_count)
+        self.captures = captured_layers(self.config, target.layer_count)
         fc = take("fc.weight")
         width = len(self.captures) * self.shape.hidden
         if fc.shape[1] != width or self.captures[-1] >= target.layer_count:
@@ -91,7 +91,8 @@ def _draft_ids(folder: Path, offsets: Tensor, size: int) -> Tensor:
     return torch.arange(size) + offsets
 
 
-def _captures(config: dict[str, Any], eagle: dict[str, Any], layers: int) -> tuple[int, ...]:
-    """The layers whose inputs are concatenated, in ascending order as vLLM does it."""
+def captured_layers(config: dict[str, Any], layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs are concatenated, in ascending order as vLLM does it."""
+    eagle: dict[str, Any] = config.get("eagle_config") or {}
     named = eagle.get(LAYER_IDS) or config.get(LAYER_IDS)
     return tuple(sorted(set(named or (2, layers // 2, layers - 3))))
