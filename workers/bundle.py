@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
-from schemas import MethodSpec, SamplingDefaults
+from schemas import MethodSpec, SamplingDefaults, json_files
+from schemas.text_files import FileError
 from workers.user_cache import user_cache
 
 MANIFEST = "bundle.json"
+FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "sampling")
 PACKAGED_PARTS = ("target", "tokenizer")
 IMPORTER = 1
 """Counts up when the same file is imported as something else."""
@@ -180,7 +182,7 @@ def load_bundle(path: Path | str) -> Bundle:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise BundleError(f"no {MANIFEST} in {folder}: name a bundle's folder (--bundle DIR)")
-    body = read_json(manifest)
+    body = _strict(manifest)
     name, parts = body.get("name"), body.get("parts")
     if not isinstance(name, str) or not name:
         raise BundleError(f"{manifest}: 'name' must be a string")
@@ -192,9 +194,26 @@ def load_bundle(path: Path | str) -> Bundle:
     packaged = _packaged(body.get("packaged"), parts, manifest)
     specs = _validated(list[MethodSpec], body.get("methods", []), manifest, "methods")
     methods = {spec.name: spec for spec in specs}
+    if len(methods) < len(specs):
+        raise BundleError(f"{manifest}: methods: two of them have one name")
     portfolio = _validated(tuple[str, ...], body.get("portfolio", ()), manifest, "portfolio")
     sampling = _validated(SamplingDefaults, body.get("sampling", {}), manifest, "sampling")
     return Bundle(name, folder, dict(parts), packaged, methods, portfolio, sampling)
+
+
+def _strict(manifest: Path) -> dict[str, Any]:
+    """The manifest's fields; raises BundleError for one that is given twice or not known."""
+    try:
+        body = json_files.read_json(manifest)
+    except FileError as error:
+        raise BundleError(str(error)) from error
+    if not isinstance(body, dict):
+        raise BundleError(f"{manifest} must be a JSON object")
+    unknown = [name for name in body if name not in FIELDS]
+    if unknown:
+        known = ", ".join(FIELDS)
+        raise BundleError(f"{manifest}: unknown field {unknown[0]!r}: known are {known}")
+    return body
 
 
 def _validated(kind: type[Kind], body: Any, manifest: Path, field: str) -> Kind:

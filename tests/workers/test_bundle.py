@@ -37,7 +37,12 @@ def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None
     ("body", "said"),
     [
         (None, "no bundle.json"),
-        ("{", "is not JSON"),
+        ("{", "not JSON"),
+        ('{"name": "x", "name": "y", "parts": {}}', "key 'name' is given twice"),
+        ({"name": "x", "parts": {}, "portfolo": []}, "unknown field 'portfolo'"),
+        ({"name": "x", "parts": {"target": 3}}, "'parts' must map"),
+        ({"name": "x", "parts": {}, "portfolio": "naive"}, "portfolio"),
+        ({"name": "x", "parts": {}, "packaged": {"package": "a"}}, "'packaged' must have"),
         ([], "must be a JSON object"),
         (
             {"name": "x", "parts": {}, "methods": [{"name": "eagle3", "lossless": True}]},
