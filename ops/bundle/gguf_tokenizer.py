@@ -25,6 +25,11 @@ WHOLE_WORDS = {
 }
 """Pre-tokenizers whose BPE takes a word that is a token as it is, without merges."""
 
+SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
+PREFIXED = {"phi3": (True,), "gemma2": (False,), "gemma3": (False,)}
+"""Whether a space goes before a text, for the families whose SentencePiece tokenizers transformers
+builds in one way only."""
+
 KNOWN = {
     *("tokens", "scores", "token_type", "merges", "model", "pre", "add_bos_token"),
     *("add_eos_token", "add_space_prefix", "remove_extra_whitespaces", "token_type_count"),
@@ -85,10 +90,10 @@ def _refuse_fields(file: GgufFile) -> None:
             raise file.refusal(f"tokenizer.ggml.{name} is {value}: it is not carried over: {FIX}")
         if name not in KNOWN and name not in NEUTRAL and not name.endswith("_token_id"):
             raise file.refusal(f"tokenizer.ggml.{name} is not carried over: {FIX}")
-    if fields.get("add_space_prefix", kind == "llama") is not (kind == "llama"):
+    prefix = PREFIXED.get(file.architecture, (False, True)) if kind == "llama" else (False,)
+    if file.fields.get(SPACE_PREFIX, prefix[0]) not in prefix:
         raise file.refusal(
-            f"tokenizer.ggml.add_space_prefix is {fields['add_space_prefix']} "
-            f"for {kind!r}: it is not carried over: {FIX}"
+            f"{SPACE_PREFIX} is {file.fields[SPACE_PREFIX]}: it is not carried over: {FIX}"
         )
     tokens, types = (
         file.required("tokenizer.ggml.tokens"),
@@ -140,10 +145,17 @@ def _splits() -> dict[str, str]:
 def _backend(file: GgufFile) -> Any:
     if file.fields["tokenizer.ggml.model"] == "gpt2":
         return _byte_level(file)
+    from tokenizers import decoders, pre_tokenizers
     from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
 
     architecture, described, _ = get_gguf_tokenizer(str(file.path))
-    return convert_gguf_tokenizer(architecture, described)[0]
+    backend = convert_gguf_tokenizer(architecture, described)[0]
+    if architecture == "llama" and not file.fields.get(SPACE_PREFIX, True):
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+        # without the last step, which takes the prefix away again
+        steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+        backend.decoder = decoders.Sequence(steps)
+    return backend
 
 
 def _byte_level(file: GgufFile) -> Any:

@@ -1,6 +1,7 @@
 """Whether a converted model decodes: the last thing before it is put in place."""
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,13 @@ def try_out(folder: Path) -> None:
     tokenizer = bundle.tokenizer()
     _refuse_unknown_tokens(bundle, tokenizer)
     _refuse_infinite(bundle.part("target"))
+    logging.disable()  # what the engine says of a failure is said once, by the refusal
     try:
-        asyncio.run(_decode(bundle, min(tokenizer.get_vocab().values())))
-    except RuntimeError as error:  # the engine's own and torch's
-        raise InputError(f"SRC: the model does not decode: {error}") from error
+        ended = asyncio.run(_decode(bundle, min(tokenizer.get_vocab().values())))
+    finally:
+        logging.disable(logging.NOTSET)
+    if ended not in ("stop", "length"):
+        raise InputError("SRC: the model does not decode: its logits are not numbers")
 
 
 def _refuse_unknown_tokens(bundle: Bundle, tokenizer: Any) -> None:
@@ -56,7 +60,8 @@ def _refuse_infinite(target: Path) -> None:
             raise InputError(f"SRC: {name} holds NaN or infinity: the weights are damaged")
 
 
-async def _decode(bundle: Bundle, token: int) -> None:
+async def _decode(bundle: Bundle, token: int) -> str | None:
+    """Decode one token after `token`; return why the answer ended."""
     from schemas import DecodeRequest, EngineConfig, SamplingParams
     from workers.loader import load_engine
 
@@ -76,7 +81,8 @@ async def _decode(bundle: Bundle, token: int) -> None:
             prompt_token_ids=(token,),
             sampling=SamplingParams(temperature=0.0, max_tokens=1),
         )
-        async for _ in engine.generate(request):
-            pass
+        async for chunk in engine.generate(request):
+            ended = chunk.finish_reason
+        return ended
     finally:
         engine.close()

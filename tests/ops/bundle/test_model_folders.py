@@ -160,6 +160,14 @@ def not_a_number(folder):
     weights_of(folder, spoil)
 
 
+def overflowing(folder):
+    def enlarge(weights):
+        weights["model.norm.weight"].fill_(3e38)
+        weights["model.layers.0.input_layernorm.weight"].fill_(3e38)
+
+    weights_of(folder, enlarge)
+
+
 def few_embeddings(folder):
     def cut(weights):
         weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"][:100].clone()
@@ -195,18 +203,20 @@ REFUSED = {
     another_width: "mlp.",
     biases: "does not have model.layers.0.self_attn.q_proj.bias",
     not_a_number: "model.layers.1.mlp.down_proj.weight holds NaN",
+    overflowing: "the model does not decode",
     few_embeddings: "the model's vocab_size is 100",
     end_beyond: "eos_token_id is 99999",
 }
 
 
 @pytest.mark.parametrize(("spoil", "said"), REFUSED.items(), ids=[f.__name__ for f in REFUSED])
-def test_what_is_no_whole_model_is_refused(specadapt, folder, tmp_path, spoil, said):
+def test_what_is_no_whole_model_is_refused(specadapt, folder, tmp_path, caplog, spoil, said):
     spoil(folder)
     out = tmp_path / "bundles" / "out"
     line = specadapt.refusal("bundle", "import", folder, "--out", out)
     assert said in line
     assert ".import-" not in line
+    assert not caplog.records
     assert not list(out.parent.glob("*"))
     assert not list(out.parent.glob(".*"))
 
