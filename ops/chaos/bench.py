@@ -24,6 +24,7 @@ class FaultName(StrEnum):
     nan = "nan"
     slow_clients = "slow-clients"
     half_open = "half-open"
+    killer_grammar = "killer-grammar"
 
 
 def bench_chaos(

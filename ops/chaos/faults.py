@@ -6,9 +6,15 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
+from threading import Event
+from typing import Any
 from urllib.parse import urlsplit
+
+import httpx
 
 from deployments.app import INGRESS
 from ops.chaos.site import Site
@@ -17,8 +23,13 @@ from ops.service.processes import CONTROLLER, FEEDBACK, PROXY, Process, processe
 LASTS_SECONDS = 15.0
 SLOW_CLIENTS = 16
 HALF_OPEN = 200
+KILLERS = 4
 _RECEIVE_BYTES = 4096
 _TOKENS = 256
+_LINKS = 2500
+_RULES = "".join(f"r{i}: r{i + 1}\n" for i in range(_LINKS))
+_KILLER_SECONDS = 60.0
+_CHAT = "/v1/chat/completions"
 
 Pids = Collection[int]
 """Of the processes that are to be replaced before the service is whole again."""
@@ -94,15 +105,7 @@ def not_a_number(site: Site, busiest: Process) -> Iterator[Pids]:
 def slow_clients(site: Site, _: Process) -> Iterator[Pids]:
     """Clients ask for long streams with much in them and read none of it."""
     body = json.dumps(
-        {
-            "model": site.model,
-            "messages": [{"role": "user", "content": "Tell a long story"}],
-            "stream": True,
-            "max_tokens": _TOKENS,
-            "ignore_eos": True,
-            "logprobs": True,
-            "top_logprobs": 20,
-        }
+        _asking(site, _TOKENS, stream=True, ignore_eos=True, logprobs=True, top_logprobs=20)
     )
     yield from _connected(site, SLOW_CLIENTS, _post(body, len(body)))
 
@@ -113,11 +116,67 @@ def half_open(site: Site, _: Process) -> Iterator[Pids]:
     yield from _connected(site, HALF_OPEN, _post('{"model": ', 1000))
 
 
-def _connected(site: Site, count: int, said: bytes) -> Iterator[Pids]:
+@contextmanager
+def killer_grammars(site: Site, _: Process) -> Iterator[Pids]:
+    """Clients ask one after the other for answers under grammars that overflow stacks, take long
+    or have no sentence. None is asked for twice, so that no verdict is remembered."""
+    lifted = Event()
+
+    def ask(client: int) -> None:
+        for number in count(client, KILLERS):
+            if lifted.is_set():
+                return
+            with suppress(httpx.HTTPError):
+                body = _asking(site, 16, grammar=killer(number))
+                httpx.post(f"{site.service.url}{_CHAT}", json=body, timeout=_KILLER_SECONDS)
+
+    with ThreadPoolExecutor(KILLERS) as clients:
+        for client in range(KILLERS):
+            clients.submit(ask, client)
+        try:
+            yield ()
+        finally:
+            lifted.set()
+
+
+def killer(number: int) -> dict[str, str]:
+    """Return the `grammar` field of one of the requests, each different from the others."""
+    schemas: list[Callable[[], dict[str, Any]]] = [
+        lambda: _chain(lambda ref: {"$ref": ref}),
+        lambda: _chain(lambda ref: {"type": "array", "items": {"$ref": ref}}),
+        lambda: _chain(lambda ref: {"anyOf": [{"type": "null"}, {"$ref": ref}]}),
+        lambda: {"enum": [f"{i:012}" for i in range(100_000)]},
+        lambda: {"$ref": "#"},
+    ]
+    others = [
+        ("lark", f"start: r0\n{_RULES}r{_LINKS}: "),
+        ("lark", "start: start "),
+        ("lark", "start: /[0-9]{3}/ T\nT: /b/ & "),
+        ("regex", "(a{1000}){1000}"),
+    ]
+    which = number % (len(schemas) + len(others))
+    if which < len(schemas):
+        schema = {"title": str(number), **schemas[which]()}
+        return {"kind": "json_schema", "text": json.dumps(schema)}
+    kind, text = others[which - len(schemas)]
+    return {"kind": kind, "text": text + (f'"{number}"' if kind == "lark" else str(number))}
+
+
+def _chain(link: Callable[[str], Any]) -> dict[str, Any]:
+    definitions = {f"d{i}": link(f"#/$defs/d{i + 1}") for i in range(_LINKS)}
+    return {"$defs": {**definitions, f"d{_LINKS}": {"type": "string"}}, "$ref": "#/$defs/d0"}
+
+
+def _asking(site: Site, tokens: int, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "Tell a long story"}]
+    return {"model": site.model, "messages": messages, "max_tokens": tokens, **fields}
+
+
+def _connected(site: Site, number: int, said: bytes) -> Iterator[Pids]:
     """So many connections over which this was said, and from which nothing is read."""
     address = urlsplit(site.service.url)
     with ExitStack() as connections:
-        for _ in range(count):
+        for _ in range(number):
             connection = connections.enter_context(socket.socket())
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
             connection.connect((address.hostname, address.port))
@@ -126,7 +185,7 @@ def _connected(site: Site, count: int, said: bytes) -> Iterator[Pids]:
 
 
 def _post(body: str, length: int) -> bytes:
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: chaos\r\ncontent-type: application/json"
+    head = f"POST {_CHAT} HTTP/1.1\r\nhost: chaos\r\ncontent-type: application/json"
     return f"{head}\r\ncontent-length: {length}\r\n\r\n{body}".encode()
 
 
@@ -148,4 +207,7 @@ FAULTS = {
     "nan": Fault("a method's targets compute NaN", not_a_number),
     "slow-clients": Fault(f"{SLOW_CLIENTS} streams are not read", slow_clients, LASTS_SECONDS),
     "half-open": Fault(f"{HALF_OPEN} requests stop halfway", half_open, LASTS_SECONDS),
+    "killer-grammar": Fault(
+        f"{KILLERS} clients send grammars that kill or stall", killer_grammars, LASTS_SECONDS
+    ),
 }

@@ -3,11 +3,17 @@
 import json
 
 from ops.chaos.bench import FaultName
-from ops.chaos.faults import FAULTS
+from ops.chaos.faults import FAULTS, killer
 
 
 def test_every_fault_can_be_named():
     assert list(FAULTS) == [name.value for name in FaultName]
+
+
+def test_killer_grammars_differ_and_are_of_every_kind():
+    asked = [killer(number) for number in range(40)]
+    assert len({grammar["text"] for grammar in asked}) == 40
+    assert {grammar["kind"] for grammar in asked} == {"json_schema", "lark", "regex"}
 
 
 def test_what_is_refused_is_refused_before_anything_starts(specadapt, tmp_path):
