@@ -71,6 +71,7 @@ KILLERS = {
     "lark parentheses": lark("start: " + "(" * 5000 + '"a"' + ")" * 5000),
     "regex parentheses": regex("(" * 50_000 + "a" + ")" * 50_000),
     "repetitions": regex("(a{1000}){1000}"),
+    "repetitions behind a choice": regex("[0-9]{4}(a{1000}){1000}"),
     "references in lark": lark(
         "start: %json " + json.dumps(chain(2500, lambda ref: {"$ref": ref}))
     ),

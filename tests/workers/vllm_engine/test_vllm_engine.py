@@ -127,6 +127,17 @@ async def test_a_grammar_is_followed_under_speculation(engine, prompts):
             assert isinstance(json.loads(answer.text)["a"], int)
 
 
+async def test_a_grammar_that_gets_stuck_is_the_requests_fault(engine, prompts):
+    """Three digits, then a terminal that nothing matches."""
+    stuck = Grammar(kind="lark", text="start: /[0-9]{3}/ T\nT: /a/ & /b/")
+    asked = request(METHOD, prompts[2], max_tokens=64, grammar=stuck)
+    *_, last = [chunk async for chunk in engine.generate(asked)]
+    assert (last.finish_reason, last.request_fault) == ("error", True)
+    assert last.error.startswith("grammar: ")
+    assert engine.load().healthy
+    assert (await decode(engine, METHOD, prompts[1], max_tokens=8)).finish is not None
+
+
 async def test_a_closed_stream_frees_the_engine_and_disturbs_nobody(engine, prompts):
     alone = await decode(engine, METHOD, prompts[4], max_tokens=48)
     kept, left = await asyncio.gather(
