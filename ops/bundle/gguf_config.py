@@ -1,7 +1,7 @@
 """A GGUF file's fields as a Hugging Face config: all of them, or a refusal that names one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ops.bundle.gguf_file import FIX, GgufFile
@@ -26,10 +26,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention.sliding_window": (0,),
     "tensor_data_layout": ("Meta AI original pth",),
 }
-"""Fields with the values that say nothing beyond a plain model; the layout is the interleaved one
-that a Llama's file always has."""
+"""Fields that may have these values only, which say nothing beyond a plain model. The layout is the
+interleaved one of every Llama file."""
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
-"""llama.cpp tells the models by it whose scores are scaled by another width than a head's."""
+"""llama.cpp recognises Gemma's 27B models by their layers and scales their scores by hidden / heads
+instead of by a head's width."""
 LOCAL_BASE = 10000.0
 """The rotary base of Gemma 3's local layers, which is not in its files."""
 
@@ -38,14 +39,15 @@ LOCAL_BASE = 10000.0
 class Architecture:
     """What an architecture's fields mean.
 
-    model_type: Hugging Face's name. head: the default width of a head comes from the config's
-    widths. carried: more fields, by what the config calls them. more: what else the config says.
-    interleaved: queries and keys lie with rotary pairs side by side. norm_offset: what the file
-    adds to the weights of norms. partial_rotary: whether a part of a head may turn.
+    model_type: Hugging Face's name. needed, carried: more fields that must or may be in the file,
+    with the names that the config gives them. more: adds what follows from the other fields.
+    interleaved: whether rotary pairs of queries and keys are neighbours. norm_offset: what the file
+    adds to the weights of norms. partial_rotary: whether a part of a head may be rotated.
     """
 
     model_type: str
-    carried: dict[str, str]
+    needed: dict[str, str] = field(default_factory=dict)
+    carried: dict[str, str] = field(default_factory=dict)
     more: Callable[[GgufFile, dict[str, Any]], dict[str, Any]] | None = None
     interleaved: bool = False
     norm_offset: float = 0.0
@@ -74,26 +76,20 @@ def _score_width(file: GgufFile, config: dict[str, Any]) -> int:
 
 
 WINDOW = {"attention.sliding_window": "sliding_window"}
+FINAL_CAP = {"final_logit_softcapping": "final_logit_softcapping"}
 ARCHITECTURES = {
-    "llama": Architecture("llama", {}, interleaved=True),
-    "qwen2": Architecture("qwen2", {}),
-    "qwen3": Architecture("qwen3", {}),
-    "phi3": Architecture("phi3", WINDOW, partial_rotary=True),
+    "llama": Architecture("llama", interleaved=True),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "phi3": Architecture("phi3", carried=WINDOW, partial_rotary=True),
     "gemma2": Architecture(
         "gemma2",
-        WINDOW
-        | {
-            "attn_logit_softcapping": "attn_logit_softcapping",
-            "final_logit_softcapping": "final_logit_softcapping",
-        },
-        _gemma2,
+        needed=WINDOW | {"attn_logit_softcapping": "attn_logit_softcapping"} | FINAL_CAP,
+        more=_gemma2,
         norm_offset=1.0,
     ),
     "gemma3": Architecture(
-        "gemma3_text",
-        WINDOW | {"final_logit_softcapping": "final_logit_softcapping"},
-        _gemma3,
-        norm_offset=1.0,
+        "gemma3_text", needed=WINDOW, carried=FINAL_CAP, more=_gemma3, norm_offset=1.0
     ),
 }
 
@@ -130,6 +126,8 @@ def read_config(file: GgufFile) -> Any:
     if architecture.partial_rotary:
         share = rotary / config["head_dim"]
         config["rope_parameters"]["partial_rotary_factor"] = share
+    for key, name in architecture.needed.items():
+        config[name] = file.required(f"{file.architecture}.{key}")
     for key, name in architecture.carried.items():
         config[name] = file.fields.get(f"{file.architecture}.{key}")
     if architecture.more is not None:
@@ -148,7 +146,7 @@ def read_config(file: GgufFile) -> Any:
 
 def _refuse_unknown(file: GgufFile, architecture: Architecture) -> None:
     prefix = f"{file.architecture}."
-    known = {*REQUIRED, *COMPUTED, *architecture.carried}
+    known = {*REQUIRED, *COMPUTED, *architecture.needed, *architecture.carried}
     if file.architecture == "gemma3":
         known.add("rope.freq_base_swa")
     for key, value in file.fields.items():

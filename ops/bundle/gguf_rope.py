@@ -11,10 +11,11 @@ FREQUENCIES = "rope_freqs.weight"
 DEFAULT_BASE = 10000.0
 """llama.cpp's where a file names none."""
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-"""What every published model with Llama 3's scaling has."""
+"""Every published model with Llama 3's scaling has these."""
 CONTEXTS = tuple(2**power for power in range(4, 21))
+"""Original context lengths to try: the file holds the factors alone."""
 CLOSE = 1e-3
-"""Relative rounding of what is stored in 32 bits or fewer."""
+"""Relative difference between factors that rounding explains."""
 SCALING = {
     "type",
     "factor",
@@ -44,6 +45,10 @@ def rope_parameters(file: GgufFile, dims: int) -> dict[str, Any]:
     for name in found.keys() - SCALING:
         raise file.refusal(f"{prefix}scaling.{name} is not carried over: {FIX}")
     kind, factor = found.get("type", "none"), float(found.get("factor", 1.0))
+    if kind != "yarn" and float(found.get("attn_factor", 1.0)) != 1.0:
+        raise file.refusal(
+            f"{prefix}scaling.attn_factor is {found['attn_factor']} without type 'yarn': {FIX}"
+        )
     plain = {"rope_theta": base, "rope_type": "default"}
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         if kind == "none" and "type" not in found and factor not in (0.0, 1.0):

@@ -1,6 +1,7 @@
 """GGUF files of every architecture that is read: the imported model is the one that was written."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -8,10 +9,26 @@ from gguf_writer import write_gguf
 from transformers import AutoModelForCausalLM
 
 from tests.zoo import OURS
-from workers.bundle import load_bundle
+from workers.bundle import load_bundle, read_json
 
 IDS = torch.arange(3, 123)[None]
 """Longer than every window and every original context of these models."""
+
+
+def test_yarn_has_the_settings_of_the_file(specadapt, tokenizer, tmp_path):
+    """llama.cpp multiplies its own factor with 0.1 ln(factor) + 1."""
+
+    def change(fields, _):
+        fields["llama.rope.scaling.yarn_beta_fast"] = 16.0
+        fields["llama.rope.scaling.attn_factor"] = 0.5
+
+    model = random_like("llama-yarn", tokenizer)
+    write_gguf(tmp_path / "some.gguf", model, tokenizer, change=change)
+    specadapt.json("bundle", "import", tmp_path / "some.gguf", "--out", tmp_path / "out")
+    rope = read_json(tmp_path / "out" / "target" / "config.json")["rope_parameters"]
+    assert rope["attention_factor"] == pytest.approx(0.5 * (0.1 * math.log(4.0) + 1.0))
+    assert (rope["beta_fast"], rope["factor"]) == (16.0, 4.0)
+    assert rope["original_max_position_embeddings"] == 32
 
 
 def random_like(name, tokenizer):
@@ -28,6 +45,24 @@ def random_like(name, tokenizer):
         for weight in model.parameters():
             weight.copy_((weight + torch.randn_like(weight) * 0.02).bfloat16())
     return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("gemma2", "gemma2.attn_logit_softcapping"),
+        ("gemma2", "gemma2.final_logit_softcapping"),
+        ("gemma2", "gemma2.attention.sliding_window"),
+        ("gemma3", "gemma3.attention.sliding_window"),
+    ],
+)
+def test_what_a_family_cannot_do_without_is_required(specadapt, tokenizer, tmp_path, name, key):
+    def change(fields, _):
+        fields[key] = None
+
+    write_gguf(tmp_path / "some.gguf", random_like(name, tokenizer), tokenizer, change=change)
+    said = specadapt.refusal("bundle", "import", tmp_path / "some.gguf", "--out", tmp_path / "out")
+    assert f"{key} is missing" in said
 
 
 @pytest.mark.parametrize(

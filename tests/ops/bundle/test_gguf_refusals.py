@@ -116,6 +116,14 @@ REFUSED = {
         fields(llama__rope__scaling__type="yarn", llama__rope__scaling__yarn_log_multiplier=0.1),
         "llama.rope.scaling.yarn_log_multiplier",
     ),
+    "scaled attention": (
+        fields(
+            llama__rope__scaling__type="linear",
+            llama__rope__scaling__factor=4.0,
+            llama__rope__scaling__attn_factor=1.2,
+        ),
+        "llama.rope.scaling.attn_factor is 1.2",
+    ),
     "old linear": (fields(llama__rope__scale_linear=4.0), "llama.rope.scale_linear is 4.0"),
     "frequencies": (scaled_frequencies, "rope_freqs.weight holds factors"),
     "long factors": (added("rope_factors_long.weight", 8), "rope_factors_long.weight"),
