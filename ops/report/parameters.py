@@ -1,18 +1,12 @@
 """How many parameters a method's models have."""
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from ops.cli.boundary import InputError
 from workers.bundle import Bundle
 from workers.portfolio import method_of, parts_of
-
-FLOATS = ("F", "BF")
-LENGTH_BYTES = 8
-"""At the start of a safetensors file: the length of the JSON header that follows."""
+from workers.weight_files import StoredTensor, stored_tensors
 
 
 def parameters_by_method(bundle: Bundle, methods: Iterable[str]) -> dict[str, int]:
@@ -29,35 +23,17 @@ def folders_of(method: str, bundle: Bundle) -> list[Path]:
 
 
 def parameters(folder: Path) -> int:
-    """Numbers in the floating-point tensors of a model's safetensors files, shared ones once.
+    """Count the numbers in a model's floating-point tensors, shared ones once.
 
-    Raises InputError where there are none.
+    Raises BundleError where the weights cannot be read.
     """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise InputError(f"{folder}: no safetensors files to count parameters in")
-    return sum(math.prod(tensor["shape"]) for file in files for tensor in _floats(file))
+    return sum(math.prod(tensor.shape) for tensor in _floats(folder))
 
 
 def stored_bytes(folder: Path) -> int:
-    """That these tensors take in the model's files."""
-    return sum(
-        tensor["data_offsets"][1] - tensor["data_offsets"][0]
-        for file in folder.glob("*.safetensors")
-        for tensor in _floats(file)
-    )
+    """Add up what these tensors take in the model's files."""
+    return sum(tensor.bytes for tensor in _floats(folder))
 
 
-def _floats(file: Path) -> list[dict[str, Any]]:
-    return [
-        tensor
-        for name, tensor in _header(file).items()
-        if name != "__metadata__" and tensor["dtype"].startswith(FLOATS)
-    ]
-
-
-def _header(file: Path) -> dict[str, dict[str, Any]]:
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(LENGTH_BYTES), "little")
-        header: dict[str, dict[str, Any]] = json.loads(opened.read(length))
-    return header
+def _floats(folder: Path) -> list[StoredTensor]:
+    return [tensor for tensor in stored_tensors(folder).values() if tensor.is_float]

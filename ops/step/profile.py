@@ -1,15 +1,14 @@
 """Where a decode step's time goes: forwards, operators, and the bytes that must be read anyway."""
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -25,6 +24,7 @@ from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import widens_float16
 from workers.torch_engine.models.static_layout import StaticLayout
+from workers.weight_files import StoredTensor, stored_tensors
 
 OPERATORS = 12
 """Operators listed for each method."""
@@ -186,11 +186,11 @@ class _Bench:
 
     def _bytes(self, part: str) -> int:
         """Bytes of a part's weights as the engine holds them; a tied LM head is read once."""
-        files = sorted(self._bundle.part(part).glob("*.safetensors"))
         dtype = self._config.dtype
         if dtype == "int8" and part != "target":
             dtype = "float32"  # drafters are not rounded
-        return sum(_held_bytes(file, dtype) for file in files)
+        tensors = stored_tensors(self._bundle.part(part)).values()
+        return sum(_held_bytes(tensor, dtype) for tensor in tensors)
 
     def _operators(
         self, method: Method, item: EncodedPrompt, max_tokens: int, drafter: TimedModel | None
@@ -218,13 +218,8 @@ def _part(method: Method) -> str:
     return str(method.spec.settings.get("drafter", {}).get("part", "draft"))
 
 
-def _held_bytes(file: Path, dtype: str) -> int:
+def _held_bytes(stored: StoredTensor, dtype: str) -> int:
     """float32 arithmetic reads 16-bit weights as such where it can widen them; int8 a byte each."""
-    total = 0
-    with safe_open(file, framework="pt") as weights:
-        for name in weights.keys():  # noqa: SIM118
-            stored = weights.get_slice(name)
-            narrow = dtype == "bfloat16" or (widens_float16() and stored.get_dtype() != "F32")
-            size = 1 if dtype == "int8" else 2 if narrow else 4
-            total += size * torch.Size(stored.get_shape()).numel()
-    return total
+    narrow = dtype == "bfloat16" or (widens_float16() and stored.dtype != "F32")
+    size = 1 if dtype == "int8" else 2 if narrow else 4
+    return size * math.prod(stored.shape)

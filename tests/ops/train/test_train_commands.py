@@ -1,11 +1,13 @@
 """`specadapt train target` and `train draft` on a tiny family: flags, figures, refusals."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from ops.train.setup import budget
+from ops.train.setup import at_rate, budget
+from training.trainer import Hyper
 
 SMALL = ["--hidden", 16, "--layers", 1, "--heads", 1, "--ffn", 32]
 SHORT = ["--tokens", 100, "--batch-tokens", 2048, "--batches-per-step", 1, "--device", "cpu"]
@@ -66,6 +68,49 @@ def test_what_cannot_be_used_is_named(specadapt, folders, flags, named) -> None:
         *["--out", folder / "out"],
     )
     assert named in line
+
+
+def scaled(draft):
+    file = draft / "config.json"
+    rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_parameters": rope}))
+
+
+def cut_off(draft):
+    file = draft / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def another_width(draft):
+    file = draft / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": 96}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (scaled, "only a plain Llama"),
+        (cut_off, "model.safetensors is cut off"),
+        (another_width, "config.json's model has"),
+    ],
+)
+def test_weights_that_cannot_be_trained_further_are_refused(specadapt, folders, spoil, said):
+    bundle, folder = folders
+    shutil.copytree(bundle / "draft", folder / "start")
+    spoil(folder / "start")
+    line = specadapt.refusal(
+        *["train", "draft", *common(folders), "--start", folder / "start"],
+        *["--work", folder / "work", "--out", folder / "out"],
+    )
+    assert f"{folder}/start" in line
+    assert said in line
+
+
+def test_the_learning_rate_is_the_matrices_and_the_rest_in_proportion() -> None:
+    hyper = at_rate(Hyper(matrix_lr=6e-3, other_lr=1e-3), 6e-4)
+    assert (hyper.matrix_lr, hyper.other_lr) == pytest.approx((6e-4, 1e-4))
+    assert at_rate(hyper, None) is hyper
+    assert budget(1000, None, None, 7).warmup_tokens == 7
 
 
 def test_a_run_from_trained_weights_warms_up_for_less(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_without_a_corpus_answers_to_prompts_of_ones_own_suffice(
     answers = folder / "own.jsonl"
     specadapt.json(
         *["train", "generate", "--bundle", bundle, "--prompts", prompts_file, "--out", answers],
-        *["--max-tokens", 12, "--batch", 4, "--threads", 1],
+        *["--max-tokens", 12, "--batch", 4, "--threads", 1, "--dtype", "float32"],
     )
     assert answers.read_text().count("\n") == 12
     given = flags(folders, "--corpus", folder / "none", "--corpus-share", 0)
