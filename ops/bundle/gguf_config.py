@@ -59,7 +59,7 @@ def _gemma2(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gemma3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    local = float(file.fields.get("gemma3.rope.freq_base_swa", LOCAL_BASE))
+    local = file.number("gemma3.rope.freq_base_swa", LOCAL_BASE)
     return {
         "query_pre_attn_scalar": _score_width(file, config),
         "rope_parameters": {
@@ -126,10 +126,11 @@ def read_config(file: GgufFile) -> Any:
     if architecture.partial_rotary:
         share = rotary / config["head_dim"]
         config["rope_parameters"]["partial_rotary_factor"] = share
-    for key, name in architecture.needed.items():
-        config[name] = file.required(f"{file.architecture}.{key}")
-    for key, name in architecture.carried.items():
-        config[name] = file.fields.get(f"{file.architecture}.{key}")
+    for key, name in {**architecture.needed, **architecture.carried}.items():
+        full = f"{file.architecture}.{key}"
+        if key in architecture.needed or full in file.fields:
+            file.number(full)
+        config[name] = file.fields.get(full)
     if architecture.more is not None:
         config |= architecture.more(file, config)
     if "general.name" in file.fields:
@@ -169,9 +170,7 @@ def _sizes(file: GgufFile) -> dict[str, Any]:
     width = _whole(file, "attention.key_length", config["hidden_size"] // heads)
     if _whole(file, "attention.value_length", width) != width:
         raise file.refusal(f"{file.architecture}.attention.value_length is not key_length: {FIX}")
-    epsilon = file.required(f"{file.architecture}.{EPSILON}")
-    if not (isinstance(epsilon, float) and 0 < epsilon < 1):
-        raise file.refusal(f"{file.architecture}.{EPSILON} is {epsilon}: it must be in (0, 1)")
+    epsilon = file.number(f"{file.architecture}.{EPSILON}")
     tokens = len(file.required("tokenizer.ggml.tokens"))
     if _whole(file, "vocab_size", tokens) != tokens:
         raise file.refusal(

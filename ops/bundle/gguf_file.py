@@ -1,5 +1,6 @@
 """A GGUF file's fields and tensors, and where it comes from."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,15 @@ from workers.bundle import file_hash, refuse_pointer
 
 FIX = "import the model's Hugging Face folder instead"
 """What to do about a file that says something that is not carried over."""
+TYPES: dict[str, type] = {
+    **dict.fromkeys(("general.architecture", "general.type", "general.name"), str),
+    **dict.fromkeys(("tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.chat_template"), str),
+    **dict.fromkeys(("split.count", "split.no"), int),
+    **dict.fromkeys(
+        (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "scores", "merges")), list
+    ),
+}
+"""What these fields must be; those that end in _token_id are integers too."""
 
 
 class GgufFile:
@@ -35,6 +45,10 @@ class GgufFile:
             ) from error
         self.path = path
         self.tensors: dict[str, Any] = {tensor.name: tensor for tensor in reader.tensors}
+        for key, value in self.fields.items():
+            wanted = int if key.endswith("_token_id") else TYPES.get(key)
+            if wanted is not None and not isinstance(value, wanted):
+                raise self.refusal(f"{key} is {value!r}: it must be {wanted.__name__}")
         self._refuse_part()
 
     @property
@@ -47,6 +61,15 @@ class GgufFile:
         if key not in self.fields:
             raise self.refusal(f"{key} is missing: {FIX}")
         return self.fields[key]
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A field's value as a positive number; raises InputError where it is none."""
+        value = self.required(key) if default is None else self.fields.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.refusal(f"{key} is {value!r}: it must be a number")
+        if not (math.isfinite(value) and value > 0):
+            raise self.refusal(f"{key} is {value}: it must be positive")
+        return float(value)
 
     def refusal(self, problem: str) -> InputError:
         """An error that names the file."""

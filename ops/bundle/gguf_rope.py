@@ -34,51 +34,44 @@ def rope_parameters(file: GgufFile, dims: int) -> dict[str, Any]:
     Raises InputError naming the field that no config expresses.
     """
     prefix = f"{file.architecture}.rope."
-    base = float(file.fields.get(f"{prefix}freq_base", DEFAULT_BASE))
-    if not (math.isfinite(base) and base > 0):
-        raise file.refusal(f"{prefix}freq_base is {base}: it must be positive")
-    found = {
-        key.removeprefix(f"{prefix}scaling."): value
-        for key, value in file.fields.items()
-        if key.startswith(f"{prefix}scaling.")
-    }
-    for name in found.keys() - SCALING:
-        raise file.refusal(f"{prefix}scaling.{name} is not carried over: {FIX}")
-    kind, factor = found.get("type", "none"), float(found.get("factor", 1.0))
-    if kind != "yarn" and float(found.get("attn_factor", 1.0)) != 1.0:
+    base, scaling = file.number(f"{prefix}freq_base", DEFAULT_BASE), f"{prefix}scaling."
+    named = {key.removeprefix(scaling) for key in file.fields if key.startswith(scaling)}
+    for name in named - SCALING:
+        raise file.refusal(f"{scaling}{name} is not carried over: {FIX}")
+    kind = file.fields.get(f"{scaling}type", "none")
+    factor = file.fields.get(f"{scaling}factor", 1.0)
+    if kind != "yarn" and file.number(f"{scaling}attn_factor", 1.0) != 1.0:
         raise file.refusal(
-            f"{prefix}scaling.attn_factor is {found['attn_factor']} without type 'yarn': {FIX}"
+            f"{scaling}attn_factor is {file.fields[f'{scaling}attn_factor']} without type 'yarn': "
+            f"{FIX}"
         )
     plain = {"rope_theta": base, "rope_type": "default"}
-    if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
-        if kind == "none" and "type" not in found and factor not in (0.0, 1.0):
-            raise file.refusal(f"{prefix}scaling.factor is {factor} without a type: {FIX}")
+    if kind in ("none", "linear") and factor in (0, 1):  # llama.cpp's words for no scaling
         return _with_factors(file, plain, dims)
-    if FREQUENCIES in file.tensors:
-        raise file.refusal(f"{FREQUENCIES} and {prefix}scaling.type {kind!r} exclude each other")
-    if not (math.isfinite(factor) and factor > 0):
-        raise file.refusal(f"{prefix}scaling.factor is {factor}: it must be positive")
-    if kind == "linear":
-        return {"rope_theta": base, "rope_type": "linear", "factor": factor}
-    if kind != "yarn":
+    if kind == "none" and "type" in named:
+        return _with_factors(file, plain, dims)
+    if kind not in ("linear", "yarn"):
         raise file.refusal(
-            f"{prefix}scaling.type is {kind!r}: none, linear and yarn are carried over: {FIX}"
+            f"{scaling}factor is {factor} and its type {kind!r}: linear and yarn are carried over: "
+            f"{FIX}"
         )
-    return {"rope_theta": base, "rope_type": "yarn", "factor": factor} | _yarn(file, found, factor)
+    if FREQUENCIES in file.tensors:
+        raise file.refusal(f"{FREQUENCIES} and {scaling}type {kind!r} exclude each other")
+    scaled = plain | {"rope_type": kind, "factor": file.number(f"{scaling}factor")}
+    return scaled | _yarn(file, scaling, scaled["factor"]) if kind == "yarn" else scaled
 
 
-def _yarn(file: GgufFile, found: dict[str, Any], factor: float) -> dict[str, Any]:
+def _yarn(file: GgufFile, scaling: str, factor: float) -> dict[str, Any]:
     """YaRN's settings (arXiv 2309.00071); llama.cpp multiplies its attention factor with theirs."""
-    context = f"{file.architecture}.context_length"
-    settings: dict[str, Any] = {
-        "original_max_position_embeddings": int(
-            found.get("original_context_length") or file.required(context)
-        )
-    }
-    for name, key in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
-        if key in found:
-            settings[name] = float(found[key])
-    scale = float(found.get("attn_factor", 1.0)) * float(found.get("yarn_attn_factor", 1.0))
+    context = file.number(f"{file.architecture}.context_length")
+    original = file.number(f"{scaling}original_context_length", context)
+    settings: dict[str, Any] = {"original_max_position_embeddings": int(original)}
+    for name in ("beta_fast", "beta_slow"):
+        if f"{scaling}yarn_{name}" in file.fields:
+            settings[name] = file.number(f"{scaling}yarn_{name}")
+    scale = file.number(f"{scaling}attn_factor", 1.0) * file.number(
+        f"{scaling}yarn_attn_factor", 1.0
+    )
     if scale != 1.0:
         settings["attention_factor"] = scale * (0.1 * math.log(factor) + 1.0)
     return settings

@@ -102,7 +102,7 @@ REFUSED = {
     "partial rotary": (fields(llama__rope__dimension_count=8), "llama.rope.dimension_count is 8"),
     "longrope": (
         fields(llama__rope__scaling__type="longrope", llama__rope__scaling__factor=4.0),
-        "llama.rope.scaling.type is 'longrope'",
+        "llama.rope.scaling.factor is 4.0 and its type 'longrope'",
     ),
     "a factor without a type": (
         fields(llama__rope__scaling__factor=4.0),
@@ -115,6 +115,18 @@ REFUSED = {
     "more of YaRN": (
         fields(llama__rope__scaling__type="yarn", llama__rope__scaling__yarn_log_multiplier=0.1),
         "llama.rope.scaling.yarn_log_multiplier",
+    ),
+    "a factor in words": (
+        fields(llama__rope__scaling__type="linear", llama__rope__scaling__factor="four"),
+        "llama.rope.scaling.factor is 'four'",
+    ),
+    "an infinite base": (fields(llama__rope__freq_base=float("inf")), "llama.rope.freq_base is"),
+    "tokens in words": (fields(tokenizer__ggml__tokens="abc"), "tokenizer.ggml.tokens is 'abc'"),
+    "an end in words": (fields(tokenizer__ggml__eos_token_id="x"), "eos_token_id is 'x'"),
+    "a name in numbers": (fields(tokenizer__ggml__pre=3), "tokenizer.ggml.pre is 3"),
+    "epsilon in words": (
+        fields(llama__attention__layer_norm_rms_epsilon="small"),
+        "llama.attention.layer_norm_rms_epsilon is 'small'",
     ),
     "scaled attention": (
         fields(
