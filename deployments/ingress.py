@@ -20,9 +20,11 @@ from deployments.artifacts import embedding, portfolios, served_encoder, served_
 from deployments.configuration import ConfigError, changed, check_clusters, live_fields
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import Slots
-from deployments.learning.actor import actor_name, feedback_actor
+from deployments.learning.actor import feedback_actor
 from deployments.learning.feedback import Exchange
 from deployments.learning.link import FeedbackLink
+from deployments.loads.board import Loads, load_board
+from deployments.loads.line import LoadsLine
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
@@ -45,15 +47,16 @@ class Ingress:
     def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
         log_with_serve()
         application = serve.get_replica_context().app_name
-        name = actor_name(application, config)
+        poll_seconds = config.feedback.load_report_seconds
         self._config = config
         self._metrics = metrics = Metrics()
         encoder = served_encoder(config)
         self._link = FeedbackLink(
             served_table(config),
-            partial(asyncio.to_thread, RayActor, name, config),
+            partial(asyncio.to_thread, RayActor, application, config),
+            LoadsLine(partial(asyncio.to_thread, RayBoard, application, config), poll_seconds),
             flush_seconds=config.feedback.flush_seconds,
-            poll_seconds=config.feedback.load_report_seconds,
+            poll_seconds=poll_seconds,
             metrics=metrics,
         )
         self._answerer = answerer = Answerer(
@@ -111,8 +114,8 @@ class Ingress:
 class RayActor:
     """The feedback actor over Ray, as the link calls it. Blocks while it connects."""
 
-    def __init__(self, name: str, config: AppConfig) -> None:
-        self._handle = feedback_actor(name, config)
+    def __init__(self, application: str, config: AppConfig) -> None:
+        self._handle = feedback_actor(application, config)
 
     async def exchange(
         self,
@@ -133,6 +136,17 @@ class RayActor:
 
     async def reset(self) -> None:
         await self._handle.reset.remote()
+
+
+class RayBoard:
+    """The load board over Ray, as the line calls it. Blocks while it connects."""
+
+    def __init__(self, application: str, config: AppConfig) -> None:
+        self._handle = load_board(application, config)
+
+    async def loads(self) -> Loads:
+        loads: Loads = await self._handle.loads.remote()
+        return loads
 
 
 async def _ask(handle: DeploymentHandle[Any]) -> None:

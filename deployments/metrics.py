@@ -73,6 +73,7 @@ class Metrics:
         self.observations_waiting = _gauge(
             "observations_waiting", "not yet acknowledged by the store"
         )
+        self.learning = _gauge("learning", "1 while answers are learned from and stored, else 0")
 
     def decided(self, decision: Decision, seconds: float, degraded: tuple[str, ...]) -> None:
         """A prompt was routed in `seconds`, in these degraded modes."""

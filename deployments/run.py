@@ -16,11 +16,11 @@ import httpx
 import ray
 from ray import serve
 
+from deployments.actors import FEEDBACK, LOADS, running_actor
 from deployments.api.replay_notice import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
 from deployments.guard.proxy import IMPORT_PATH
-from deployments.learning.actor import NAMESPACE, actor_name
 from schemas import AppConfig
 from workers.bundle import load_bundle
 
@@ -212,7 +212,8 @@ def _stop(config: AppConfig) -> None:
 def _stop_application(config: AppConfig) -> None:
     with suppress(Exception):  # whatever fails here, what runs is about to be ended
         serve.shutdown()  # type: ignore[no-untyped-call]
-        ray.kill(ray.get_actor(actor_name(APPLICATION, config), NAMESPACE), no_restart=True)
+        for role in (FEEDBACK, LOADS):
+            ray.kill(running_actor(role, APPLICATION, config), no_restart=True)
 
 
 @contextmanager

@@ -72,10 +72,15 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "artifacts": set(),
         "configuration": set(),
         "guard": {"errors", "metrics", "traces"},
-        "learning": {"errors", "logs", "metrics", "artifacts"},
+        "actors": set(),
+        "loads": {"actors", "logs"},
+        "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads"},
         "request": {"errors", "metrics", "traces", "artifacts"},
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
-        "replica": {"errors", "logs", "metrics", "traces", "artifacts", "request", "learning"},
+        "replica": {
+            *("errors", "metrics", "traces", "artifacts", "request"),
+            *("logs", "actors", "loads", "learning"),
+        },
     },
     "training": {"corpus": set()},
     "ops": {

@@ -10,8 +10,8 @@ import httpx
 import ray
 from ray import serve
 
+from deployments.actors import FEEDBACK, running_actor
 from deployments.app import build
-from deployments.learning.actor import NAMESPACE, actor_name
 from deployments.run import APPLICATION
 from schemas import AppConfig
 
@@ -44,7 +44,7 @@ class Service:
         return getattr(handle, call).remote(*args).result(timeout_s=CALL_SECONDS)
 
     def feedback(self) -> Any:
-        return ray.get_actor(actor_name(APPLICATION, self.config), NAMESPACE)
+        return running_actor(FEEDBACK, APPLICATION, self.config)
 
     def routing(self) -> dict[str, Any]:
         return httpx.get(f"{self.url}/v1/routing", timeout=CALL_SECONDS).json()
@@ -52,6 +52,20 @@ class Service:
     def load(self, method: str) -> dict[str, Any]:
         """The last report of the method's replica."""
         return next(load for load in self.routing()["loads"] if method in load["methods"])
+
+    def idle(self) -> bool:
+        """Whether every replica has reported, and has nothing to do."""
+        loads = self.routing()["loads"]
+        hosts = {method for load in loads for method in load["methods"]}
+        return hosts == {method.name for method in self.config.methods} and not any(
+            load["running"] or load["waiting"] or load["outstanding_tokens"] for load in loads
+        )
+
+    def forget(self) -> None:
+        """Go back to the routing table on disk."""
+        ray.get(self.feedback().reset.remote(), timeout=CALL_SECONDS)
+        learned = ray.get(self.feedback().state.remote(), timeout=CALL_SECONDS)["learner"]
+        until(lambda: self.routing()["version"] >= learned["version"])
 
     def chat(self, text: str = "Write a Python function", **fields: Any) -> httpx.Response:
         body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 8}

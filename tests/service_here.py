@@ -14,6 +14,8 @@ from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
+from deployments.loads.board import LoadBoard
+from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer
@@ -35,7 +37,9 @@ def service_here(config: AppConfig) -> Iterator[str]:
     ready = threading.Event()
 
     async def serve():
-        link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, Metrics())
+        loads = LoadsLine(board, 60.0)
+        link = FeedbackLink(served_table(config), connect, loads, 1e-6, 60.0, Metrics())
+        await loads.fetch()
         await link.exchange()
         streams = dict.fromkeys(methods, lambda r, _whole: merged(engine.generate(r), lambda: 0.0))
         encoder = served_encoder(config)
@@ -49,9 +53,12 @@ def service_here(config: AppConfig) -> Iterator[str]:
         await server.serve()
 
     async def connect():
-        feedback = Feedback(config)
-        await feedback.report(engine.load())
-        return feedback
+        return Feedback(config)
+
+    async def board():
+        made = LoadBoard(3600.0)
+        await made.report(engine.load())
+        return made
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()

@@ -137,6 +137,7 @@ class HttpApi:
         summary = table_summary(self._state.table)
         feedback = {
             "connected": self._state.connected,
+            "problem": self._state.problem,
             "epoch": self._state.epoch,
             "observations_waiting": self._state.waiting,
             "observations_dropped": self._state.dropped,

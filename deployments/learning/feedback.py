@@ -1,4 +1,7 @@
-"""What the feedback actor does: learns, saves what it learned, hands out tables and load reports.
+"""What the feedback actor does: learns, saves what it learned, hands out tables.
+
+Nothing is learned before the store was opened: until then the table on disk is in force and the
+ingresses keep their observations. Where the store goes away later, what was learned stays in force.
 
 The state lies in a folder that bears the fit id of the table on disk, whatever fits have been made
 of it since: a restart goes on with the last of these, and a new table on disk begins anew.
@@ -8,12 +11,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from deployments.artifacts import served_table
-from deployments.learning.history import History, Occasion
-from deployments.learning.state_store import StateStore, SupersededError
+from deployments.learning.file_system import StoreAwayError
+from deployments.learning.history import Occasion
+from deployments.learning.state_store import SupersededError
+from deployments.learning.storage import Storage
 from deployments.metrics import DriftMetrics
 from router import predict
 from router.adaptation import Adaptation
@@ -22,7 +28,6 @@ from schemas import (
     AppConfig,
     DecodeStats,
     DriftReport,
-    LoadReport,
     Observation,
     ObservedReport,
     RouterConfig,
@@ -32,23 +37,22 @@ from schemas import (
 
 logger = logging.getLogger(__name__)
 
-_MISSED_REPORTS = 12
+RETRY_SECONDS = 1.0
+"""Between two attempts to open the store."""
 
 
 @dataclass(frozen=True)
 class Exchange:
     """The actor's answer to an ingress.
 
-    `table` is there only where the ingress has another version; `acknowledged` says that the
-    observations sent are in the store; `settled` is false while the actor is too young to have
-    heard from every replica.
+    `table` is there only where the ingress has another version; `acknowledged` are the ids of the
+    observations sent that are in the store; `problem` says why nothing is stored at present.
     """
 
     table: RoutingTable | None
-    loads: tuple[LoadReport, ...]
-    acknowledged: bool
-    settled: bool
+    acknowledged: frozenset[str]
     epoch: int
+    problem: str | None
     drift: DriftReport
     observed: ObservedReport | None
 
@@ -61,25 +65,15 @@ class Feedback:
 
     def __init__(self, config: AppConfig, owner: str | None = None) -> None:
         self._config = config
-        self._report_seconds = config.feedback.load_report_seconds
-        table = served_table(config)
-        uri = f"{config.feedback.state_uri}/{table.fit_id}"
-        self._store = StateStore(uri, owner)
-        self._history = History(
-            uri, config.feedback.snapshot_seconds, config.feedback.snapshots_kept
-        )
-        self._superseded = False
-        try:
-            state = self._store.claim()
-        except SupersededError as error:
-            logger.warning("not learning: %s", error)
-            self._superseded, state = True, self._store.read()
-        self._adaptation = _restored(table, config, _newest(state, self._history))
+        self._disk = served_table(config)
+        self._storage = Storage(config.feedback, self._disk.fit_id, owner)
+        self._adaptation = Adaptation(self._disk, config.router)
         self._metrics = DriftMetrics()
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
-        self._loads: dict[str, tuple[float, LoadReport]] = {}
-        self._born = self._called = time.monotonic()
+        self._unstored: set[str] = set()
+        self._called = time.monotonic()
+        self._open()
 
     async def exchange(
         self,
@@ -92,24 +86,24 @@ class Feedback:
         self._called = time.monotonic()
         if settings is not None and settings != self._config.router:
             await self._change(settings)
-        acknowledged = await self._learn(observations) if observations else True
+        acknowledged = await self._learn(observations)
         table = self._adaptation.table
         return Exchange(
             table=None if (table.fit_id, table.version) == known else table,
-            loads=tuple(self._live()),
             acknowledged=acknowledged,
-            settled=self._called - self._born > _MISSED_REPORTS / 2 * self._report_seconds,
-            epoch=self._store.epoch,
+            epoch=self._storage.epoch,
+            problem=self._storage.problem,
             drift=self._adaptation.report(),
             observed=self._adaptation.observed(),
         )
 
-    async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> None:
-        """How long the methods' steps take on a replica that has just started. The machine and the
-        precision may be others than those the table was measured on."""
+    async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
+        """Learn how long the methods' steps take on a replica that has just started: the machine
+        and the precision may be others than those the table was measured on. Return whether that
+        is in the store; a replica says it again until it is."""
         self._called = time.monotonic()
         table = self._adaptation.table
-        await self._learn(
+        acknowledged = await self._learn(
             [
                 Observation(
                     stats=stats.model_copy(update={"request_id": f"{replica}:{stats.request_id}"}),
@@ -124,6 +118,8 @@ class Feedback:
                 for stats in answers
             ]
         )
+        if not acknowledged:
+            return False
         learned = self._adaptation.table
         times = {
             name: f"{predict.step_ratio(learned, m, 1.0):.2f}, "
@@ -138,28 +134,31 @@ class Feedback:
             table.measured_under.machine,
             {stats.method: times[stats.method] for stats in answers if stats.method in times},
         )
+        return True
 
     async def history(self) -> list[Snapshot]:
-        """The states that `roll_back` can go to, the newest first."""
+        """The states that `roll_back` can go to, the newest first. Raises StoreAwayError."""
         self._called = time.monotonic()
         async with self._learning:
-            return await asyncio.to_thread(self._history.all)
+            return await asyncio.to_thread(self._storage.snapshots)
 
     async def roll_back(self, number: int | None = None) -> Snapshot:
         """Put a snapshot in force, the newest where none is named; the state before becomes one.
 
-        Raises UnknownSnapshotError, SupersededError, and ValueError for one that does not fit.
+        Raises UnknownSnapshotError, SupersededError, StoreAwayError, and ValueError for one that
+        does not fit.
         """
         self._called = time.monotonic()
         async with self._learning:
-            there = await asyncio.to_thread(self._history.all)
+            there = await asyncio.to_thread(self._storage.snapshots)
             wanted = number if number is not None else max((s.number for s in there), default=0)
-            state = await asyncio.to_thread(self._history.state, wanted)
+            state = await asyncio.to_thread(self._storage.snapshot, wanted)
             await self._replace(self._adaptation.back_to(state), "rollback")
             return next(snapshot for snapshot in there if snapshot.number == wanted)
 
     async def reset(self) -> None:
-        """Forget what was learned; the state before becomes a snapshot. Raises SupersededError."""
+        """Forget what was learned; the state before becomes a snapshot. Raises SupersededError and
+        StoreAwayError."""
         self._called = time.monotonic()
         async with self._learning:
             await self._replace(self._adaptation.anew(), "reset")
@@ -167,23 +166,17 @@ class Feedback:
     async def _replace(self, adaptation: Adaptation, occasion: Occasion) -> None:
         """Put another state in force, once it is in the store."""
         await self._keep(occasion)
-        if not await self._saved(adaptation):
-            raise SupersededError("this actor's state is not the one in force, or is not stored")
+        await self._save(adaptation)
         self._adaptation = adaptation
         logger.info("%s: version %d is in force", occasion, adaptation.table.version)
 
     async def _keep(self, occasion: Occasion) -> None:
         present = self._adaptation
-        await asyncio.to_thread(self._history.add, present.state(), present.table, occasion)
-
-    async def report(self, load: LoadReport) -> None:
-        """One replica's load, replacing its last one."""
-        self._called = time.monotonic()
-        self._loads[load.replica] = (self._called, load)
+        await asyncio.to_thread(self._storage.keep, present.state(), present.table, occasion)
 
     async def state(self) -> dict[str, Any]:
         """The state as it would be saved, with the owner's epoch."""
-        return {"epoch": self._store.epoch, "learner": self._adaptation.state()}
+        return {"epoch": self._storage.epoch, "learner": self._adaptation.state()}
 
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
@@ -194,41 +187,62 @@ class Feedback:
             self._adaptation = self._adaptation.under(settings)
             self._config = self._config.model_copy(update={"router": settings})
 
-    async def _learn(self, observations: Sequence[Observation]) -> bool:
+    def _open(self) -> None:
+        """Open the store and go on with the state in it, where that can be done now."""
+        self._tried = time.monotonic()
+        with suppress(StoreAwayError):
+            state = self._storage.open()
+            self._adaptation = _restored(self._disk, self._config, state)
+
+    async def _opened(self) -> bool:
+        if not self._storage.opened and time.monotonic() - self._tried >= RETRY_SECONDS:
+            await asyncio.to_thread(self._open)
+        return self._storage.opened
+
+    async def _learn(self, observations: Sequence[Observation]) -> frozenset[str]:
+        """Learn, and return the ids of the observations that are in the store."""
+        if not observations and self._storage.opened:
+            return frozenset()
         async with self._learning:
-            if self._superseded:
-                return False
+            if not await self._opened() or self._storage.superseded or not observations:
+                return frozenset()
+            learned = {observation.observation_id for observation in observations}
+            self._unstored |= learned
             drift = self._adaptation.observe(observations)
             self._metrics.reported(self._adaptation.report())
             if drift and self._config.router.refit and self._refitting is None:
                 self._refitting = asyncio.create_task(self._refit())
-            if self._history.due and not self._superseded:
+            if self._storage.snapshot_due:
                 await self._keep_for_later()
-            return await self._saved(self._adaptation)
+            await self._saved(self._adaptation)
+            return self._storage.stored & learned
 
     async def _keep_for_later(self) -> None:
         try:
             await self._keep("time")
-        except OSError as error:
+        except StoreAwayError as error:
             logger.error("no snapshot kept: %s", error)
 
     async def _saved(self, adaptation: Adaptation) -> bool:
         try:
-            await asyncio.to_thread(self._store.save, adaptation.state())
-        except SupersededError as error:
-            logger.warning("no longer learning: %s", error)
-            self._superseded = True
-        except OSError as error:
-            logger.error("state not saved, will be sent again: %s", error)
-            return False
-        return not self._superseded
+            await self._save(adaptation)
+        except (SupersededError, StoreAwayError):
+            return False  # the storage has said so; the ingresses send it again
+        return True
+
+    async def _save(self, adaptation: Adaptation) -> None:
+        learned = frozenset(self._unstored)
+        try:
+            await asyncio.to_thread(self._storage.save, adaptation.state(), learned)
+        finally:
+            self._unstored -= self._storage.stored
 
     async def _refit(self) -> None:
         """New clusters, beside the exchanges; in force once they are in the store."""
         try:
             made = await asyncio.to_thread(self._adaptation.refitting())
             async with self._learning:
-                if made is None or self._superseded:
+                if made is None or self._storage.superseded:
                     return
                 following = await asyncio.to_thread(self._adaptation.adopting, made)
                 await self._keep("refit")
@@ -240,22 +254,6 @@ class Feedback:
             logger.exception("the refit failed")
         finally:
             self._refitting = None
-
-    def _live(self) -> list[LoadReport]:
-        # By the time of arrival on this machine's clock: replicas' clocks may differ.
-        horizon = time.monotonic() - _MISSED_REPORTS * self._report_seconds
-        self._loads = {r: seen for r, seen in self._loads.items() if seen[0] >= horizon}
-        return [load for _, load in self._loads.values()]
-
-
-def _newest(state: dict[str, Any] | None, history: History) -> dict[str, Any] | None:
-    """The stored state, or the last snapshot where that is newer: a state whose file has become
-    unreadable leaves only what an owner before it has stored, which may be weeks old."""
-    kept = history.all()[:1]
-    states = [{"seen": []} | history.state(snapshot.number) for snapshot in kept]
-    if state is not None:
-        states.insert(0, state)
-    return max(states, key=lambda one: int(one.get("version", 0)), default=None)
 
 
 def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Adaptation:

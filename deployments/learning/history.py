@@ -9,8 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import fsspec
-
+from deployments.learning.file_system import file_system
 from schemas import RoutingTable, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ class History:
     """
 
     def __init__(self, uri: str, seconds: float, kept: int) -> None:
-        self._fs, self._folder = fsspec.core.url_to_fs(f"{uri}/history")
+        self._fs, self._folder = file_system(f"{uri}/history")
         self._seconds, self._kept = seconds, kept
         self._last = time.monotonic()
 

@@ -1,12 +1,11 @@
-"""An ingress's line to the feedback actor: observations out, tables and loads in.
+"""An ingress's line to the feedback actor: observations out, tables in.
 
-The ingress never waits for it: while the actor is away the last table and loads stay in force
+The ingress never waits for it: while the actor or its store is away the last table stays in force
 and observations wait, a bounded number of them.
 """
 
 import asyncio
 import logging
-import random
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -14,10 +13,10 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Protocol, TypeVar
 
-import ray
-
+from deployments.actors import ActorAwayError, ActorLine
 from deployments.errors import ApiError, unavailable
 from deployments.learning.feedback import Exchange
+from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from schemas import (
     TEMPERATURE_BANDS,
@@ -36,7 +35,6 @@ Result = TypeVar("Result")
 
 _BATCH = 512
 _CAPACITY = 10_000
-_TIMEOUT_SECONDS = 5.0
 
 
 class Actor(Protocol):
@@ -57,12 +55,14 @@ class Actor(Protocol):
 
 
 class FeedbackLink:
-    """The table in force, the replicas' loads and the observations not yet acknowledged."""
+    """The table in force and the observations not yet acknowledged; with `loads`, what an ingress
+    knows of routing."""
 
     def __init__(
         self,
         table: RoutingTable,
         connect: Callable[[], Awaitable[Actor]],
+        loads: LoadsLine,
         flush_seconds: float,
         poll_seconds: float,
         metrics: Metrics,
@@ -70,8 +70,9 @@ class FeedbackLink:
         self.table = table
         self.settings: RouterConfig | None = None
         """What is to be learned by from now on, where that has changed."""
-        self.loads: tuple[LoadReport, ...] = ()
         self.connected = False
+        self.problem: str | None = "the feedback actor was not heard from yet"
+        """Why nothing is learned and stored at present."""
         self.epoch = 0
         self.dropped = 0
         self.drift: DriftReport | None = None
@@ -79,8 +80,8 @@ class FeedbackLink:
         self._born = time.monotonic()
         self._exchanged: float | None = None
         self._metrics = metrics
-        self._connect = connect
-        self._actor: Actor | None = None
+        self._line = ActorLine(connect)
+        self._loads = loads
         self._flush_seconds = flush_seconds
         self._poll_seconds = poll_seconds
         self._flushed = 0.0
@@ -95,6 +96,10 @@ class FeedbackLink:
         """Since the feedback actor last confirmed the table, or else since the start."""
         return time.monotonic() - (self._born if self._exchanged is None else self._exchanged)
 
+    @property
+    def loads(self) -> Sequence[LoadReport]:
+        return self._loads.reports
+
     def observe(self, observation: Observation) -> None:
         """Queue an observation; the oldest is dropped where too many wait."""
         self._waiting[observation.observation_id] = observation
@@ -104,12 +109,16 @@ class FeedbackLink:
 
     @asynccontextmanager
     async def exchanging(self) -> AsyncIterator[None]:
-        """Exchange beside the block; at its end what still waits is sent."""
-        going_on = asyncio.create_task(self._exchange_forever())
+        """Exchange, and fetch loads, during the block; at its end what still waits is sent."""
+        going_on = [
+            asyncio.create_task(forever())
+            for forever in (self._exchange_forever, self._loads.fetch_forever)
+        ]
         try:
             yield
         finally:
-            going_on.cancel()
+            for task in going_on:
+                task.cancel()
             await self.exchange(everything=True)
 
     async def exchange(self, everything: bool = False) -> None:
@@ -117,18 +126,17 @@ class FeedbackLink:
 
         Observations go along where their flush is due, or all of them with `everything`.
         """
+        batch = dict(self._waiting) if everything else self._due()
+        known = (self.table.fit_id, self.table.version)
         try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                if self._actor is None:
-                    self._actor = await self._connect()
-                batch = dict(self._waiting) if everything else self._due()
-                reply = await self._actor.exchange(
-                    list(batch.values()), (self.table.fit_id, self.table.version), self.settings
-                )
-        except (ray.exceptions.RayError, TimeoutError, ValueError, OSError) as error:
+            reply = await self._line.ask(
+                lambda actor: actor.exchange(list(batch.values()), known, self.settings)
+            )
+        except ActorAwayError as error:
             if self.connected:
                 logger.warning("feedback actor away, going on with the last table: %s", error)
-            self.connected, self._actor = False, None
+            self.connected = False
+            self._found(f"the feedback actor does not answer: {error}")
             return
         self._take(batch, reply)
         self._metrics.observations_waiting.set(len(self._waiting))
@@ -148,18 +156,16 @@ class FeedbackLink:
 
     async def _asked(self, call: Callable[[Actor], Awaitable[Result]]) -> Result:
         try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                return await call(self._actor or await self._connect())
-        except LookupError as error:
-            raise ApiError(404, str(error), param="snapshot", code="not_found") from error
-        except (ray.exceptions.RayError, TimeoutError, ValueError, OSError, RuntimeError) as error:
-            raise unavailable(f"the feedback actor: {error or type(error).__name__}") from error
+            return await self._line.ask(call)
+        except ActorAwayError as error:
+            if isinstance(error.__cause__, LookupError):
+                raise ApiError(404, str(error), param="snapshot", code="not_found") from error
+            raise unavailable(f"the feedback actor: {error}") from error
 
     async def _exchange_forever(self) -> None:
         while True:
             await self.exchange()
-            # Jittered, so that several ingresses do not call in step.
-            await asyncio.sleep(self._poll_seconds * random.uniform(0.8, 1.2))
+            await asyncio.sleep(self._line.pause(self._poll_seconds))
 
     def _due(self) -> dict[str, Observation]:
         now = time.monotonic()
@@ -169,24 +175,21 @@ class FeedbackLink:
         return dict(islice(self._waiting.items(), _BATCH))
 
     def _take(self, batch: dict[str, Observation], reply: Exchange) -> None:
-        if reply.acknowledged:
-            for observation_id in batch:
-                self._waiting.pop(observation_id, None)
+        for observation_id in reply.acknowledged & batch.keys():
+            self._waiting.pop(observation_id, None)
         if reply.table is not None:
             self._count_changes(reply.table)
             self.table = reply.table
         self._metrics.table_version.set(self.table.version)
-        # A young actor has not heard from every replica: absence says nothing yet.
-        if reply.settled or not self.loads:
-            self.loads = reply.loads
-        else:
-            fresh = {load.replica: load for load in reply.loads}
-            known = {load.replica: load for load in self.loads}
-            self.loads = tuple((known | fresh).values())
         self.epoch = reply.epoch
         self.drift, self.observed = reply.drift, reply.observed
         self.connected = True
+        self._found(reply.problem)
         self._exchanged = time.monotonic()
+
+    def _found(self, problem: str | None) -> None:
+        self.problem = problem
+        self._metrics.learning.set(0.0 if problem else 1.0)
 
     def _count_changes(self, table: RoutingTable) -> None:
         # The first table replaces the one from disk: what changed before counts elsewhere. A

@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
+
+from deployments.learning.file_system import file_system
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class StateStore:
     """
 
     def __init__(self, uri: str, owner: str | None = None) -> None:
-        self._fs, self._folder = fsspec.core.url_to_fs(uri)
+        self._fs, self._folder = file_system(uri)
         self._owner = owner or uuid.uuid4().hex
         self.epoch = 0
 

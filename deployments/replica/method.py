@@ -6,14 +6,17 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import ray
 from ray import serve
 
 from deployments import traces
+from deployments.actors import ActorAwayError, ActorLine
 from deployments.artifacts import method_specs, served_table
-from deployments.learning.actor import actor_name, feedback_actor
+from deployments.learning.actor import feedback_actor
+from deployments.loads.board import load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
@@ -21,7 +24,7 @@ from deployments.replica.placement import has_its_cores, placed_engine, resource
 from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import PROSE, TEXT, TOKENS, warm_up
 from router.scaling import UsualAnswer, work_seconds
-from schemas import AppConfig, DecodeChunk, DecodeRequest, MethodSpec
+from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport, MethodSpec
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.loader import load_engine
@@ -34,7 +37,8 @@ logger = logging.getLogger(__name__)
 # messages a second, but none of them waits longer than people notice.
 MESSAGES_PER_SECOND = 20.0
 LONGEST_INTERVAL_SECONDS = 0.25
-_REPORT_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
+_TELL_AGAIN_SECONDS = 5.0
 
 
 class MethodReplica:
@@ -53,11 +57,11 @@ class MethodReplica:
         self._streams = 0
         settings = placed_engine(resources, specs, config.engine)
         self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
-        self._actor_name = actor_name(context.app_name, config)
+        self._application = context.app_name
         self._metrics = ReplicaMetrics(self._replica)
         self._table = served_table(config)
         self._usual = UsualAnswer(self._table)
-        self._reporter = asyncio.get_running_loop().create_task(self._report_forever())
+        self._background = {asyncio.get_running_loop().create_task(self._report_forever())}
 
     async def generate(
         self, request: DecodeRequest, whole: bool
@@ -142,7 +146,8 @@ class MethodReplica:
         self._engine.set_factor(method, factor)
 
     async def __del__(self) -> None:
-        self._reporter.cancel()
+        for task in self._background:
+            task.cancel()
         self._engine.close()
 
     async def _warm_up(self) -> None:
@@ -156,33 +161,53 @@ class MethodReplica:
         answers = await warm_up(self._engine, text, prose, rows)
         if not self._comparable:
             return
+        actor = self._line(feedback_actor)
+        if not await self._told(actor, answers):
+            self._background.add(asyncio.create_task(self._tell_until_learned(actor, answers)))
+
+    async def _told(self, actor: ActorLine[Any], answers: Sequence[DecodeStats]) -> bool:
+        """Whether the feedback actor has learned from the warm-up's answers and stored that."""
         try:
-            actor = await asyncio.to_thread(feedback_actor, self._actor_name, self._config)
-            told = actor.warmed_up.remote(self._replica, answers)
-            await asyncio.wait_for(told, _REPORT_TIMEOUT_SECONDS)
-        except (ray.exceptions.RayError, TimeoutError, ValueError) as error:
-            logger.warning("step times not delivered: %r", error)
+            learned: bool = await actor.ask(
+                lambda remote: remote.warmed_up.remote(self._replica, answers), _TIMEOUT_SECONDS
+            )
+        except ActorAwayError as error:
+            logger.warning("step times not delivered: %s", error)
+            return False
+        return learned
+
+    async def _tell_until_learned(
+        self, actor: ActorLine[Any], answers: Sequence[DecodeStats]
+    ) -> None:
+        told = False
+        while not told:
+            await asyncio.sleep(actor.pause(_TELL_AGAIN_SECONDS))
+            told = await self._told(actor, answers)
+
+    def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
+        return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
 
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))
 
     async def _report_forever(self) -> None:
-        actor: Any = None
         await self._warm_up()
+        board = self._line(load_board)
         while True:
             started = time.monotonic()
             load = self._engine.load()
             self._metrics.reported(load)
             try:
-                if actor is None:
-                    actor = await asyncio.to_thread(feedback_actor, self._actor_name, self._config)
-                reported = actor.report.remote(load)
-                await asyncio.wait_for(reported, _REPORT_TIMEOUT_SECONDS)
-            except (ray.exceptions.RayError, TimeoutError, ValueError) as error:
-                logger.warning("load report not delivered: %r", error)
-                actor = None
+                await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
+            except ActorAwayError as error:
+                logger.warning("load report not delivered: %s", error)
             spent = time.monotonic() - started
-            await asyncio.sleep(max(0.0, self._config.feedback.load_report_seconds - spent))
+            pause = board.pause(self._config.feedback.load_report_seconds)
+            await asyncio.sleep(max(0.0, pause - spent))
+
+
+def _report(load: LoadReport, board: Any) -> Any:
+    return board.report.remote(load)
 
 
 async def merged(

@@ -215,7 +215,7 @@ class Answerer:
         """What was missing for this decision."""
         missing = {
             "no-encoder": decision.cluster < 0,
-            "no-feedback": not self._state.connected,
+            "no-feedback": self._state.problem is not None,
             "stale-table": self._state.age_seconds > self.config.stale_table_seconds,
         }
         return tuple(mode for mode, is_missing in missing.items() if is_missing)

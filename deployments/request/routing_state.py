@@ -21,6 +21,10 @@ class RoutingState(Protocol):
         """Whether the feedback actor answered the last time."""
 
     @property
+    def problem(self) -> str | None:
+        """Why nothing is learned and stored at present; None where it is."""
+
+    @property
     def age_seconds(self) -> float:
         """Since the feedback actor last confirmed the table, or else since the start."""
 

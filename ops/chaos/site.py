@@ -13,12 +13,13 @@ import ray
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
+from deployments.actors import FEEDBACK, LOADS
 from deployments.app import INGRESS
 from deployments.artifacts import served_table
 from deployments.learning.state_store import StateStore
 from deployments.run import APPLICATION
 from ops.service.own import CALL_SECONDS, OwnService
-from ops.service.processes import CONTROLLER, FEEDBACK, PROXY, Process, processes
+from ops.service.processes import CONTROLLER, PROXY, Process, processes
 from workers.bundle import load_bundle
 
 _LOOK_SECONDS = 5.0
@@ -31,7 +32,8 @@ class Site:
         self.service = service
         self.model = load_bundle(service.config.bundle).name
         table = served_table(service.config)
-        self.state_folder = Path(service.config.feedback.state_uri) / table.fit_id
+        self.store = Path(service.config.feedback.state_uri)
+        self.state_folder = self.store / table.fit_id
 
     def busiest(self, method: str) -> Process:
         """Of a method's replicas the one that has the most tokens to emit, as it says itself."""
@@ -78,7 +80,8 @@ class Site:
     def _expected(self) -> Counter[str]:
         config = self.service.config
         hosts = (config.shared,) if config.layout == "shared" else config.methods
-        parts = {CONTROLLER: 1, PROXY: 1, FEEDBACK: 1, INGRESS: config.http.ingress_replicas}
+        parts = dict.fromkeys((CONTROLLER, PROXY, FEEDBACK, LOADS), 1)
+        parts[INGRESS] = config.http.ingress_replicas
         return Counter(parts | {host.name: host.max_replicas for host in hosts})
 
     def _serve_is_whole(self, expected: Counter[str]) -> bool:
@@ -99,7 +102,7 @@ class Site:
         """Whether /health has every method, and every replica's report is good and an ingress has
         it."""
         health, routing = self._get("/health"), self._routing()
-        if health is None or routing is None or not routing["feedback"]["connected"]:
+        if health is None or routing is None or routing["feedback"]["problem"] is not None:
             return False
         methods = {method.name for method in self.service.config.methods}
         well = {load["replica"] for load in routing["loads"] if load["healthy"]}

@@ -4,17 +4,22 @@ from dataclasses import dataclass
 
 from ray._private import state as ray_state
 
+from deployments.actors import FEEDBACK, LOADS
+
 CONTROLLER = "controller"
 PROXY = "proxy"
-FEEDBACK = "feedback"
-_ROLES = {"SERVE_CONTROLLER_ACTOR": CONTROLLER, "SERVE_PROXY_ACTOR": PROXY, "feedback:": FEEDBACK}
+_ROLES = {
+    "SERVE_CONTROLLER_ACTOR": CONTROLLER,
+    "SERVE_PROXY_ACTOR": PROXY,
+    **{f"{role}:": role for role in (FEEDBACK, LOADS)},
+}
 _REPLICA = "SERVE_REPLICA::"
 
 
 @dataclass(frozen=True)
 class Process:
-    """A living process of the service. role: CONTROLLER, PROXY, FEEDBACK, or of a replica the name
-    of its deployment; replica: its own name, empty for others."""
+    """A living process of the service. role: CONTROLLER, PROXY, FEEDBACK, LOADS, or of a replica
+    the name of its deployment; replica: its own name, empty for others."""
 
     role: str
     replica: str

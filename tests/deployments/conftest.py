@@ -17,6 +17,8 @@ from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
+from deployments.loads.board import LoadBoard
+from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer
@@ -37,6 +39,7 @@ class Ingress:
     engine: Engine
     feedback: Feedback
     link: FeedbackLink
+    loads: LoadsLine
     streams: dict[str, MethodStream]
     answerer: Answerer
     reader: PromptReader
@@ -82,17 +85,22 @@ def reader(base_config: AppConfig, tiny_bundle: Bundle) -> PromptReader:
 async def ingress(
     config: AppConfig, engine: Engine, encoder: Encoder, reader: PromptReader
 ) -> AsyncIterator[Ingress]:
-    feedback, metrics = Feedback(config), Metrics()
-    await feedback.report(engine.load())
+    feedback, board, metrics = Feedback(config), LoadBoard(3600.0), Metrics()
+    await board.report(engine.load())
 
     async def connect() -> Feedback:
         return feedback
+
+    async def connect_board() -> LoadBoard:
+        return board
 
     def stream(request: DecodeRequest, whole: bool):
         return merged(engine.generate(request), lambda: float("inf") if whole else 0.0)
 
     names = [method.name for method in config.methods]
-    link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, metrics)
+    loads = LoadsLine(connect_board, 60.0)
+    link = FeedbackLink(served_table(config), connect, loads, 1e-6, 60.0, metrics)
+    await loads.fetch()
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
     refusals = Refusals(portfolios(config))
@@ -100,7 +108,7 @@ async def ingress(
     app = HttpApi(reader, answerer, Embeddings(encoder), link, metrics, config).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        yield Ingress(config, engine, feedback, link, streams, answerer, reader, app, http)
+        yield Ingress(config, engine, feedback, link, loads, streams, answerer, reader, app, http)
 
 
 class Steps:

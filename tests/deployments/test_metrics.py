@@ -181,7 +181,7 @@ async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypat
     versions = []
     monkeypatch.setattr(ingress.link._metrics.table_version, "set", versions.append)
     actor = Feedback(config)
-    ingress.link._actor = actor
+    ingress.link._line._remote = actor
     await actor.exchange([observation("a", cluster=1)], ("", -1))
     table = actor._adaptation.table
     changed = table.model_copy(

@@ -1,4 +1,4 @@
-"""`specadapt serve` in the foreground: it answers, and Ctrl-C leaves nothing behind."""
+"""`specadapt serve` in the foreground: it answers without its store, and Ctrl-C leaves nothing."""
 
 import os
 import re
@@ -20,6 +20,9 @@ SERVE = [sys.executable, "-m", "ops", "serve", "--config"]
 @pytest.fixture
 def config_file(tiny_bundle, tmp_path):
     config = service_config(tmp_path, tiny_bundle, ("naive",), http={"port": 0})
+    (tmp_path / "occupied").write_text("no folder can be made here")
+    store = config.feedback.model_copy(update={"state_uri": str(tmp_path / "occupied" / "state")})
+    config = config.model_copy(update={"feedback": store})
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     return file
@@ -66,6 +69,8 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
             httpx.get(f"{said[1]}/models", timeout=CALL_SECONDS).json()["data"][0]["id"] == "tiny"
         )
         assert httpx.get(said[1].replace("/v1", "/health"), timeout=CALL_SECONDS).status_code == 200
+        feedback = httpx.get(f"{said[1]}/routing", timeout=CALL_SECONDS).json()["feedback"]
+        assert "occupied/state" in feedback["problem"]
         exported = until(lambda: re.search(r"metrics +(\S+)", log.read_text()))[1]
         until(
             lambda: (

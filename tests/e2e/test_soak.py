@@ -12,7 +12,7 @@ def test_half_a_minute(tiny_bundle, tmp_path):
     figures = bench_figures("soak", config, tiny_bundle, tmp_path, *flags)
     assert figures["outcomes"] == {"streamed": 72, "left": 24, "whole": 24}
     roles = {row["role"] for row in figures["processes"]}
-    assert roles == {"controller", "proxy", "feedback", "ingress", "naive", "ngram"}
+    assert roles == {"controller", "proxy", "feedback", "loads", "ingress", "naive", "ngram"}
     before, after = figures["idle"]["tasks"]
     assert before == after
     before, after = figures["idle"]["processes"]

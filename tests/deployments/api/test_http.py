@@ -101,7 +101,7 @@ async def test_health_needs_a_replica(ingress):
         "naive",
         "ngram",
     ]
-    ingress.link.loads = ()
+    ingress.loads.reports = ()
     response = await ingress.http.get("/health")
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"
@@ -115,6 +115,7 @@ async def test_the_table_in_force_is_shown(ingress):
     assert body["evidence"][0]["acceptance"]["draft_verify"] == pytest.approx(2.5)
     assert body["feedback"] == {
         "connected": True,
+        "problem": None,
         "epoch": 1,
         "observations_waiting": 0,
         "observations_dropped": 0,

@@ -8,12 +8,14 @@ import time
 import numpy as np
 import pytest
 from observations import observation
+from stores import gone
 
 from deployments.api.introspection import table_summary
 from deployments.artifacts import served_table
 from deployments.learning import feedback as feedback_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
+from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from router import cluster
 from router.drift import REFERENCE_WINDOWS
@@ -201,21 +203,12 @@ async def test_late_observations_of_the_fit_before_are_moved(config, prompts):
 
 async def test_a_refit_that_cannot_be_saved_is_not_in_force(config, prompts):
     actor = await acquainted(config, prompts)
-    store = actor._store
-
-    class Full:
-        epoch = 1
-
-        def save(self, _):
-            raise OSError("no space left")
-
-    actor._store = Full()
-    await learned(actor, prompts, [2] * WINDOW)
-    refit = actor._refitting
-    assert refit is not None
-    await refit
-    assert (await actor.exchange([], COLD)).table.fit_id == "small"
-    actor._store = store
+    with gone(config):
+        await learned(actor, prompts, [2] * WINDOW)
+        refit = actor._refitting
+        assert refit is not None
+        await refit
+        assert (await actor.exchange([], COLD)).table.fit_id == "small"
     await learned(actor, prompts, [2] * WINDOW)
     assert (await refitted(actor, "small")).fit_id != "small"
 
@@ -237,7 +230,9 @@ async def test_an_ingress_takes_the_new_fit_over(config, prompts):
     async def connect():
         return actor
 
-    link = FeedbackLink(served_table(config), connect, 1e-6, 60.0, Metrics())
+    link = FeedbackLink(
+        served_table(config), connect, LoadsLine(connect, 60.0), 1e-6, 60.0, Metrics()
+    )
     assert link.drift is None
     await link.exchange()
     await learned(actor, prompts, [2] * WINDOW)

@@ -5,20 +5,11 @@ from asking import until
 from observations import observation
 
 from deployments.artifacts import served_table
-from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
-from deployments.learning.actor import actor_name
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
+from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
-from schemas import LoadReport
-
-
-def load(replica, **fields):
-    base = {"replica": replica, "methods": ("naive",), "running": 0, "waiting": 0}
-    return LoadReport.model_validate(
-        base | {"outstanding_tokens": 0, "free_slots": 100, "time": 0.0} | fields
-    )
 
 
 def live_steps(table, method="naive"):
@@ -68,43 +59,11 @@ class TestFeedback:
         assert live_steps(reply.table) > 0.0, "it goes on with what the live one has saved"
         assert (await live.exchange([observation("c")], ("", -1))).acknowledged
 
-    async def test_a_store_that_fails_leaves_the_observations_with_the_ingress(self, config):
-        actor = Feedback(config)
-
-        class Full:
-            epoch = 1
-
-            def save(self, _):
-                raise OSError("no space left")
-
-        good, actor._store = actor._store, Full()
-        assert not (await actor.exchange([observation("a")], ("", -1))).acknowledged
-        actor._store = good
-        assert (await actor.exchange([observation("a")], ("", -1))).acknowledged
-        again = await Feedback(config).exchange([], ("", -1))
-        assert live_steps(again.table) == 20
-
     async def test_an_unreadable_state_starts_afresh(self, config):
         actor = Feedback(config)
-        actor._store.save({"nonsense": True})
+        actor._storage.save({"seen": []}, frozenset())
         reply = await Feedback(config).exchange([], ("", -1))
         assert live_steps(reply.table) == 0
-
-    async def test_load_reports_expire(self, config, monkeypatch):
-        actor = Feedback(config)
-        now = feedback_module.time.monotonic()
-        monkeypatch.setattr(feedback_module.time, "monotonic", lambda: now)
-        await actor.report(load("a", running=1))
-        await actor.report(load("a", running=2))
-        assert [r.running for r in (await actor.exchange([], ("", 0))).loads] == [2]
-        now += 60
-        assert (await actor.exchange([], ("", 0))).loads == ()
-
-    def test_a_changed_configuration_has_an_actor_of_its_own(self, config):
-        other = config.model_copy(update={"layout": "shared"})
-        assert actor_name("app", config) == actor_name("app", config.model_copy())
-        assert len({actor_name("app", config), actor_name("app", other)}) == 2
-        assert actor_name("app", config) != actor_name("app2", config)
 
 
 class TestLink:
@@ -121,7 +80,8 @@ class TestLink:
                 return self.actor
 
         line = Line()
-        line.link = FeedbackLink(served_table(config), line.connect, 1e-6, 60.0, Metrics())
+        loads = LoadsLine(line.connect, 60.0)
+        line.link = FeedbackLink(served_table(config), line.connect, loads, 1e-6, 60.0, Metrics())
         return line
 
     async def test_without_the_actor_it_goes_on_with_its_table(self, line):
@@ -153,22 +113,6 @@ class TestLink:
             line.link.observe(observation("a"))
             assert line.link.waiting == 1
         assert (line.link.connected, line.link.waiting) == (True, 0)
-
-    async def test_a_young_actor_does_not_hide_replicas_known_before(self, line, config):
-        rare = config.feedback.model_copy(update={"load_report_seconds": 3600.0})
-        config = config.model_copy(update={"feedback": rare})
-        line.actor = Feedback(config)
-        await line.actor.report(load("a"))
-        await line.actor.report(load("b"))
-        await line.link.exchange()
-        line.actor = Feedback(config)
-        line.link._actor = None
-        await line.actor.report(load("b", running=3))
-        await line.link.exchange()
-        assert {r.replica: r.running for r in line.link.loads} == {"a": 0, "b": 3}
-        line.actor._born -= 24 * 3600.0
-        await line.link.exchange()
-        assert {r.replica for r in line.link.loads} == {"b"}
 
     async def test_only_so_many_observations_wait(self, line, monkeypatch):
         monkeypatch.setattr(link_module, "_CAPACITY", 3)

@@ -76,16 +76,16 @@ async def test_where_an_engine_stalls_in_the_middle_another_goes_on(ingress, mon
         await asyncio.Event().wait()
 
     monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
-    [load] = ingress.link.loads
-    ingress.link.loads = tuple(
+    [load] = ingress.loads.reports
+    ingress.loads.reports = tuple(
         load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
     )
     ingress.streams["draft_verify"] = stalling
     answer = await answered(ingress, prompt())
     assert (await anext(answer.chunks)).text == "so far"
     waiting = asyncio.create_task(anext(answer.chunks))
-    failed = ingress.link.loads[0].model_copy(update={"healthy": False})
-    ingress.link.loads = (failed, *ingress.link.loads[1:])
+    failed = ingress.loads.reports[0].model_copy(update={"healthy": False})
+    ingress.loads.reports = (failed, *ingress.loads.reports[1:])
     await asyncio.wait_for(waiting, 120.0)
     assert (answer.method, answer.reason) == ("ngram", "failover")
 
@@ -99,16 +99,16 @@ async def test_one_of_a_methods_replicas_that_falls_silent_is_given_up(ingress, 
 
     reached = asyncio.Event()
     monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
-    [load] = ingress.link.loads
+    [load] = ingress.loads.reports
     silent_one, *others = (
         load.model_copy(update={"replica": name, "methods": (method,)})
         for name, method in (("silent", ORDER[0]), ("other", ORDER[0]), ("third", ORDER[1]))
     )
-    ingress.link.loads = (silent_one, *others)
+    ingress.loads.reports = (silent_one, *others)
     ingress.streams[ORDER[0]] = silent
     asked = asyncio.create_task(answered(ingress, prompt()))
     await asyncio.wait_for(reached.wait(), 120.0)
-    ingress.link.loads = tuple(others)
+    ingress.loads.reports = tuple(others)
     answer = await asyncio.wait_for(asked, 120.0)
     assert (answer.method, answer.reason) == (ORDER[1], "failover")
 
@@ -131,15 +131,15 @@ async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ing
         yield DecodeChunk(request_id=request.request_id, text="never")
 
     monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
-    [load] = ingress.link.loads
-    ingress.link.loads = tuple(
+    [load] = ingress.loads.reports
+    ingress.loads.reports = tuple(
         load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
     )
     ingress.streams["draft_verify"] = silent
     asked = asyncio.create_task(answered(ingress, prompt()))
     await asyncio.wait_for(reached.wait(), 120.0)
     assert not asked.done()
-    ingress.link.loads = ingress.link.loads[1:]
+    ingress.loads.reports = ingress.loads.reports[1:]
     assert (await asked).reason == "failover"
 
 
@@ -160,7 +160,7 @@ async def test_reports_that_stop_altogether_end_no_answer(ingress, monkeypatch):
     ingress.streams["draft_verify"] = late
     asked = asyncio.create_task(answered(ingress, prompt()))
     await asyncio.wait_for(reached.wait(), 120.0)
-    ingress.link.loads = Watched()
+    ingress.loads.reports = Watched()
     assert (await asyncio.wait_for(asked, 120.0)).method == "draft_verify"
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 from asking import HELLO
+from stores import gone
 from test_limits import Counted
 
+from deployments.actors import ActorLine
 from deployments.learning.link import FeedbackLink
 
 
@@ -35,10 +37,27 @@ async def test_no_feedback_actor(ingress, counted):
     async def away():
         raise ValueError("no such actor")
 
-    ingress.link._actor, ingress.link._connect = None, away
+    ingress.link._line = ActorLine(away)
     await ingress.link.exchange()
     assert await said(ingress) == "no-feedback"
     assert counted.tags == [{"mode": "no-feedback"}]
+    problem = (await ingress.http.get("/v1/routing")).json()["feedback"]["problem"]
+    assert problem == "the feedback actor does not answer: no such actor"
+
+
+async def test_no_store(ingress, counted):
+    with gone(ingress.config):
+        assert await said(ingress) is None
+        await ingress.link.exchange()
+        assert await said(ingress) == "no-feedback"
+        assert counted.tags == [{"mode": "no-feedback"}]
+        assert (await ingress.http.get("/health")).status_code == 200
+        feedback = (await ingress.http.get("/v1/routing")).json()["feedback"]
+        assert feedback["connected"]
+        assert ingress.config.feedback.state_uri in feedback["problem"]
+    await ingress.link.exchange(everything=True)
+    assert await said(ingress) is None
+    assert (await ingress.http.get("/v1/routing")).json()["feedback"]["problem"] is None
 
 
 async def test_a_stale_table(ingress, counted, monkeypatch):

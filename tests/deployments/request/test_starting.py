@@ -52,7 +52,7 @@ async def test_the_favourite_starts_while_another_answers(ingress):
     deployment = Deployment()
     ingress.answerer.starting = Starting({"draft_verify": deployment})
     load = ingress.engine.load().model_copy(update={"methods": ("naive", "ngram")})
-    ingress.link.loads = (load,)
+    ingress.loads.reports = (load,)
     explained, _ = await ingress.answerer.route(prompt(), explore=False)
     assert (explained.reason, explained.starts) == ("starting", "draft_verify")
     assert deployment.asked == 0, "to explain a decision starts nothing"
@@ -61,14 +61,14 @@ async def test_the_favourite_starts_while_another_answers(ingress):
         assert (answer.method, answer.reason) == ("ngram", "starting")
         await spoken(answer)
     assert deployment.asked == 1
-    ingress.link.loads = (ingress.engine.load(),)
+    ingress.loads.reports = (ingress.engine.load(),)
     deployment.started.set()
     assert (await answered(ingress, prompt())).method == "draft_verify"
 
 
 async def test_a_service_whose_methods_all_sleep_is_healthy(ingress):
     """The first request starts a replica; one that nothing would start is not ready yet."""
-    ingress.link.loads = ()
+    ingress.loads.reports = ()
     assert (await ingress.http.get("/health")).status_code == 503
     ingress.answerer.starting = Starting({"naive": Deployment()})
     health = await ingress.http.get("/health")

@@ -1,0 +1,123 @@
+"""Named Ray actors of an application, and the line to one from another process.
+
+These are named Ray actors rather than Serve deployments: a deployment is not a singleton during a
+rollout. They are detached, since an actor owned by one ingress would die with that ingress, and end
+themselves when nobody has called for a while, so that a deleted application leaves nothing behind.
+"""
+
+import asyncio
+import hashlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+import ray
+
+from schemas import AppConfig
+
+logger = logging.getLogger(__name__)
+
+FEEDBACK, LOADS = "feedback", "loads"
+"""Roles: what learns, and what relays the replicas' load reports."""
+
+LEASE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 10.0
+_TIMEOUT_SECONDS = 5.0
+_NAMESPACE = "specadapt"
+
+Remote = TypeVar("Remote")
+Result = TypeVar("Result")
+
+
+class ActorAwayError(RuntimeError):
+    """An actor cannot be reached, or its call failed; the message says why."""
+
+
+class ActorLine(Generic[Remote]):
+    """A line to an actor that may be away; `connect` finds or creates it."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Remote]]) -> None:
+        self._connect = connect
+        self._remote: Remote | None = None
+        self._failures = 0
+
+    async def ask(
+        self, call: Callable[[Remote], Awaitable[Result]], seconds: float = _TIMEOUT_SECONDS
+    ) -> Result:
+        """Return what `call` gives within `seconds`. Raises ActorAwayError, whose cause is the
+        call's own error where the actor answered."""
+        try:
+            async with asyncio.timeout(seconds):
+                if self._remote is None:
+                    self._remote = await self._connect()
+                result = await call(self._remote)
+        except Exception as error:  # whatever it is, the caller goes on without the actor
+            self._remote = None
+            self._failures += 1
+            raise _away(error, seconds) from error
+        self._failures = 0
+        return result
+
+    def pause(self, seconds: float) -> float:
+        """Return the seconds to wait before the next call, where calls follow each other every
+        `seconds`.
+
+        They are jittered, so that several processes do not call in step. They double with each
+        failure up to LONGEST_PAUSE_SECONDS: an actor whose start fails would otherwise be started
+        several times a second, and each start takes seconds of CPU.
+        """
+        longest = max(seconds, LONGEST_PAUSE_SECONDS)
+        return min(seconds * 2.0 ** min(self._failures, 32), longest) * random.uniform(0.8, 1.2)
+
+
+def _away(error: Exception, seconds: float) -> ActorAwayError:
+    if isinstance(error, TimeoutError):
+        return ActorAwayError(f"no answer within {seconds:.0f} s")
+    cause = getattr(error, "cause", None) or error  # an exception of the call itself, in Ray's wrap
+    # Ray's own messages begin with what happened remotely and end with the cause.
+    return ActorAwayError(str(cause).strip().rpartition("\n")[2] or type(cause).__name__)
+
+
+def end_when_idle(idle_seconds: Callable[[], float]) -> None:
+    """End the actor that calls this, once nobody has called it for LEASE_SECONDS."""
+    handle = ray.get_runtime_context().current_actor
+
+    def watch() -> None:
+        while idle_seconds() < LEASE_SECONDS:
+            time.sleep(LEASE_SECONDS / 10)
+        logger.info("nobody has called for %.0f s: ending", LEASE_SECONDS)
+        ray.kill(handle, no_restart=True)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def named_actor(body: type, role: str, application: str, config: AppConfig, *args: Any) -> Any:
+    """Return the handle of an application's actor; `body(*args)` where it does not exist.
+
+    Blocks on Ray's control store. Ray starts the actor again, with the same arguments, when its
+    process dies.
+    """
+    options = {
+        "name": _name(role, application, config),
+        "namespace": _NAMESPACE,
+        "get_if_exists": True,
+        "lifetime": "detached",
+        "max_restarts": -1,
+        "num_cpus": 0,
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
+    }
+    return ray.remote(body).options(**options).remote(*args)
+
+
+def running_actor(role: str, application: str, config: AppConfig) -> Any:
+    """Return the handle of an application's actor. Raises ValueError where there is none."""
+    return ray.get_actor(_name(role, application, config), _NAMESPACE)
+
+
+def _name(role: str, application: str, config: AppConfig) -> str:
+    # A redeployment with another configuration gets actors of its own; the old ones' lease ends.
+    digest = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
+    return f"{role}:{application}:{digest}"

@@ -1,0 +1,215 @@
+"""What was learned, in a store that may be away: every call ends in time.
+
+A store that hangs is left to hang in a thread of its own, and no other call is made before that one
+has ended. So a hung mount costs one thread, and nobody waits for it twice.
+"""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from deployments.learning.file_system import StoreAwayError, file_system
+from deployments.learning.history import History, Occasion, UnknownSnapshotError
+from deployments.learning.state_store import StateStore, SupersededError
+from schemas import FeedbackConfig, RoutingTable, Snapshot
+
+logger = logging.getLogger(__name__)
+
+CALL_SECONDS = 2.0
+"""Less than an ingress waits for the feedback actor."""
+
+Result = TypeVar("Result")
+_Parts = tuple[StateStore, History]
+_Claimed = tuple[_Parts, dict[str, Any] | None, str | None]
+"""The parts of an open store, its state, and why its owner may not learn, if so."""
+
+
+class Storage:
+    """The state in force and the earlier ones, as one owner sees them. Not safe for concurrent
+    calls; a call blocks for at most CALL_SECONDS.
+
+    owner: see StateStore.
+    """
+
+    def __init__(self, settings: FeedbackConfig, fit_id: str, owner: str | None = None) -> None:
+        self.uri = f"{settings.state_uri}/{fit_id}"
+        self._settings = settings
+        self._owner = owner
+        self._parts: _Parts | None = None
+        self._claiming: Future[_Claimed] | None = None
+        self._call: Future[Any] | None = None
+        self.superseded = False
+        self.problem: str | None = None
+        """Why nothing is stored at present."""
+        self.stored: frozenset[str] = frozenset()
+        """Ids of the observations that came into the store last."""
+
+    @property
+    def opened(self) -> bool:
+        return self._parts is not None
+
+    @property
+    def epoch(self) -> int:
+        """The owner's; 0 until the store was opened."""
+        return 0 if self._parts is None else self._parts[0].epoch
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether it is time for another snapshot."""
+        return self._parts is not None and self._parts[1].due
+
+    def open(self) -> dict[str, Any] | None:
+        """Become the owner and return the state to go on with, or None where there is none.
+
+        A superseded owner gets the state too. Raises StoreAwayError; a claim that takes longer goes
+        on, and another call waits for it.
+        """
+        if self._claiming is None:
+            self._claiming = in_thread(self._claim)
+        try:
+            self._parts, state, superseded = self._result(self._claiming)
+        except StoreAwayError:
+            if self._claiming.done() and self._claiming.exception() is not None:
+                self._claiming = None
+            raise
+        if superseded is not None:
+            self._give_up(superseded)
+        return state
+
+    def save(self, state: dict[str, Any], learned: frozenset[str]) -> None:
+        """Replace the state in the store. `learned`: ids of the observations that are in it and
+        were not stored before. Raises SupersededError and StoreAwayError."""
+        store, _ = self._there()
+
+        def save() -> None:
+            store.save(state)
+            self.stored = learned  # also where this takes longer than anybody waits
+
+        try:
+            self._within(save)
+        except SupersededError as error:
+            self._give_up(str(error))
+            raise
+
+    def keep(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> None:
+        """Add a snapshot. Raises StoreAwayError."""
+        _, history = self._there()
+        self._within(partial(history.add, state, table, occasion))
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots, the newest first. Raises StoreAwayError."""
+        _, history = self._there()
+        return self._within(history.all)
+
+    def snapshot(self, number: int) -> dict[str, Any]:
+        """Return what a snapshot holds. Raises UnknownSnapshotError and StoreAwayError."""
+        _, history = self._there()
+        return self._within(partial(history.state, number))
+
+    def _claim(self) -> _Claimed:
+        store = StateStore(self.uri, self._owner)
+        history = History(self.uri, self._settings.snapshot_seconds, self._settings.snapshots_kept)
+        superseded = None
+        try:
+            state = store.claim()
+        except SupersededError as error:
+            superseded, state = str(error), store.read()
+        return (store, history), _newest(state, history), superseded
+
+    def _there(self) -> _Parts:
+        if self._parts is None:
+            raise StoreAwayError(self.problem or f"{self.uri} is not open")
+        return self._parts
+
+    def _give_up(self, why: str) -> None:
+        self.superseded = True
+        self._tell(f"no longer learning: {why}")
+
+    def _within(self, call: Callable[[], Result]) -> Result:
+        if self._call is None or self._call.done():
+            self._call = made = in_thread(call)
+            return self._result(made)
+        self._tell(problem := f"{self.uri} still does not answer")
+        raise StoreAwayError(problem)
+
+    def _result(self, call: Future[Result]) -> Result:
+        try:
+            result = ended(call, CALL_SECONDS, self.uri)
+        except StoreAwayError as error:
+            self._tell(str(error))
+            raise
+        if not self.superseded:
+            self._tell(None)
+        return result
+
+    def _tell(self, problem: str | None) -> None:
+        if problem is not None and self.problem is None:
+            logger.warning("nothing is stored until this is mended: %s", problem)
+        elif problem is None and self.problem is not None:
+            logger.info("the store is back: %s", self.uri)
+        self.problem = problem
+
+
+def in_thread(call: Callable[[], Result]) -> Future[Result]:
+    """Call in a thread that nobody has to wait for, the process's end included."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def ended(call: Future[Result], seconds: float, uri: str) -> Result:
+    """Return the result of a store's call, within `seconds`. Raises StoreAwayError for whatever the
+    store fails of; SupersededError and UnknownSnapshotError are the call's own."""
+    try:
+        return call.result(seconds)
+    except (SupersededError, UnknownSnapshotError, StoreAwayError):
+        raise
+    except TimeoutError as error:
+        raise StoreAwayError(f"{uri} has not answered for {seconds:.0f} s") from error
+    except Exception as error:  # each file system has exceptions of its own
+        raise StoreAwayError(f"{uri}: {error or type(error).__name__}") from error
+
+
+def check_store(uri: str, seconds: float) -> None:
+    """Open the store, write a file and remove it again. Raises StoreAwayError."""
+
+    def write() -> None:
+        fs, folder = file_system(uri)
+        missing = []
+        while folder and not fs.exists(folder):
+            missing.append(folder)
+            folder = fs._parent(folder)
+        place = missing[0] if missing else folder
+        fs.makedirs(place, exist_ok=True)
+        try:
+            probe = f"{place}/probe-{uuid.uuid4().hex}"
+            fs.pipe_file(probe, b"")
+            fs.rm_file(probe)
+        finally:
+            for made in missing:
+                with suppress(OSError):  # an object store has no folders to remove
+                    fs.rmdir(made)
+
+    ended(in_thread(write), seconds, uri)
+
+
+def _newest(state: dict[str, Any] | None, history: History) -> dict[str, Any] | None:
+    """The stored state, or the last snapshot where that is newer: a state whose file has become
+    unreadable leaves only what an owner before it has stored, which may be weeks old."""
+    kept = history.all()[:1]
+    states = [{"seen": []} | history.state(snapshot.number) for snapshot in kept]
+    if state is not None:
+        states.insert(0, state)
+    return max(states, key=lambda one: int(one.get("version", 0)), default=None)

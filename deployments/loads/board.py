@@ -1,0 +1,71 @@
+"""The board that replicas pin their load reports on and ingresses read.
+
+It is an actor of its own: readiness and balancing need the reports, and must not fail where
+learning does.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from deployments.actors import LOADS, end_when_idle, named_actor
+from deployments.logs import log_with_serve
+from schemas import AppConfig, LoadReport
+
+_MISSED_REPORTS = 12
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Each live replica's last report; `settled` is false while the board is too young to have
+    heard from every replica."""
+
+    reports: tuple[LoadReport, ...]
+    settled: bool
+
+
+class LoadBoard:
+    """The last report of each replica; reports that are not renewed expire.
+
+    report_seconds: how often a replica reports.
+    """
+
+    def __init__(self, report_seconds: float) -> None:
+        self._report_seconds = report_seconds
+        self._pinned: dict[str, tuple[float, LoadReport]] = {}
+        self._born = self._called = time.monotonic()
+
+    async def report(self, load: LoadReport) -> None:
+        """Replace the last report of a replica."""
+        self._called = time.monotonic()
+        # By the time of arrival on this machine's clock: replicas' clocks may differ.
+        self._pinned[load.replica] = (self._called, load)
+
+    async def loads(self) -> Loads:
+        """Return the reports that have not expired."""
+        self._called = now = time.monotonic()
+        horizon = now - _MISSED_REPORTS * self._report_seconds
+        self._pinned = {r: seen for r, seen in self._pinned.items() if seen[0] >= horizon}
+        return Loads(
+            reports=tuple(load for _, load in self._pinned.values()),
+            settled=now - self._born > _MISSED_REPORTS / 2 * self._report_seconds,
+        )
+
+    def idle_seconds(self) -> float:
+        """Return the seconds since the last call."""
+        return time.monotonic() - self._called
+
+
+class LoadBoardActor(LoadBoard):
+    """`LoadBoard` inside Ray."""
+
+    def __init__(self, report_seconds: float) -> None:
+        log_with_serve()
+        super().__init__(report_seconds)
+        end_when_idle(self.idle_seconds)
+
+
+def load_board(application: str, config: AppConfig) -> Any:
+    """Return the handle of an application's board; created where it does not exist."""
+    seconds = config.feedback.load_report_seconds
+    return named_actor(LoadBoardActor, LOADS, application, config, seconds)

@@ -1,0 +1,49 @@
+"""An ingress's line to the load board: the replicas' last reports, as far as they are known."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from deployments.actors import ActorAwayError, ActorLine
+from deployments.loads.board import Loads
+from schemas import LoadReport
+
+logger = logging.getLogger(__name__)
+
+
+class Board(Protocol):
+    """What the line calls: `LoadBoard.loads`, over Ray or directly."""
+
+    def loads(self) -> Awaitable[Loads]: ...
+
+
+class LoadsLine:
+    """The replicas' last reports; while the board is away the last ones stay in force."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Board]], poll_seconds: float) -> None:
+        self.reports: tuple[LoadReport, ...] = ()
+        self._line = ActorLine(connect)
+        self._poll_seconds = poll_seconds
+        self._away = False
+
+    async def fetch(self) -> None:
+        """Fetch the reports once; a failure leaves everything as it was."""
+        try:
+            loads = await self._line.ask(lambda board: board.loads())
+        except ActorAwayError as error:
+            if not self._away:
+                logger.warning("load board away, going on with the last reports: %s", error)
+            self._away = True
+            return
+        self._away = False
+        # A young board has not heard from every replica: absence says nothing yet.
+        kept = () if loads.settled else self.reports
+        fresh = {load.replica: load for load in loads.reports}
+        self.reports = tuple(({load.replica: load for load in kept} | fresh).values())
+
+    async def fetch_forever(self) -> None:
+        """Fetch the reports every `poll_seconds`."""
+        while True:
+            await self.fetch()
+            await asyncio.sleep(self._line.pause(self._poll_seconds))

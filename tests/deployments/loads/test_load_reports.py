@@ -1,0 +1,97 @@
+"""Replicas' load reports: the board they are pinned on and an ingress's line to it, without Ray."""
+
+import pytest
+
+from deployments.loads import board as board_module
+from deployments.loads.board import LoadBoard
+from deployments.loads.line import LoadsLine
+from schemas import LoadReport
+
+
+def load(replica, **fields):
+    base = {"replica": replica, "methods": ("naive",), "running": 0, "waiting": 0}
+    return LoadReport.model_validate(
+        base | {"outstanding_tokens": 0, "free_slots": 100, "time": 0.0} | fields
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The board's clock; it goes on when `seconds` is added to."""
+
+    class Clock:
+        seconds = 0.0
+
+        def monotonic(self):
+            return self.seconds
+
+    made = Clock()
+    monkeypatch.setattr(board_module, "time", made)
+    return made
+
+
+class Door:
+    """Leads to a board, where there is one."""
+
+    def __init__(self):
+        self.board = None
+        self.line = LoadsLine(self.connect, 0.25)
+
+    async def connect(self):
+        if self.board is None:
+            raise ValueError("no such actor")
+        return self.board
+
+
+async def test_the_last_report_of_each_replica_counts_until_it_expires(clock):
+    board = LoadBoard(0.25)
+    await board.report(load("a", running=1))
+    await board.report(load("a", running=2))
+    clock.seconds += 1.0
+    await board.report(load("b"))
+    assert [r.running for r in (await board.loads()).reports] == [2, 0]
+    clock.seconds += 2.5
+    assert [r.replica for r in (await board.loads()).reports] == ["b"]
+    clock.seconds += 60.0
+    assert (await board.loads()).reports == ()
+    assert board.idle_seconds() == 0.0
+
+
+async def test_a_young_board_does_not_hide_replicas_known_before(clock):
+    door = Door()
+    door.board = LoadBoard(0.25)
+    await door.board.report(load("a"))
+    await door.board.report(load("b"))
+    await door.line.fetch()
+    door.board, door.line._line._remote = LoadBoard(0.25), None
+    await door.board.report(load("b", running=3))
+    await door.line.fetch()
+    assert {r.replica: r.running for r in door.line.reports} == {"a": 0, "b": 3}
+    clock.seconds += 2.0
+    await door.line.fetch()
+    assert {r.replica for r in door.line.reports} == {"b"}
+
+
+async def test_while_the_board_is_away_the_last_reports_stay(caplog):
+    door = Door()
+    door.board = LoadBoard(3600.0)
+    await door.board.report(load("a"))
+    await door.line.fetch()
+    door.board, door.line._line._remote = None, None
+    for _ in range(3):
+        await door.line.fetch()
+    assert [r.replica for r in door.line.reports] == ["a"]
+    assert caplog.text.count("load board away") == 1
+
+
+def test_pauses_grow_with_failures_in_a_row_and_end_with_them():
+    from deployments.actors import LONGEST_PAUSE_SECONDS
+
+    door = Door()
+    for failures, seconds in ((0, 0.25), (1, 0.5), (4, 4.0), (1000, LONGEST_PAUSE_SECONDS)):
+        door.line._line._failures = failures
+        pauses = [door.line._line.pause(0.25) for _ in range(20)]
+        assert min(pauses) >= 0.8 * seconds
+        assert max(pauses) <= 1.2 * seconds
+        assert len(set(pauses)) > 1, "several processes do not call in step"
+    assert door.line._line.pause(60.0) >= 48.0, "a rare call stays rare"

@@ -1,0 +1,42 @@
+"""Stores that go away, and come back."""
+
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.memory import MemoryFileSystem
+
+
+@contextmanager
+def gone(config):
+    """The state's folder is away, and a file is where it was."""
+    folder = Path(config.feedback.state_uri)
+    aside = folder.with_name(f"{folder.name}-aside")
+    if folder.exists():
+        folder.rename(aside)
+    folder.write_text("no folder")
+    try:
+        yield
+    finally:
+        folder.unlink()
+        if aside.exists():
+            aside.rename(folder)
+
+
+class Gated(MemoryFileSystem):
+    """A store in memory each call of which waits while the gate is shut, as a hung mount's does."""
+
+    protocol = "gated"
+    store, pseudo_dirs = {}, [""]
+    gate = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def ls(self, path, detail=True, **kwargs):
+        if not self.gate.is_set():
+            self.waiting.release()
+        assert self.gate.wait(120)
+        return super().ls(path, detail=detail, **kwargs)
+
+
+fsspec.register_implementation("gated", Gated, clobber=True)
