@@ -12,8 +12,12 @@ RAY_SERVICE = "apiVersion: ray.io/v1\nkind: RayService\nmetadata: {name: x}\nspe
 
 
 @pytest.fixture
-def fields(tiny_bundle):
-    return {"bundle": str(tiny_bundle.path), "methods": [{"name": "naive"}, {"name": "ngram"}]}
+def fields(tiny_bundle, tmp_path):
+    return {
+        "bundle": str(tiny_bundle.path),
+        "methods": [{"name": "naive"}, {"name": "ngram"}],
+        "feedback": {"state_uri": str(tmp_path / "state")},
+    }
 
 
 def serve_config(fields):
@@ -46,8 +50,10 @@ def write(request, tmp_path):
     return written
 
 
-def test_what_fits_together_is_valid(specadapt, write, fields):
-    assert "valid" in specadapt("config", "validate", write(fields)).stdout
+def test_what_fits_together_is_valid(specadapt, write, fields, tmp_path):
+    file = write(fields)
+    assert "valid" in specadapt("config", "validate", file).stdout
+    assert list(tmp_path.iterdir()) == [file], "the store was opened and left as it was"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +64,10 @@ def test_what_fits_together_is_valid(specadapt, write, fields):
         ({"methods": [{"name": "warp"}]}, "unknown method 'warp'"),
         ({"bundle": "/no/such"}, "bundle.json"),
         ({"http": {"guard": {"keys_file": "/no/keys"}}}, "http.guard.keys_file"),
+        ({"feedback": {"state_uri": "/proc/state"}}, "feedback.state_uri: /proc/state"),
+        ({"feedback": {"state_uri": "warp://state"}}, "feedback.state_uri: warp://state"),
+        ({"feedback": {"state_uri": "s3://bucket/state"}}, "pip install 'specadapt[s3]'"),
+        ({"feedback": {"state_uri": "gs://bucket/state"}}, "pip install 'specadapt[gcs]'"),
     ],
 )
 def test_what_is_wrong_is_named(specadapt, write, fields, change, said):
@@ -191,7 +201,7 @@ def test_a_file_that_ray_reads_is_not_taken_for_the_command_line(specadapt, tmp_
 
 
 def test_files_of_other_machines_are_not_looked_for(specadapt, write, fields):
-    elsewhere = write(fields | {"bundle": "/app/bundles/x"})
+    elsewhere = write(fields | {"bundle": "/app/bundles/x", "feedback": {"state_uri": "/proc/x"}})
     assert "valid" in specadapt("config", "validate", "--fields-only", elsewhere).stdout
 
 
