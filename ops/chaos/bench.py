@@ -20,6 +20,7 @@ class FaultName(StrEnum):
     ingress = "ingress"
     disk = "disk"
     table = "table"
+    store = "store"
     stall = "stall"
     nan = "nan"
     slow_clients = "slow-clients"

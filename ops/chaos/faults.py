@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from deployments.actors import FEEDBACK
 from deployments.app import INGRESS
 from ops.chaos.site import Site
-from ops.service.processes import CONTROLLER, FEEDBACK, PROXY, Process, processes
+from ops.service.processes import CONTROLLER, PROXY, Process, processes
 
 LASTS_SECONDS = 15.0
 SLOW_CLIENTS = 16
@@ -80,6 +81,20 @@ def broken_state(site: Site, _: Process) -> Iterator[Pids]:
     newest = max(site.state_folder.glob("state-*.json"))
     newest.write_bytes(os.urandom(newest.stat().st_size))
     yield pids
+
+
+@contextmanager
+def no_store(site: Site, _: Process) -> Iterator[Pids]:
+    """The store's folder is gone and a file is in its place; the feedback actor dies and has to
+    start without it."""
+    aside = site.store.with_name(f"{site.store.name}-aside")
+    site.store.rename(aside)
+    site.store.touch()
+    try:
+        yield site.kill(processes(FEEDBACK))
+    finally:
+        site.store.unlink()
+        aside.rename(site.store)
 
 
 @contextmanager
@@ -203,6 +218,7 @@ FAULTS = {
     "ingress": Fault("one ingress is killed", killed(lambda _: processes(INGRESS)[:1])),
     "disk": Fault("the state cannot be written", full_disk, LASTS_SECONDS),
     "table": Fault("the stored state is overwritten, the feedback actor killed", broken_state),
+    "store": Fault("the state's store is away, the feedback actor killed", no_store, LASTS_SECONDS),
     "stall": Fault("one replica stops and does not end", stalled),
     "nan": Fault("a method's targets compute NaN", not_a_number),
     "slow-clients": Fault(f"{SLOW_CLIENTS} streams are not read", slow_clients, LASTS_SECONDS),
