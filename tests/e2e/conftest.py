@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def deploy() -> Iterator[Deploy]:
     """Deploys on a Ray of these tests' own: four logical CPUs, and four GPUs that are only a
-    number to Ray. An application stays until one of other settings is asked for."""
+    number to Ray. An application stays until one of other settings is asked for, or a test ends
+    it."""
     # Ray would read the type from a real GPU.
     os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({f"accelerator_type:{GPU_TYPE}": 1})
     try:
@@ -44,7 +45,8 @@ def deploy() -> Iterator[Deploy]:
     running: list[Service] = []
 
     def deploy(config: AppConfig) -> Service:
-        if running and running[0].config == config:
+        ended = running and APPLICATION not in serve.status().applications
+        if running and not ended and running[0].config == config:
             return running[0]
         if running:
             running.clear()
@@ -67,12 +69,13 @@ def port() -> int:
 def shared_config(
     port: int, tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
 ) -> AppConfig:
-    """Learns quickly: a short memory and much exploration, so that a test sees it learn. No other
-    method is so much better that a conversation would leave its own. Two methods have a GPU."""
+    """Whatever it has learned, draft_verify stays the favourite, nothing is tried out, and a
+    conversation stays with its method. So no test depends on the ones before it. Two methods have a
+    GPU."""
     config = service_config(
         tmp_path_factory.mktemp("e2e"),
         tiny_bundle,
-        router={"exploration": 0.2, "half_life": 10.0, "conversation_margin": 1e6},
+        router={"exploration": 0.0, "hysteresis": 1e6, "conversation_margin": 1e6},
         http={"port": port},
     )
     resources = {

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def service(deploy, port, tiny_bundle, tmp_path_factory):
+def config(port, tiny_bundle, tmp_path_factory):
     """Four methods with a GPU each, which are all there are, so that there is no room for a fifth
     replica; replicas that end may have an hour for their answers."""
     folder = tmp_path_factory.mktemp("ending")
@@ -28,7 +28,13 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
     config = service_config(folder, tiny_bundle, (*METHODS, "suffix"), http=http)
     pinned = {"num_cpus": 0.25, "num_gpus": 1.0, "drain_seconds": 3600.0}
     methods = tuple(method.model_copy(update=pinned) for method in config.methods)
-    return deploy(config.model_copy(update={"methods": methods}))
+    return config.model_copy(update={"methods": methods})
+
+
+@pytest.fixture
+def service(deploy, config):
+    """For each test, since one of them ends it."""
+    return deploy(config)
 
 
 def test_an_ill_replica_leaves_its_gpu_to_the_next_at_once(service):
@@ -43,7 +49,6 @@ def test_an_ill_replica_leaves_its_gpu_to_the_next_at_once(service):
 
 
 def test_an_answer_outlives_the_end_of_its_service(service):
-    """Last: nothing is left to ask afterwards."""
     slow, fields = 200, {"logprobs": True, "max_tokens": 400}
     service.method("naive", "set_extra_target_forwards", "naive", slow)
     forward = service.step_seconds("tiny:naive") / slow
@@ -57,5 +62,6 @@ def test_an_answer_outlives_the_end_of_its_service(service):
         until(lambda: serve.status().applications[APPLICATION].status == "DELETING")
         told = time.monotonic()
         later = [line for line in lines if time.monotonic() - told > 1.5 * RAY_SECONDS]
+    serve.delete(APPLICATION)  # until it is gone
     assert later[-1] == "data: [DONE]"
     assert '"finish_reason":"length"' in later[-2].replace(" ", "")

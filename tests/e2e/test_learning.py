@@ -101,6 +101,12 @@ def world(
     return world_of(deploy(replay_config(folder, tiny_bundle, KNOWN, settings)))
 
 
+@pytest.fixture(autouse=True)
+def forgotten(world: World) -> None:
+    """Every test begins with the table on disk."""
+    world.service.forget()
+
+
 def shares(run: Run, phase: str) -> dict[str, float]:
     """By method its share of the routed answers in the second half of a phase."""
     pairs = [p for p in run.pairs if p.phase == phase]

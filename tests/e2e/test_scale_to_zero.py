@@ -8,9 +8,10 @@ from served import service_config
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """The favourite of all prompts has no replica."""
+    """The favourite of all prompts, which it stays whatever is learned, has no replica."""
     folder, names = tmp_path_factory.mktemp("zero"), ("naive", "draft_verify")
-    config = service_config(folder, tiny_bundle, names, http={"port": port})
+    settings = {"router": {"hysteresis": 1e6}, "http": {"port": port}}
+    config = service_config(folder, tiny_bundle, names, **settings)
     naive, favourite = config.methods
     asleep = favourite.model_copy(update={"min_replicas": 0})
     return deploy(config.model_copy(update={"methods": (naive, asleep)}))
