@@ -84,19 +84,25 @@ class StateStore:
         self._replace(self._path(self.epoch), _encoded(state))
 
     def _epochs(self) -> list[int]:
-        self._fs.invalidate_cache(self._folder)
-        names = self._fs.ls(self._folder, detail=False)
-        return sorted(int(m[1]) for m in map(_NAME.search, names) if m)
+        return sorted(int(m[1]) for m in map(_NAME.search, self._paths()) if m)
 
     def _owners(self) -> dict[str, int]:
         """The epoch that each owner first came with."""
-        self._fs.invalidate_cache(self._folder)
         found = {}
-        for path in self._fs.ls(self._folder, detail=False):
+        for path in self._paths():
             if named := _OWNER.search(path):
                 with suppress(FileNotFoundError, ValueError):
                     found[named[1]] = int(json.loads(self._fs.cat_file(path)))
         return found
+
+    def _paths(self) -> list[str]:
+        """Return the files in the folder."""
+        self._fs.invalidate_cache(self._folder)
+        try:
+            paths: list[str] = self._fs.ls(self._folder, detail=False)
+        except FileNotFoundError:  # an object store has no empty folders
+            return []
+        return paths
 
     def _tidy(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stores import Bucket
 
 from deployments.learning.state_store import StateStore, SupersededError
 
@@ -100,10 +101,11 @@ def test_owners_that_claim_at_once_get_epochs_of_their_own(tmp_path):
     assert store(tmp_path).claim() == {"by": "newest"}
 
 
-def test_an_object_store_works_alike():
-    uri = "memory://state/tests"
+@pytest.mark.parametrize("protocol", ["memory", Bucket.protocol])
+def test_an_object_store_works_alike(protocol):
+    uri = f"{protocol}://state/tests"
     first, second = StateStore(uri), StateStore(uri)
-    first.claim()
+    assert first.claim() is None
     first.save({"version": 1})
     assert second.claim() == {"version": 1}
     second.save({"version": 2})

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from asking import until
 from observations import observation
-from stores import Gated, gone
+from stores import Bucket, Gated, gone
 
 from deployments.artifacts import served_table
 from deployments.learning import feedback as feedback_module
@@ -200,7 +200,8 @@ def test_a_check_leaves_nothing_behind(tmp_path):
     (tmp_path / "there").mkdir()
     check_store(str(tmp_path / "there"), 60.0)
     assert list((tmp_path / "there").iterdir()) == []
-    check_store("memory://bucket/state", 60.0)
+    check_store("bucket://checked/state", 60.0)
+    assert not [path for path in Bucket.store if "checked" in path]
 
 
 def test_a_check_finds_what_cannot_be_written(tmp_path):
