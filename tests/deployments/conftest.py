@@ -15,6 +15,7 @@ from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.learning import storage
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadBoard
@@ -45,6 +46,12 @@ class Ingress:
     reader: PromptReader
     app: FastAPI
     http: httpx.AsyncClient
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may be as slow as a busy machine's disk."""
+    monkeypatch.setattr(storage, "CALL_SECONDS", 120.0)
 
 
 @pytest.fixture(scope="session")

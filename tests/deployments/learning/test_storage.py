@@ -26,9 +26,8 @@ def at_once(monkeypatch):
 
 
 @pytest.fixture
-def gated(config, monkeypatch):
+def gated(config):
     """The configuration with a store that can hang."""
-    monkeypatch.setattr(storage_module, "CALL_SECONDS", 0.01)
     Gated.store.clear()
     Gated.waiting = threading.Semaphore(0)
     Gated.gate.set()
@@ -39,12 +38,14 @@ def gated(config, monkeypatch):
 
 @contextmanager
 def hanging():
-    """Calls of the gated store do not end during the block."""
+    """Calls of the gated store do not end during the block, and nobody waits for them for long."""
+    patience, storage_module.CALL_SECONDS = storage_module.CALL_SECONDS, 0.01
     Gated.gate.clear()
     try:
         yield
     finally:
         Gated.gate.set()
+        storage_module.CALL_SECONDS = patience
 
 
 async def taught(actor, names):
@@ -52,10 +53,9 @@ async def taught(actor, names):
 
 
 async def acknowledged(actor, names):
-    """Send until all of it is in the store, and no call of it goes on."""
+    """Send until all of it is in the store: a call that hung before has to end first."""
     while (reply := await taught(actor, names)).acknowledged != set(names):
         await asyncio.sleep(0)
-    await until(actor._storage._call.done)
     return reply
 
 
@@ -138,7 +138,7 @@ async def test_an_actor_that_dies_meanwhile_forgets_nothing_that_was_acknowledge
 
 async def test_a_store_that_hangs_holds_nobody_up(gated):
     actor = Feedback(gated)
-    await acknowledged(actor, "ab")
+    await taught(actor, "ab")
     with hanging():
         replies = [await taught(actor, "cd") for _ in range(50)]
         assert all("answer" in reply.problem for reply in replies)
@@ -153,7 +153,7 @@ async def test_a_store_that_hangs_holds_nobody_up(gated):
 
 
 async def test_a_store_that_hangs_at_the_start_is_opened_when_it_answers(gated):
-    await acknowledged(Feedback(gated), "ab")
+    await taught(Feedback(gated), "ab")
     with hanging():
         actor = Feedback(gated)
         assert "has not answered" in (await taught(actor, "c")).problem
@@ -166,7 +166,7 @@ async def test_a_store_that_hangs_at_the_start_is_opened_when_it_answers(gated):
 async def test_what_a_slow_store_has_taken_in_the_end_is_acknowledged(gated):
     """Every call takes longer than anybody waits."""
     actor = Feedback(gated)
-    await acknowledged(actor, "a")
+    await taught(actor, "a")
     with hanging():
         assert not (await taught(actor, "bc")).acknowledged
     await until(lambda: actor._storage.stored == set("bc"))
