@@ -167,6 +167,7 @@ def killer(number: int) -> dict[str, str]:
         ("lark", f"start: r0\n{_RULES}r{_LINKS}: "),
         ("lark", "start: start "),
         ("lark", "start: /[0-9]{3}/ T\nT: /b/ & "),
+        ("lark", "start: /b+/ /b/ "),
         ("regex", "(a{1000}){1000}"),
     ]
     which = number % (len(schemas) + len(others))

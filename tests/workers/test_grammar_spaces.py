@@ -8,7 +8,7 @@ from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 
 from schemas import Grammar
-from workers.grammar.specification import specification
+from workers.grammar.specification import lark
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 GRAMMARS = (
@@ -21,6 +21,6 @@ GRAMMARS = (
 @pytest.mark.parametrize(("spaces", "allowed"), [(0, True), (8, True), (9, False)])
 def test_at_most_eight_spaces_between_tokens(grammar: Grammar, spaces: int, allowed: bool) -> None:
     tokenizer = byte_tokenizer()
-    matcher = LLMatcher(from_tokenizer(tokenizer), specification(grammar))
+    matcher = LLMatcher(from_tokenizer(tokenizer), LLMatcher.grammar_from_lark(lark(grammar)))
     text = "{" + " " * spaces + '"a"'
     assert matcher.consume_tokens(tokenizer.encode(text)) is allowed

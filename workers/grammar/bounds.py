@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import unquote
 
 from schemas import Grammar
-from workers.grammar.specification import GrammarError
+from workers.grammar.specification import GrammarError, parsed
 
 MAX_BYTES = 256 * 1024
 """Bytes of a grammar's text; OpenAI takes 120,000 characters of names and values in a schema."""
@@ -41,18 +40,7 @@ def check_bounds(grammar: Grammar) -> None:
         if rules > MAX_RULES:
             raise GrammarError(f"it has {rules} rules; a grammar may have {MAX_RULES}")
     if grammar.kind == "json_schema":
-        _check_schema(_parsed(grammar.text))
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise GrammarError(
-            f"its objects and lists are nested too deeply; a schema may have {MAX_NESTING} levels"
-        ) from error
-    except ValueError as error:
-        raise GrammarError(f"the schema is not JSON: {error}") from error
+        _check_schema(parsed(grammar.text))
 
 
 def _check_schema(schema: Any) -> None:

@@ -8,13 +8,10 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from schemas import Grammar
 from workers.grammar.bounds import check_bounds
-from workers.grammar.specification import GrammarError, specification
+from workers.grammar.specification import GrammarError, lark
 
 CACHED = 64
 """Compiled grammars kept for requests that share one."""
-LEXER_FUEL = 250_000
-"""A quarter of llguidance's default. It also bounds a mask behind which only one text can follow,
-such as (a{1000}){1000}, which takes 0.8 s with the default. 9,000 enum values fit."""
 SILENT, VERBOSE = 0, 2
 """llguidance's log levels: nothing, and everything, such as the compiled rules."""
 
@@ -37,11 +34,19 @@ def wrapped(tokenizer: str, vocab: int, end: Collection[int]) -> LLTokenizer:
 def compiled(grammar: Grammar, tokenizer: LLTokenizer, log_level: int = SILENT) -> LLMatcher:
     """Compile a grammar. Raises GrammarError if it exceeds a bound or is malformed."""
     check_bounds(grammar)
-    limits = LLParserLimits(verbose_errors=False, initial_lexer_fuel=LEXER_FUEL)
-    matcher = LLMatcher(tokenizer, specification(grammar), log_level=log_level, limits=limits)
+    limits = LLParserLimits(verbose_errors=False)
+    rules = LLMatcher.grammar_from_lark(lark(grammar))
+    matcher = LLMatcher(tokenizer, rules, log_level=log_level, limits=limits)
     if matcher.is_error():
-        raise GrammarError(matcher.get_error())
+        raise GrammarError(_said(matcher.get_error(), grammar))
     return matcher
+
+
+def _said(error: str, grammar: Grammar) -> str:
+    """Return llguidance's message without the Lark rule that a schema was put into."""
+    if grammar.kind in ("lark", "regex"):
+        return error
+    return error.partition("\n")[0].rpartition("failed to compile JSON schema: ")[2]
 
 
 class GrammarCompiler:

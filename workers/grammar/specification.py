@@ -1,35 +1,46 @@
-"""Grammars in llguidance's terms."""
-
-from __future__ import annotations
+"""Grammars in llguidance's dialect of Lark, which every engine takes."""
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import regex_to_lark
 
 from schemas import Grammar
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
-JSON_OBJECT = json.dumps({"type": "object"})
 WHITESPACE = r"[ \n\t]{0,8}"
 """Bounded, since a model in a loop would otherwise put spaces until its tokens run out."""
+OPTIONS = f"%llguidance {json.dumps({'no_forcing': True})}"
+"""llguidance would otherwise follow text that must come, as far as it goes: for ever behind the
+`/b+/` of `start: /b+/ "b"`, in one mask."""
 
 
 class GrammarError(ValueError):
     """The grammar is malformed, too large, or asks for what cannot be enforced."""
 
 
-def specification(grammar: Grammar) -> str:
-    """Return what llguidance compiles. Raises GrammarError for a schema that is not JSON."""
-    if grammar.kind == "regex":
-        return LLMatcher.grammar_from_regex(grammar.text)
-    if grammar.kind == "lark":
-        return LLMatcher.grammar_from_lark(grammar.text)
-    schema = JSON_OBJECT if grammar.kind == "json_object" else grammar.text
+def lark(grammar: Grammar) -> str:
+    """Return a grammar in Lark's notation. Raises GrammarError for a schema that is not a JSON
+    object."""
+    return f"{_rules(grammar)}\n{OPTIONS}\n"  # the last options are those that hold
+
+
+def parsed(schema: str) -> Any:
+    """Return a schema's JSON. Raises GrammarError for text that is none."""
     try:
-        options: JsonCompileOptions = {"whitespace_pattern": WHITESPACE}
-        return LLMatcher.grammar_from_json_schema(schema, defaults=options)
+        return json.loads(schema)
+    except RecursionError as error:
+        raise GrammarError("its objects and lists are nested too deeply") from error
     except ValueError as error:
-        raise GrammarError(f"the schema is not a JSON object: {error}") from error
+        raise GrammarError(f"the schema is not JSON: {error}") from error
+
+
+def _rules(grammar: Grammar) -> str:
+    if grammar.kind == "lark":
+        return grammar.text
+    if grammar.kind == "regex":
+        # As llguidance's own: Unicode's \\d, \\w and \\s.
+        return f"start: /{regex_to_lark(grammar.text, '')}/"
+    schema = {"type": "object"} if grammar.kind == "json_object" else parsed(grammar.text)
+    if not isinstance(schema, dict):
+        raise GrammarError("the schema is not a JSON object")
+    return f"start: %json {json.dumps(schema | {'x-guidance': {'whitespace_pattern': WHITESPACE}})}"

@@ -1,14 +1,12 @@
 """Our sampling parameters as vLLM's, one to one."""
 
-import json
 from collections.abc import Collection
-from typing import Any
 
 from vllm import SamplingParams as VllmSamplingParams
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-from schemas import DecodeRequest, Grammar
-from workers.grammar.specification import JSON_OBJECT, WHITESPACE
+from schemas import DecodeRequest
+from workers.grammar.specification import lark
 
 METHOD = "specadapt_method"
 """Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
@@ -22,6 +20,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
     Text and stop strings are ours: vLLM sends token ids only.
     """
     given = request.sampling
+    grammar = given.grammar
     return VllmSamplingParams(
         temperature=given.temperature,
         top_p=given.top_p,
@@ -36,7 +35,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         max_tokens=given.max_tokens - len(request.answered_token_ids),
         stop_token_ids=None if given.ignore_eos else sorted(eos),
         ignore_eos=given.ignore_eos,
-        structured_outputs=_structured(given.grammar),
+        structured_outputs=grammar and StructuredOutputsParams(grammar=lark(grammar)),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         extra_args={
@@ -46,21 +45,3 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
             ACCEPTED: request.accepted,
         },
     )
-
-
-def _structured(grammar: Grammar | None) -> StructuredOutputsParams | None:
-    if grammar is None:
-        return None
-    if grammar.kind == "regex":
-        return StructuredOutputsParams(regex=grammar.text)
-    return StructuredOutputsParams(grammar=_lark(grammar))
-
-
-def _lark(grammar: Grammar) -> str:
-    """A schema is embedded in llguidance's Lark, which takes our rule for spaces along."""
-    if grammar.kind == "lark":
-        return grammar.text
-    schema: Any = json.loads(JSON_OBJECT if grammar.kind == "json_object" else grammar.text)
-    if isinstance(schema, dict):
-        schema |= {"x-guidance": {"whitespace_pattern": WHITESPACE}}
-    return f"start: %json {json.dumps(schema)}"

@@ -167,6 +167,20 @@ def test_contradictions_are_refused(fields: dict[str, Any]) -> None:
         SamplingParams.model_validate(fields)
 
 
+@pytest.mark.parametrize("options", ["", '%llguidance {"no_forcing": false}\n'])
+async def test_text_that_goes_on_for_ever_is_not_looked_ahead_to(
+    load_engine, tiny_bundle: Bundle, options: str
+) -> None:
+    """Nothing comes behind the b's: llguidance would look for their end in one mask."""
+    engine = load_engine(["naive"], tiny_bundle)
+    grammar = Grammar(kind="lark", text=options + 'start: /[0-9]{2}/ /b+/ "b"')
+    answer = await asyncio.wait_for(
+        decode(engine, "naive", PROMPT, grammar=grammar, max_tokens=20), 60
+    )
+    assert re.fullmatch("[0-9]{2}b+", answer.text)
+    assert answer.finish == "length"
+
+
 async def test_requests_do_not_wait_for_anothers_grammar(
     load_engine, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
