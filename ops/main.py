@@ -1,5 +1,8 @@
 """The `specadapt` command. Each command's module imports torch, Ray and the like when it runs."""
 
+import os
+import sys
+
 import typer
 
 from ops.boards.app import grafana
@@ -113,5 +116,12 @@ app.add_typer(grafana, name="grafana")
 
 
 def main() -> None:
-    """Entry point of the `specadapt` command."""
+    """Entry point of the `specadapt` command.
+
+    Arguments, file names, files and output are UTF-8: under another locale Python starts again in
+    its UTF-8 mode, which the processes that it starts inherit.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     app()

@@ -133,11 +133,11 @@ def _export(folder: Path, made: Path, sha256: str) -> EncoderInfo:
             )
         recipe: dict[str, Any] = {"recipe": RECIPE, "max_tokens": limit}
         record = {**recipe, "reduce_range": reduce_range, "info": info.model_dump()}
-        (made / INFO_FILE).write_text(json.dumps(record, indent=2) + "\n")
+        (made / INFO_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         cosine = float((Encoder(made).embed(CHECK_TEXTS) * reference).sum(axis=1).min())
         if cosine >= MIN_COSINE:
             record["check_cosine_min"] = round(cosine, 4)
-            (made / INFO_FILE).write_text(json.dumps(record, indent=2) + "\n")
+            (made / INFO_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
             return info
     raise EncoderExportError(
         f"the int8 encoder has cosine {cosine:.3f} to float32 on this CPU, below {MIN_COSINE}"
@@ -147,7 +147,11 @@ def _export(folder: Path, made: Path, sha256: str) -> EncoderInfo:
 def _token_limit(folder: Path) -> int:
     """The encoder's own limit; the tokenizer file beside it says 128, which is not what it uses."""
     settings = folder / "sentence_bert_config.json"
-    return int(json.loads(settings.read_text())["max_seq_length"]) if settings.is_file() else 256
+    return (
+        int(json.loads(settings.read_text(encoding="utf-8"))["max_seq_length"])
+        if settings.is_file()
+        else 256
+    )
 
 
 def _trace(folder: Path, plain: Path, encoded: list[list[int]]) -> NDArray[np.float32]:

@@ -181,14 +181,14 @@ class PromptReader:
 
 def context_length(bundle: Bundle, engine: EngineConfig) -> int:
     """Prompt and output tokens of one request: the configured bound or the target's own."""
-    target = json.loads((bundle.part("target") / "config.json").read_text())
+    target = json.loads((bundle.part("target") / "config.json").read_text(encoding="utf-8"))
     return min(engine.max_context, engine.kv_slots, int(target["max_position_embeddings"]))
 
 
 def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
     """Return what grammars are checked with: the tokenizer's file, the size of the vocabulary, and
     the tokens that end an answer."""
-    target = json.loads((bundle.part("target") / "config.json").read_text())
+    target = json.loads((bundle.part("target") / "config.json").read_text(encoding="utf-8"))
     vocab = max(len(tokenizer), int(target["vocab_size"]))
     ends = sorted(end_tokens(bundle.part("target"), tokenizer))
     return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]

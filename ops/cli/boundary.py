@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from ops.cli.parameters import check_all
+
 TRACEBACK_VARIABLE = "SPECADAPT_TRACEBACK"
 
 
@@ -20,6 +22,10 @@ class CommandGroup(TyperGroup):
     Every ValueError counts as bad input, as do files that cannot be opened. With
     SPECADAPT_TRACEBACK=1 the exception is raised as it is, for finding where it comes from.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_all(self, InputError)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         standalone = kwargs.pop("standalone_mode", True)

@@ -74,19 +74,32 @@ Limit = Annotated[
     int | None,
     typer.Option("--limit", min=1, metavar="N", help="prompts, equal per domain  [default: all]"),
 ]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="output tokens at most")]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", min=1, max=2**20, help="output tokens at most")
+]
 Temperature = Annotated[
     float, typer.Option("--temperature", min=0.0, max=2.0, help="0 decodes greedily")
 ]
 DtypeFlag = Annotated[
     Dtype | None, typer.Option("--dtype", help="[default: the configuration's, auto]")
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="requests in flight")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", min=1, max=4096, help="requests in flight")
+]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, metavar="N", help="torch threads  [default: configuration's]"),
+    typer.Option(
+        "--threads",
+        min=1,
+        max=1024,
+        metavar="N",
+        help="torch threads  [default: configuration's]",
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="orders and samples repeat under one seed")]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, max=2**32 - 1, help="orders and samples repeat under one seed"),
+]
 Json = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="write the figures as JSON; - is standard output"),

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-STANDARD_OUTPUT = Path("-")
+from ops.cli.parameters import STANDARD_OUTPUT
 
 
 def emit(
@@ -35,7 +35,7 @@ def emit(
         return
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps(figures, indent=2) + "\n")
+        json_path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     console = Console()
     for table in tables():
         console.print(table)

@@ -80,6 +80,10 @@ def _wait_until_ready(address: str, process: "subprocess.Popen[bytes]", log: Pat
 
 def _cause(log: Path) -> str:
     """The first line that names an error, which later ones follow from; else the last line."""
-    lines = [line.strip() for line in log.read_text(errors="replace").split("\n") if line.strip()]
+    lines = [
+        line.strip()
+        for line in log.read_text(encoding="utf-8", errors="replace").split("\n")
+        if line.strip()
+    ]
     named = [line for line in lines if "Error: " in line or "error: " in line]
     return (named or lines[-1:] or ["it said nothing"])[0]

@@ -133,7 +133,7 @@ def replaying_service(config: AppConfig) -> Iterator[str]:
     """The address of a service of this configuration."""
     with tempfile.TemporaryDirectory(prefix="specadapt-load-") as folder:
         file = Path(folder) / "load.yaml"
-        file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+        file.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
         with running_service(None, file, None) as url:
             yield url
 

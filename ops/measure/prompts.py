@@ -10,7 +10,7 @@ from typing import Any
 
 from ops.cli.boundary import InputError
 from schemas.json_files import json_lines
-from schemas.text_files import text_lines
+from schemas.text_files import check_values, text_lines
 
 SHIPPED = Path(__file__).parents[1] / "data" / "prompts.jsonl"
 UNLABELLED = "other"
@@ -182,4 +182,6 @@ def _text(row: dict[str, Any], field: str) -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{field}: expected text, got {json.dumps(value)[:40]}")
+    # Of a command line that is not UTF-8; what is read from a file is checked there.
+    check_values(value, field)
     return value

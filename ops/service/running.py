@@ -71,7 +71,7 @@ def started_service(
         changed.setdefault("http", {}).update(host="127.0.0.1", port=free_port())
         changed.setdefault("feedback", {})["state_uri"] = f"{folder}/state"
         file = Path(folder) / "config.yaml"
-        file.write_text(yaml.safe_dump(changed))
+        file.write_text(yaml.safe_dump(changed), encoding="utf-8")
         log = Path(folder) / "serve.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -126,5 +126,5 @@ def _wait_until_ready(
 
 
 def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n")
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "it said nothing")

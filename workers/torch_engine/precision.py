@@ -63,7 +63,7 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> st
     file = user_cache("precision") / f"{_fingerprint(folder, threads)}.json"
     with _locked(file.with_suffix(".lock")):
         try:
-            return str(json.loads(file.read_text())["dtype"])
+            return str(json.loads(file.read_text(encoding="utf-8"))["dtype"])
         except (OSError, ValueError, KeyError):
             # in a thread that ends, and its OpenMP threads with it: beside a second set of them
             # those of the thread that decodes would sleep between operators
@@ -127,7 +127,7 @@ def _fingerprint(folder: Path, threads: int) -> str:
     parts = [
         *(platform.machine(), _cpu(), torch.backends.cpu.get_cpu_capability(), torch.__version__),
         *(os.cpu_count(), threads, os.environ.get("ONEDNN_MAX_CPU_ISA")),
-        (folder / "config.json").read_text(),
+        (folder / "config.json").read_text(encoding="utf-8"),
     ]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -144,7 +144,7 @@ def _cpu() -> list[str]:
 def _keep(measured: dict[str, object], file: Path) -> None:
     scratch = file.with_suffix(".tmp")
     try:
-        scratch.write_text(json.dumps(measured) + "\n")
+        scratch.write_text(json.dumps(measured) + "\n", encoding="utf-8")
         scratch.replace(file)
     except OSError as error:
         logger.warning("the choice of precision is not kept: %s", error)

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,11 @@ def test_ids_pick_and_missing_ids_are_named(tmp_path):
     (tmp_path / "ids").write_text("3 1\n\n3\n")
     with pytest.raises(InputError, match=r"ids, line 3: id '3' is given twice, first in .*line 1"):
         select([file], tmp_path / "ids")
+
+
+def test_a_prompt_of_a_command_line_that_is_not_utf8_is_refused():
+    with pytest.raises(ValueError, match=r"prompt: \\udcff is half a surrogate pair"):
+        parse({"prompt": os.fsdecode(b"Caf\xff")})
 
 
 def test_parse_gives_equal_prompts_equal_ids():

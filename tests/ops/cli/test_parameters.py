@@ -1,0 +1,96 @@
+"""What is checked of every command's parameters before it runs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SPEEDUPS = "cluster,naive,médusa 😀\n0,1.0,2.0\n"
+
+
+@pytest.fixture
+def speedups(tmp_path):
+    file = tmp_path / "café.csv"
+    file.write_text(SPEEDUPS, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "--temperature", "nan"], "--temperature"),
+        (["generate", "--temperature", "inf"], "--temperature"),
+        (["generate", "--temperature", "-1"], "--temperature"),
+        (["generate", "--seed", str(2**70)], "--seed"),
+        (["generate", "--seed", "-1"], "--seed"),
+        (["generate", "--threads", str(10**9)], "--threads"),
+        (["generate", "--max-tokens", str(10**30)], "--max-tokens"),
+        (["bench", "decode", "--concurrency", str(10**9)], "--concurrency"),
+        (["bench", "decode", "--limit", str(10**30)], "--limit: expected a number of at most"),
+        (["loadtest", "--rate", "inf"], "--rate: expected a finite number, not inf"),
+        (["loadtest", "--rate", "nan"], "--rate"),
+        (["simulate", "--start-seconds", "inf"], "--start-seconds: expected a finite number"),
+        (["grafana", "draw", "--minutes", "inf"], "--minutes: expected a finite number"),
+    ],
+)
+def test_a_number_that_nothing_can_work_with_is_refused(specadapt, tmp_path, arguments, said):
+    required = {
+        "generate": ["--method", "naive", "--prompt", "x"],
+        "loadtest": ["--url", "http://127.0.0.1:9"],
+        "simulate": ["--rate", 1] if arguments[0] == "simulate" else [],
+        "grafana": ["--prometheus", "http://127.0.0.1:9", "--out", tmp_path],
+    }
+    assert said in specadapt.refusal(*arguments, *required.get(arguments[0], []))
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (".", "is a directory; name a file"),
+        ("file/figures.json", "is not a directory"),
+        ("/proc/none/figures.json", "/proc"),
+    ],
+)
+def test_figures_that_cannot_be_written_are_refused_before_the_work(
+    specadapt, tmp_path, target, said
+):
+    (tmp_path / "file").write_text("")
+    # The table of speedups is not there: it is not looked for any more.
+    message = specadapt.refusal(
+        "assign", "--speedups", tmp_path / "none.csv", "--json", tmp_path / target
+    )
+    assert message.startswith("specadapt: --json: ")
+    assert said in message
+
+
+def test_a_folder_to_write_to_is_checked_before_the_work(specadapt, tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        message = specadapt.refusal("profile", "--out", out, "--bundle", tmp_path / "none")
+        assert f"--out: {tmp_path / 'file'}: is not a directory" in message
+    assert "--out" in specadapt.refusal("calibrate", "--out", tmp_path, "--served", "none.json")
+
+
+def test_checking_leaves_nothing_behind(specadapt, tmp_path):
+    specadapt.refusal("profile", "--out", tmp_path / "a" / "b", "--bundle", tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_files_names_and_output_are_utf8_in_every_locale(speedups, tmp_path, locale):
+    environment = {k: v for k, v in os.environ.items() if k != "LANG" and not k.startswith("LC_")}
+    environment |= {"LC_ALL": locale, "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "ops", "assign", "--speedups", os.fsencode(speedups)]
+    done = subprocess.run(
+        [*command, "--json", os.fsencode(tmp_path / "zahlen-ä.json")],
+        env=environment,
+        capture_output=True,
+    )
+    assert done.stderr == b""
+    assert "médusa 😀" in done.stdout.decode()
+    assert (tmp_path / "zahlen-ä.json").is_file()
+    command[-1] = os.fsencode(tmp_path / "ö.csv")
+    refused = subprocess.run(command, env=environment, capture_output=True)
+    assert refused.returncode == 2
+    assert refused.stderr.decode().endswith("ö.csv: No such file or directory\n")
