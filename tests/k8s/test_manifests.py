@@ -134,7 +134,7 @@ def test_the_cluster_and_the_manifests_start_serve_alike():
     assert manifest <= set(cluster()["docker"]["run_options"])
 
 
-OTHER_WAYS = "gateway, no Redis, no shared volume"
+OTHER_WAYS = "upgrades in steps, no Redis, no shared volume"
 
 
 @pytest.fixture
