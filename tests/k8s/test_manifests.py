@@ -109,8 +109,10 @@ def test_the_cluster_asks_for_a_token_and_has_what_the_operations_page_asks_for(
     )
     assert environment.pop("RAY_AUTH_MODE") == "token"
     page = (ROOT / "docs" / "operations.md").read_text()
+    image = (ROOT / "k8s" / "Dockerfile").read_text()
     asked = set(re.findall(r"RAY_SERVE_[A-Z_]+", page)) - {
-        *("RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH", "RAY_SERVE_TRACING_SAMPLING_RATIO")
+        *("RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH", "RAY_SERVE_TRACING_SAMPLING_RATIO"),
+        *re.findall(r"RAY_SERVE_[A-Z_]+", image),
     }
     assert environment.keys() == asked
     assert any(place.endswith("/.ray/auth_token") for place in cluster()["file_mounts"])
