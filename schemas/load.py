@@ -27,7 +27,7 @@ class LoadReport(Schema):
         default=0, ge=0, description="that every request takes; 0: as many as it may have tokens"
     )
     past_bytes: int = Field(
-        default=0, ge=0, description="that past answers take, of which drafts are looked up"
+        default=0, ge=0, description="that past answers and requests take which are looked up"
     )
     drafter_failures: dict[str, int] = Field(
         default_factory=dict,

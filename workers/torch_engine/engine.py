@@ -22,6 +22,7 @@ from workers.engine import EngineRefusedError, load_report
 from workers.stream import Stream
 from workers.torch_engine import precision
 from workers.torch_engine.drafter_guard import DrafterGuard
+from workers.torch_engine.drafters.suffix import Suffix
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
@@ -64,6 +65,7 @@ class TorchEngine:
         self._slowed = SlowedTarget(models.target)
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
         self._guard = models.guard
+        self._looking_up = [one for one in models.drafters if isinstance(one, Suffix)]
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -98,8 +100,12 @@ class TorchEngine:
         report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
         failures = dict(self._guard.failures.counts)
         return report.model_copy(
-            update={"past_bytes": self._past.bytes, "drafter_failures": failures}
+            update={"past_bytes": self._lookup_bytes(), "drafter_failures": failures}
         )
+
+    def _lookup_bytes(self) -> int:
+        """What past answers and the indexes of requests take, at most."""
+        return self._past.bytes + sum(one.bytes for one in self._looking_up)
 
     def set_extra_target_forwards(self, method: str, forwards: int) -> None:
         """Make a method slower while the engine runs, by so many extra target forwards a step.

@@ -1,17 +1,21 @@
 """Where text occurred before, what followed, and how sure that is."""
 
+import gc
 import random
 import sys
 import tracemalloc
 from array import array
 from collections import Counter, deque
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers.drafting.lookup import occurrences
 from workers.drafting.lookup.calibration import OWN, Calibration, kind_of
 from workers.drafting.lookup.continuation import NOTHING, best_continuation
+from workers.drafting.lookup.foreteller import EACH, PER_STEP, Foreteller
 from workers.drafting.lookup.occurrences import EXAMINED, LONGEST, Index, Occurrence
 from workers.drafting.lookup.past import (
     OVERLAP,
@@ -274,3 +278,48 @@ def test_a_long_answer_is_kept_in_pieces_that_overlap():
 
 def test_an_occurrence_is_compared_up_to_the_longest():
     assert indexed([1] * 200).find([1] * 200)[0] == Occurrence([1] * 200, 8, 8)
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_an_index_takes_no_more_than_it_says(repeats):
+    """As the allocator counts it, and with nothing for the garbage collector to visit."""
+    draw = random.Random(repeats)
+    text = [draw.randrange(50_000) for _ in range(4000 // repeats)] * repeats
+    index = Index(text, ANCHORS)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        while index.extend(512):
+            taken = tracemalloc.get_traced_memory()[0] - before
+            assert 0.3 * index.bytes < taken <= index.bytes
+    finally:
+        tracemalloc.stop()
+    assert not gc.is_tracked(index._ends.places)
+
+
+@given(texts, st.lists(st.integers(1, 7), min_size=1, max_size=5))
+def test_it_does_not_matter_in_which_pieces_a_text_is_indexed(text, sizes):
+    at_once, growing = Index(text, ANCHORS), Index(text, ANCHORS)
+    at_once.extend(1000)
+    turn = 0
+    while growing.extend(sizes[turn % len(sizes)]):
+        turn += 1
+    assert growing._ends == at_once._ends
+
+
+def test_a_step_indexes_so_much_of_all_texts_and_a_little_of_each():
+    one = Foreteller(least=0.02, past=PastAnswers())
+    draw = random.Random(0)
+    prompts = [[draw.randrange(1000) for _ in range(700)] for _ in range(4)]
+    for key, prompt in enumerate(prompts):
+        one.begin(key, prompt, "", greedy=True)
+    steps = []
+    while not steps or steps[-1] < 4 * 699:
+        one.step()
+        for key in range(4):
+            one.foretell(key, 4)
+        steps.append(sum(state.index._indexed for state in one._states.values()))
+    assert steps[0] == PER_STEP + 3 * EACH
+    most = PER_STEP + 4 * EACH
+    assert all(b - a <= most for a, b in pairwise(steps))
+    assert one.bytes == 4 * 699 * occurrences.TOKEN_BYTES

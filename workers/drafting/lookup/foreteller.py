@@ -1,5 +1,6 @@
 """What followed the last tokens when they occurred before, in a request or in past answers."""
 
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,9 @@ from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.promises import Promises
 
 ANCHORS = (8, 4, 2, 1)
-AT_ONCE = 1024
-"""Tokens of a request that are indexed at a time: who decodes beside it waits for them."""
+PER_STEP, EACH = 512, 32
+"""Tokens of all requests that are indexed in one step, for which everybody who decodes waits; and
+of each request at least, so that its own answer is known while long prompts are read."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,17 @@ class Foreteller:
         self._others = {greedy: Calibration(OTHERS) for greedy in (False, True)}
         self._promises = {greedy: Promises() for greedy in (False, True)}
         self._states: dict[Hashable, _State] = {}
+        self._left = sys.maxsize
+        """Tokens that may still be indexed in this step; before the first one nobody waits."""
+
+    @property
+    def bytes(self) -> int:
+        """That the indexes of all texts take at most."""
+        return sum(state.index.bytes for state in list(self._states.values()))
+
+    def step(self) -> None:
+        """A step begins, in which so much of the texts may be indexed anew."""
+        self._left = PER_STEP
 
     def begin(self, key: Hashable, text: Sequence[int], scope: str, *, greedy: bool) -> None:
         """Know a text of this name, which grows by itself; nothing where it is known."""
@@ -62,7 +75,7 @@ class Foreteller:
     def foretell(self, key: Hashable, limit: int) -> Continuation:
         """Up to `limit` tokens that may come next in a text that is known."""
         state = self._states[key]
-        state.index.extend(AT_ONCE)
+        self._left -= state.index.extend(max(EACH, self._left))
         occurrences = state.index.find(state.text)
         own = best_continuation(occurrences, state.own.share, limit, self._least)
         past = self._past.find(state.scope, state.text)
@@ -92,7 +105,6 @@ class Foreteller:
         if verified:
             state.promises.saw(sum(foretold.survival[:verified]), min(held, verified))
         state.foretold = NOTHING
-        state.index.extend(AT_ONCE)
 
     def end(self, key: Hashable) -> None:
         """Forget a text."""

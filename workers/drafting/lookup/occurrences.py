@@ -1,12 +1,20 @@
 """Where the last tokens of a text occurred before."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 EXAMINED = 32
 """Occurrences of an n-gram that are compared, the earliest and the latest half of them."""
 LONGEST = 64
 """Tokens up to which a match is compared."""
+WIDTH, PLACE_WIDTH = array("i").itemsize, array("q").itemsize
+"""Bytes of a token in an n-gram's key, and of one of its places where it has several."""
+TOKEN_BYTES = 480
+"""That a token takes in an index of four anchors, where none of its n-grams came before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +26,54 @@ class Occurrence:
     matched: int
 
 
+@dataclass
+class Places:
+    """N-grams, each with its place, or several in the order they were added in. The garbage
+    collector leaves the dictionary alone, since nothing in it refers to anything."""
+
+    places: dict[bytes, int | bytearray] = field(default_factory=dict)
+
+    def add(self, gram: bytes, place: int) -> None:
+        """Remember a place of an n-gram."""
+        known = self.places.setdefault(gram, place)
+        if known is not place:
+            self._again(gram, known, place)
+
+    def add_ends(self, text: Sequence[int], n: int, ends: Sequence[int], first: int) -> None:
+        """Remember the n-grams of a text, which begins at its token `first`, that end at `ends`."""
+        key, setdefault, width = key_of(text), self.places.setdefault, n * WIDTH
+        for end in ends:
+            stop = (end - first) * WIDTH
+            gram = key[stop - width : stop]
+            known = setdefault(gram, end)
+            if known is not end:
+                self._again(gram, known, end)
+
+    def _again(self, gram: bytes, known: int | bytearray, place: int) -> None:
+        if isinstance(known, int):
+            self.places[gram] = packed((known, place))
+        else:
+            known += place.to_bytes(PLACE_WIDTH, sys.byteorder)
+
+    def find(self, gram: bytes) -> list[int]:
+        """Return the places of an n-gram, the oldest first."""
+        return _spelled_out(self.places.get(gram))
+
+    def some(self, gram: bytes) -> list[int]:
+        """Return the places of an n-gram, or the first and the last where they are more than
+        EXAMINED."""
+        known = self.places.get(gram)
+        if known is None or isinstance(known, int) or len(known) <= EXAMINED * PLACE_WIDTH:
+            return _spelled_out(known)
+        half = EXAMINED // 2 * PLACE_WIDTH
+        return _spelled_out(known[:half] + known[-half:])
+
+
+def key_of(tokens: Sequence[int]) -> bytes:
+    """Return what an n-gram is known by; a tuple takes twice as much."""
+    return array("i", tokens).tobytes()
+
+
 class Index:
     """The ends of a growing text's n-grams, for each n of `anchors`, longest first.
 
@@ -26,35 +82,46 @@ class Index:
 
     def __init__(self, text: Sequence[int], anchors: Sequence[int]) -> None:
         self._text, self._anchors = text, anchors
-        self._ends: dict[tuple[int, ...], list[int]] = {}
+        self._ends = Places()
         self._indexed = 0
 
-    def extend(self, most: int) -> None:
+    @property
+    def bytes(self) -> int:
+        """That it takes at most."""
+        return TOKEN_BYTES * self._indexed
+
+    def extend(self, most: int) -> int:
         """Index up to so many tokens more of the n-grams that something follows: those that end
-        before the text's last token."""
+        before the text's last token. Return how many they were."""
         last = min(len(self._text) - 1, self._indexed + most)
-        for end in range(self._indexed + 1, last + 1):
-            for n in self._anchors:
-                if n <= end:
-                    self._ends.setdefault(tuple(self._text[end - n : end]), []).append(end)
-        self._indexed = max(self._indexed, last)
+        if last <= self._indexed:
+            return 0
+        first = max(0, self._indexed + 1 - max(self._anchors))
+        text, ends = self._text[first:last], [*range(self._indexed + 1, last + 1)]
+        for n in self._anchors:
+            self._ends.add_ends(text, n, ends[max(0, n - ends[0]) :], first)
+        count, self._indexed = last - self._indexed, last
+        return count
 
     def find(self, pattern: Sequence[int]) -> list[Occurrence]:
         """Where the text has the pattern's last tokens, by the longest n that it knows them of;
         some of the places where there are many."""
         for n in self._anchors:
-            ends = self._ends.get(tuple(pattern[-n:])) if n <= len(pattern) else None
-            if ends is not None:
-                return [occurrence(self._text, end, pattern) for end in some(ends)]
+            ends = self._ends.some(key_of(pattern[-n:])) if n <= len(pattern) else []
+            if ends:
+                return [occurrence(self._text, end, pattern) for end in ends]
         return []
 
 
-def some(places: Sequence[int]) -> Iterable[int]:
-    """All of them, or the first and the last where they are more than EXAMINED."""
-    if len(places) <= EXAMINED:
-        return places
-    half = EXAMINED // 2
-    return [*(places[i] for i in range(half)), *(places[i] for i in range(-half, 0))]
+def _spelled_out(known: int | bytearray | None) -> list[int]:
+    if known is None:
+        return []
+    return [known] if isinstance(known, int) else memoryview(known).cast("q").tolist()
+
+
+def packed(places: Sequence[int]) -> bytearray:
+    """Return places as `Places` holds several."""
+    return bytearray(b"".join([place.to_bytes(PLACE_WIDTH, sys.byteorder) for place in places]))
 
 
 def occurrence(text: Sequence[int], end: int, pattern: Sequence[int]) -> Occurrence:

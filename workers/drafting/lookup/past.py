@@ -1,12 +1,18 @@
 """What an engine has answered before, as far as it is of use."""
 
 import sys
-from array import array
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from workers.drafting.lookup.occurrences import Occurrence, occurrence, some
+from workers.drafting.lookup.occurrences import (
+    WIDTH,
+    Occurrence,
+    Places,
+    key_of,
+    occurrence,
+    packed,
+)
 
 PAST_BYTES = 40_000_000
 """That are kept where nobody says otherwise: 60,000 tokens."""
@@ -26,38 +32,21 @@ SHRUNK = 4
 than the most it had over this gets a new one."""
 OVERLAP = 64
 """Tokens that a piece has in common with the one before it, so that matches go on across."""
-WIDTH = array("i").itemsize
 SHIFT = 20
 """A place is a piece's number and an end within it, in one integer."""
 
 
 @dataclass
-class _Scope:
-    """One scope's n-grams, each with its place, or several in the order they were added in: most
-    came once, and a list for each would keep the garbage collector busy. most: how many there have
-    been since the dictionary was made."""
+class _Scope(Places):
+    """One scope's n-grams. most: how many there have been since the dictionary was made."""
 
-    places: dict[bytes, int | list[int]] = field(default_factory=dict)
     most: int = 0
-
-    def add(self, gram: bytes, place: int) -> None:
-        known = self.places.get(gram)
-        if known is None:
-            self.places[gram] = place
-        elif isinstance(known, int):
-            self.places[gram] = [known, place]
-        else:
-            known.append(place)
-
-    def find(self, gram: bytes) -> list[int]:
-        known = self.places.get(gram, [])
-        return [known] if isinstance(known, int) else known
 
     def drop(self, gram: bytes, count: int) -> None:
         """Forget the oldest so many places."""
         known = self.find(gram)[count:]
         if len(known) > 1:
-            self.places[gram] = known
+            self.places[gram] = packed(known)
         elif known:
             self.places[gram] = known[0]
         else:
@@ -130,9 +119,9 @@ class PastAnswers:
         if known is None:
             return []
         for n in ANCHORS:
-            places = known.find(_key(pattern[-n:])) if n <= len(pattern) else None
+            places = known.some(key_of(pattern[-n:])) if n <= len(pattern) else []
             if places:
-                return [self._at(place, pattern) for place in some(places)]
+                return [self._at(place, pattern) for place in places]
         return []
 
     def _at(self, place: int, pattern: Sequence[int]) -> Occurrence:
@@ -182,13 +171,8 @@ def _takes(piece: Sequence[int], each: int) -> int:
 
 def _grams(piece: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """The n-grams that something follows, with their ends."""
-    key = _key(piece)
+    key = key_of(piece)
     for end in range(1, len(piece)):
         for n in ANCHORS:
             if n <= end:
                 yield end, key[(end - n) * WIDTH : end * WIDTH]
-
-
-def _key(tokens: Sequence[int]) -> bytes:
-    """Of an n-gram in the index; a tuple takes twice as much."""
-    return array("i", tokens).tobytes()

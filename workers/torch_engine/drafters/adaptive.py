@@ -162,10 +162,9 @@ class Adaptive:
         suffix, off = self._suffix, partial(self._guard.is_off, self._suffix)
 
         def look_up() -> list[Continuation]:
-            return [
-                NOTHING if off(p.sequence) else suffix.foretell(p.sequence, p.limit)
-                for p in proposals
-            ]
+            asked = [p for p in proposals if not off(p.sequence)]
+            said = iter(suffix.foretold(asked))
+            return [NOTHING if off(p.sequence) else next(said) for p in proposals]
 
         sequences = [proposal.sequence for proposal in proposals]
         return self._guard.attempt(suffix, sequences, look_up, otherwise=nothing)

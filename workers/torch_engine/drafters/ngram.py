@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from workers.drafting.lookup.foreteller import EACH, PER_STEP
+from workers.drafting.lookup.occurrences import Places, key_of
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
@@ -18,17 +20,19 @@ class NgramTable:
 
     def __init__(self, min_n: int, max_n: int) -> None:
         self._sizes = range(max_n, min_n - 1, -1)
-        self._ends: dict[tuple[int, ...], list[int]] = {}
+        self._ends = Places()
         self._indexed = 0
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Index the n-grams that have a continuation: those ending before the last token."""
-        ends = self._ends
-        for end in range(self._indexed + 1, len(tokens)):
-            for n in self._sizes:
-                if n <= end:
-                    ends.setdefault(tuple(tokens[end - n : end]), []).append(end)
-        self._indexed = max(self._indexed, len(tokens) - 1)
+    def extend(self, tokens: Sequence[int], most: int = PER_STEP) -> int:
+        """Index up to so many more of the n-grams that have a continuation: those ending before the
+        last token. Return how many tokens they end at."""
+        last = min(len(tokens) - 1, self._indexed + most)
+        first = max(0, self._indexed + 1 - max(self._sizes))
+        ends = [*range(self._indexed + 1, last + 1)]
+        for n in self._sizes if ends else ():
+            self._ends.add_ends(tokens[first:last], n, ends[max(0, n - ends[0]) :], first)
+        self._indexed += len(ends)
+        return len(ends)
 
     def find(self, tokens: Sequence[int], gamma: int, *, recent: bool) -> int | None:
         """Index of the token after an earlier occurrence of the longest known suffix.
@@ -37,8 +41,8 @@ class NgramTable:
         tokens after it) where none has so many; otherwise the earliest one.
         """
         for n in self._sizes:
-            found = self._ends.get(tuple(tokens[-n:])) if n <= len(tokens) else None
-            if found is None:
+            found = self._ends.find(key_of(tokens[-n:])) if n <= len(tokens) else []
+            if not found:
                 continue
             if recent:
                 room = len(tokens) - gamma
@@ -78,10 +82,11 @@ class Ngram:
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Copy up to `limit` tokens from behind the match."""
+        left = PER_STEP
         for proposal in proposals:
             tokens = proposal.sequence.tokens
             table = self._tables.setdefault(proposal.sequence.id, NgramTable(*self._sizes))
-            table.extend(tokens)
+            left -= table.extend(tokens, max(EACH, left))
             start = table.find(tokens, proposal.limit, recent=self._recent)
             if start is None:
                 continue

@@ -45,7 +45,7 @@ class Suffix:
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Up to `limit` tokens each."""
-        foretold = [self.foretell(p.sequence, p.limit) for p in proposals]
+        foretold = self.foretold(proposals)
         lengths = worthwhile(proposals, [known.survival for known in foretold], self._costs)
         for proposal, known, length in zip(proposals, foretold, lengths, strict=True):
             self.draft(proposal, known, length)
@@ -55,6 +55,16 @@ class Suffix:
         """The first so many of the foretold tokens."""
         for token, sure in zip(foretold.tokens[:length], foretold.survival, strict=False):
             proposal.add(token, len(proposal) - 1, value=math.log(sure))
+
+    def foretold(self, proposals: Sequence[Proposal]) -> list[Continuation]:
+        """Return what may come next in each of a step's sequences, as far as each one's limit."""
+        self._foreteller.step()
+        return [self.foretell(p.sequence, p.limit) for p in proposals]
+
+    @property
+    def bytes(self) -> int:
+        """That the indexes of its sequences take at most."""
+        return self._foreteller.bytes
 
     def foretell(self, sequence: DecodeSequence, limit: int) -> Continuation:
         """Up to `limit` tokens that may come next. What comes is learned from, whether they are

@@ -204,6 +204,7 @@ class Adaptive:
             arm, promised = self._promise
             arm.kept(promised, sum(max(0, len(step.sampled[row]) - 1) for row in rows))
         self._promise = None
+        self._foreteller.step()
         foretold = [
             self._foreteller.foretell(sequence.id, limits[row])
             for sequence, row in zip(sequences, rows, strict=True)
