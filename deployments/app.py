@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from ray import serve
 
+from deployments import user_config
 from deployments.artifacts import portfolios, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
 from deployments.errors import RETRY_AFTER_SECONDS
@@ -24,11 +25,11 @@ from deployments.replica.placement import (
     thread_environment,
 )
 from deployments.replica.scaling import autoscaling
+from deployments.user_config import INGRESS, UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
 
-INGRESS = "ingress"
 SHARED = "shared"
 HEALTH_SECONDS = 2.0
 HEALTH_TIMEOUT_SECONDS = 10.0
@@ -44,7 +45,9 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     there, and a routing table or a recording that does not fit.
     """
     config = resolved(validated(args))
-    return _ingress_deployment(config).bind(config, checked(config))
+    # Only a Serve configuration, whose args are a mapping, has a user_config to be refused.
+    shown = [_user_config_deployment().bind()] if isinstance(args, Mapping) else []
+    return _ingress_deployment(config).bind(config, checked(config), *shown)
 
 
 def deployment_names(config: AppConfig) -> tuple[str, ...]:
@@ -137,6 +140,14 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
             "num_cpus": http.ingress_num_cpus,
             "runtime_env": {"env_vars": thread_environment(config.router.encoder_threads)},
         },
+    )
+
+
+def _user_config_deployment() -> serve.Deployment:
+    return cast(serve.Deployment, serve.deployment(UserConfig)).options(
+        name=user_config.NAME,
+        health_check_period_s=HEALTH_SECONDS,
+        ray_actor_options={"num_cpus": 0},
     )
 
 

@@ -44,7 +44,12 @@ logger = logging.getLogger(__name__)
 class Ingress:
     """Answers HTTP; `handles` maps each method to the deployment that hosts it."""
 
-    def __init__(self, config: AppConfig, handles: Mapping[str, DeploymentHandle[Any]]) -> None:
+    def __init__(
+        self,
+        config: AppConfig,
+        handles: Mapping[str, DeploymentHandle[Any]],
+        _shows_refusals: DeploymentHandle[Any] | None = None,
+    ) -> None:
         log_with_serve()
         application = serve.get_replica_context().app_name
         poll_seconds = config.feedback.load_report_seconds
@@ -93,6 +98,10 @@ class Ingress:
         self._http.config, self._http.refused_settings = config, None
         self._answerer.config = self._link.settings = config.router
         logger.info("settings in force: %s", live_fields(config))
+
+    async def refused_settings(self) -> str | None:
+        """Return why the last user_config was refused, for `user_config.UserConfig`."""
+        return self._http.refused_settings
 
     async def tasks(self) -> int:
         """How many asyncio tasks its event loop has, for `bench soak`; no HTTP path here."""

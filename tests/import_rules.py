@@ -71,6 +71,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "traces": set(),
         "artifacts": set(),
         "configuration": set(),
+        "user_config": {"configuration"},
         "guard": {"errors", "metrics", "traces"},
         "actors": set(),
         "loads": {"actors", "logs"},

@@ -1,6 +1,7 @@
 """What `build` makes of its args, and how it refuses wrong ones."""
 
 import pytest
+from ray.serve import Application
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from deployments.app import build
@@ -19,6 +20,8 @@ def deployments(application):
             if isinstance(argument, dict):
                 for inner in argument.values():
                     walk(inner)
+            if isinstance(argument, Application):
+                walk(argument)
 
     walk(application)
     return found
@@ -105,6 +108,8 @@ def test_the_shared_layout_has_one_deployment_for_all(config):
 def test_ray_serve_can_call_it_with_the_args_of_a_file(config):
     made = call_user_app_builder_with_args_if_necessary(build, config.model_dump(mode="json"))
     assert "naive" in deployments(made)
+    assert "user-config" in deployments(made), "a file may have one, and it may be refused"
+    assert "user-config" not in deployments(build(config))
 
 
 @pytest.mark.parametrize(

@@ -158,15 +158,26 @@ def test_every_request_has_a_line_in_the_log_without_its_words(service):
     assert "app-key" not in json.dumps(logged())
 
 
+def exported():
+    """What the node exports to Prometheus."""
+    [node] = [node for node in ray.nodes() if node["Alive"]]
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    return httpx.get(address, timeout=CALL_SECONDS).text
+
+
+def metric(name):
+    """The value of a metric that has one series here; None where there is none."""
+    found = re.search(rf"^{name}{{.*}} ([\d.e+]+)$", exported(), re.MULTILINE)
+    return found and float(found[1])
+
+
 def test_what_keys_use_is_a_metric(service):
     url, _ = service
-    [node] = [node for node in ray.nodes() if node["Alive"]]
-    exported = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     pattern = re.compile(r'ray_specadapt_key_(\w+)_total{.*Key="app".*} ([\d.e+]+)', re.IGNORECASE)
 
     def counted():
         found = {}
-        for name, value in pattern.findall(httpx.get(exported, timeout=CALL_SECONDS).text):
+        for name, value in pattern.findall(exported()):
             found[name] = found.get(name, 0.0) + float(value)
         return found
 
@@ -243,10 +254,28 @@ def test_settings_change_without_a_request_being_lost(service):
 
 def test_wrong_settings_are_refused_and_the_service_lives_on(service):
     url, settings = service
+    settings({"router": {"exploration": 0.125}})
+    until(lambda: in_force(url)["router"]["exploration"] == 0.125)
+    before = born(url)
     settings({"router": {"weights": {"nobody": 1.0}}})
     refused = until(lambda: in_force(url)["refused"])
     assert refused.startswith("router.weights: 'nobody' is not served")
+
+    def status():
+        return serve.status().applications[NAME]
+
+    until(lambda: status().status == "UNHEALTHY")
+    assert "user-config" in status().message
+    assert {d.status for name, d in status().deployments.items() if name != "user-config"} == {
+        "HEALTHY"
+    }
+    until(lambda: metric("ray_specadapt_settings_refused") == 1.0)
+    assert until(lambda: [one for one in logged() if "user_config is refused" in one["message"]])
     assert ask(url).is_success
+    assert in_force(url)["router"]["exploration"] == 0.125, "the settings before go on"
+    assert born(url) == before, "nothing was started again"
     settings({"router": {"exploration": 0.25}})
     until(lambda: in_force(url)["router"]["exploration"] == 0.25)
     assert in_force(url)["refused"] is None
+    until(lambda: status().status == "RUNNING")
+    until(lambda: metric("ray_specadapt_settings_refused") == 0.0)
