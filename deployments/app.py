@@ -25,11 +25,12 @@ from deployments.replica.placement import (
     thread_environment,
 )
 from deployments.replica.scaling import autoscaling
-from deployments.user_config import INGRESS, UserConfig
+from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 from workers.loader import load_engine
 
+INGRESS = "ingress"
 SHARED = "shared"
 HEALTH_SECONDS = 2.0
 HEALTH_TIMEOUT_SECONDS = 10.0
@@ -46,7 +47,7 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     """
     config = resolved(validated(args))
     # Only a Serve configuration, whose args are a mapping, has a user_config to be refused.
-    shown = [_user_config_deployment().bind()] if isinstance(args, Mapping) else []
+    shown = [_user_config_deployment().bind(INGRESS)] if isinstance(args, Mapping) else []
     return _ingress_deployment(config).bind(config, checked(config), *shown)
 
 

@@ -12,16 +12,15 @@ from ray.serve.exceptions import RayServeException
 from deployments.configuration import ConfigError
 
 NAME = "user-config"
-INGRESS = "ingress"
 ASKING_SECONDS = 2.0
 
 
 class UserConfig:
-    """Unhealthy while the ingress of its application refuses the last `user_config`."""
+    """Unhealthy while its application's deployment `ingress` refuses the last `user_config`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ingress: str) -> None:
         self._application = serve.get_replica_context().app_name
-        self._ingress = serve.get_deployment_handle(INGRESS, self._application)
+        self._ingress = serve.get_deployment_handle(ingress, self._application)
         self._started = False
 
     async def check_health(self) -> None:

@@ -105,11 +105,31 @@ async def test_an_admins_key_is_for_admin_alone(app):
         assert (await known.get("/admin/nothing")).status_code == 403
 
 
+@pytest.mark.parametrize("prefix", ["/live", "/admin", "/web", "/v1/admin"])
+async def test_a_route_prefix_changes_nobodys_rights(app, prefix):
+    """Ray's proxy leaves the prefix in the path and names it in `root_path`."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=prefix)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+
+        async def statuses(path):
+            asked = [{"authorization": f"Bearer {key}-key"} for key in ("no", "app", "root")]
+            return [(await http.get(prefix + path, headers=one)).status_code for one in asked]
+
+        for path in ("/health", "/", "/web/page.js", "/openapi.json"):
+            assert await statuses(path) == [200, 200, 200]
+        assert await statuses("/v1/models") == [401, 200, 403]
+        assert await statuses("/admin/nothing") == [401, 403, 404]
+        assert await statuses("/live/health") == [401, 404, 403]
+
+
 async def test_without_a_key_file_everybody_may_ask_but_nobody_administers(ingress):
     app = guarded(ingress.app, GuardConfig(), Metrics())
     async with client(app) as anybody:
         assert (await anybody.post("/v1/chat/completions", json=HELLO)).status_code == 200
         assert (await anybody.get("/admin/nothing")).status_code == 403
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path="/live")
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as anybody:
+        assert (await anybody.post("/live/admin/routing/reset")).status_code == 403
 
 
 @pytest.mark.parametrize("stream", [False, True])
