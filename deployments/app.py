@@ -54,9 +54,9 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
 def deployment_names(config: AppConfig) -> tuple[str, ...]:
     """Return the names of the application's deployments, as Ray Serve's `deployments` may override
     them."""
-    if config.layout == "shared":
-        return INGRESS, SHARED
-    return INGRESS, *(method.name for method in config.methods)
+    shared = config.layout == "shared"
+    engines = (SHARED,) if shared else tuple(method.name for method in config.methods)
+    return INGRESS, *engines, user_config.NAME
 
 
 def checked(config: AppConfig) -> dict[str, serve.Application]:
