@@ -20,6 +20,9 @@ DRAFT_FORGET = 0.01
 """Drafts after which what was seen weighs less."""
 IDLE_FORGET = 1.0 / 200
 """The same of steps in which it did not draft: what is long ago may be so no more."""
+TRIED_AGAIN = 1000
+"""Steps without a draft after which half of its seconds are charged: a drafter that was slow when
+it was rehearsed, on a machine that was busy with other work, is tried again."""
 SOON, READ_UP = 8.0, 4.0
 """Drafts for which what is read up on is of use, before any was seen; in sequences that were read
 up on, what that weighs."""
@@ -39,9 +42,11 @@ class DraftSeconds:
         self._before = forward * np.asarray(DRAFTING)
         self._more = Regression(np.diag(np.square(DRAFT_SURE)), DRAFT_FORGET)
         self._drafts, self._late = SOON * READ_UP, READ_UP
+        self._idle = 0
 
     def saw(self, draft: "Draft", seconds: float) -> None:
         """It took so long."""
+        self._idle = 0
         keep = (1.0 - READ_UP_FORGET) ** draft.late
         self._drafts = keep * self._drafts + draft.sequences
         self._late = keep * self._late + draft.late
@@ -57,13 +62,16 @@ class DraftSeconds:
 
     def charged(self, draft: "Draft") -> float:
         """Expected seconds, of which what is read before is paid by all drafts that it is lately
-        of use for: a drafter that is dropped again after a draft or two was read up for nothing."""
+        of use for: a drafter that is dropped again after a draft or two was read up for nothing.
+        The longer it has not drafted, the less is charged."""
         paid = self._late / self._drafts
-        return self.of(replace(draft, late=paid * draft.late, missing=paid * draft.missing))
+        seconds = self.of(replace(draft, late=paid * draft.late, missing=paid * draft.missing))
+        return float(seconds * 0.5 ** (self._idle / TRIED_AGAIN))
 
     def sat_out(self) -> None:
         """A step without it."""
         self._more.fade(IDLE_FORGET)
+        self._idle += 1
 
     def rehearsed(self, drafts: Sequence[tuple["Draft", float]]) -> None:
         """Before anybody was served they took so long: that is what is expected from now on, where

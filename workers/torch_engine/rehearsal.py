@@ -14,6 +14,8 @@ from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.drafters.learned import Learned
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
+from workers.torch_engine.models import static_steps
+from workers.torch_engine.models.static_steps import RECURRING
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.stops.fixed import Fixed
@@ -22,8 +24,11 @@ from workers.torch_engine.tree import Path
 
 BATCH, LEVELS = 8, (1, 3)
 """Sequences of a batch at most; drafts of more are taken to cost in proportion."""
-DRAFTS = 3
-"""Of each; the first pays for what is allocated, and is not counted."""
+COUNTED, UNCOUNTED = 2, 1
+"""Drafts of each size whose seconds count, after one that pays for what is allocated."""
+UNCOUNTED_STATIC = 2 * RECURRING
+"""The same where shapes are captured as graphs when they recur. The steps in between verify drafts
+of two sizes, and each size is captured by then."""
 SHORT, LONG = 8, 64
 """Tokens of a prompt that is read with the first draft token, and of one that is read before."""
 
@@ -46,6 +51,8 @@ class _Rehearsal:
     def __init__(self, target: Target, materials: Materials, rows: int) -> None:
         self._target, self._materials = target, materials
         self._tokenizer = materials.bundle.tokenizer()
+        static = materials.device.type in static_steps.DEVICES
+        self._uncounted = UNCOUNTED_STATIC if static else UNCOUNTED
         self._batches = sorted({1, min(BATCH, rows)})
 
     def of(self, one: Learned) -> None:
@@ -54,15 +61,21 @@ class _Rehearsal:
         for count in self._batches:
             sequences = self._begun(one, count, SHORT)
             for levels in LEVELS:
-                took = [self._step(one, sequences, levels, kept=i % 2) for i in range(DRAFTS)]
-                drafts += [(Draft(levels, count), seconds) for seconds in took[1:]]
+                for i in range(self._uncounted):
+                    self._step(one, sequences, levels, kept=i % 2, counted=False)
+                drafts += [
+                    (Draft(levels, count), self._step(one, sequences, levels, kept=i % 2))
+                    for i in range(COUNTED)
+                ]
             self._end(sequences)
         long = min(LONG, self._materials.capacity // 2)
         for count in self._batches if long >= CATCH_UP else ():
-            sequences = self._begun(one, count, long)
             late = Draft(1, count, late=count, missing=count * long)
-            drafts.append((late, self._step(one, sequences, 1)))
-            self._end(sequences)
+            for counted in [*[False] * (self._uncounted - 1), True]:
+                sequences = self._begun(one, count, long)
+                seconds = self._step(one, sequences, 1, counted=counted)
+                self._end(sequences)
+            drafts.append((late, seconds))
         self._target.costs.rehearsed(one.arm.name, drafts)
 
     def _begun(self, one: Learned, count: int, prompt: int) -> list[DecodeSequence]:
@@ -84,9 +97,16 @@ class _Rehearsal:
         return sequences
 
     def _step(
-        self, one: Learned, sequences: Sequence[DecodeSequence], levels: int, kept: int = 0
+        self,
+        one: Learned,
+        sequences: Sequence[DecodeSequence],
+        levels: int,
+        kept: int = 0,
+        *,
+        counted: bool = True,
     ) -> float:
-        """Seconds of drafting so many levels; of so many sequences the drafts are verified."""
+        """Return the seconds of drafting so many levels. Of so many sequences the drafts are
+        verified; what that step takes is learned from where it counts."""
         plan = replace(one.plan(len(sequences)), stop=Fixed(self._materials, gamma=levels))
         proposals = [Proposal(sequence=s, plan=plan, limit=levels) for s in sequences]
         clock = time.perf_counter()
@@ -97,7 +117,8 @@ class _Rehearsal:
         self._verify(proposals)
         widths = [1 + len(proposal) for proposal in proposals]
         context = sum(len(sequence.tokens) for sequence in sequences)
-        self._target.costs.step.saw(widths, context, time.perf_counter() - drafted)
+        if counted:
+            self._target.costs.step.saw(widths, context, time.perf_counter() - drafted)
         return drafted - clock
 
     def _verify(self, proposals: Sequence[Proposal]) -> None:

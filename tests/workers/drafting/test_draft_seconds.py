@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.draft_seconds import SOON, Draft, DraftSeconds
+from workers.drafting.draft_seconds import SOON, TRIED_AGAIN, Draft, DraftSeconds
 
 
 def test_a_draft_says_something_of_other_drafts():
@@ -97,3 +97,22 @@ def test_drafts_pay_for_what_is_read_by_how_many_it_lately_was_of_use_for(each, 
             drafts.saw(Draft(2, 4), 0.004)
     assert drafts.charged(late) == pytest.approx(0.004 + 0.04 / paid, rel=0.2)
     assert drafts.of(late) == pytest.approx(0.044, rel=0.1)
+
+
+def test_a_drafter_that_was_rehearsed_too_slow_is_tried_again() -> None:
+    """A machine that was busy showed twenty forwards for a draft that takes one."""
+    drafts, one = DraftSeconds(0.02), Draft(3, 1)
+    drafts.rehearsed([(Draft(levels, 1), 0.4) for levels in (1, 3)] * 2)
+    assert drafts.charged(one) > 0.3
+    for _ in range(TRIED_AGAIN // 4):
+        drafts.sat_out()
+    assert drafts.charged(one) > 0.3 * 0.7, "not at once"
+    for _ in range(6 * TRIED_AGAIN):
+        drafts.sat_out()
+    assert drafts.charged(one) < 0.01
+    for _ in range(20):
+        drafts.saw(one, 0.02)
+    assert drafts.charged(one) == pytest.approx(0.02, rel=0.5)
+    for _ in range(20):
+        drafts.saw(one, 0.4)
+    assert drafts.charged(one) > 0.2, "it is slow after all"

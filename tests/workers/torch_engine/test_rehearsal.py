@@ -1,11 +1,13 @@
 """What drafting costs is known before anybody is served."""
 
 import pytest
+from static_twins import in_static_shapes
 
 from workers.bundle import Bundle
 from workers.drafting.draft_seconds import Draft
 from workers.torch_engine import rehearsal
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
+from workers.torch_engine.models.static_steps import RECURRING, StaticSteps
 
 
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Draft]]:
@@ -53,3 +55,29 @@ def test_nothing_is_left_of_it(make_rig, byte_bundle: Bundle, settings: dict[str
             assert not one.drafter.pool._leases
     step = rig.engine._target.costs.step
     assert step._slower.weights.any(), "steps of several sequences were seen"
+
+
+def test_what_counts_was_captured_before(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where shapes are captured when they recur, nobody counts the seconds of a capture."""
+    run, step = StaticSteps.run, rehearsal._Rehearsal._step
+    counting, captures = [False], list[bool]()
+
+    def noted(self: StaticSteps, key: object, inputs: object, compute: object) -> object:
+        said = run(self, key, inputs, compute)
+        captures.append(counting[0] and self._shapes[key].uses <= RECURRING)
+        return said
+
+    def counted(*args: object, counted: bool = True, **more: object) -> float:
+        counting[0] = counted
+        seconds = step(*args, counted=counted, **more)
+        counting[0] = False
+        return seconds
+
+    monkeypatch.setattr(StaticSteps, "run", noted)
+    monkeypatch.setattr(rehearsal._Rehearsal, "_step", counted)
+    with in_static_shapes():
+        make_rig(byte_bundle, ["adaptive"], max_batch=4)
+    assert len(captures) > 100
+    assert not any(captures)

@@ -187,3 +187,14 @@ def test_every_token_is_read_once_whoever_drafts_when(steps):
             read = world.proposer.read.get(sequence, 0)
             assert computed // BLOCK == read // BLOCK
             assert world.drafter.unread(str(sequence)) == computed - read
+
+
+def test_what_is_kept_of_a_token_is_that_token():
+    """A view would keep what the whole step read: of a long prompt beside it 200 MB."""
+    world = World()
+    world.step({1: (8, 0), 2: (1, 0), 3: (2, 1)}, drafting=())
+    world.step({1: (1, 0), 2: (1, 0), 3: (1, 0)}, drafting=())
+    for kept in world.drafter._unread.values():
+        for tokens in kept:
+            for tensor in (tokens.ids, tokens.positions, tokens.hidden_states, tokens.slots):
+                assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()

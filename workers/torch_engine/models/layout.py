@@ -94,7 +94,7 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
     if max(ends) > pool.capacity:
         raise ValueError(f"{max(ends)} tokens do not fit into a row of {pool.capacity} slots")
     device = pool.data.device
-    first, sequences, width = rows[0], rows[-1] - rows[0] + 1, max(counts)
+    first, sequences, width = _rows(spans)
     slots = _slots(starts, counts)
     chains = all(span.parents is None for span in spans)
     causal = chains and len(spans) == 1 and width > 1 and starts[0] == 0
@@ -107,6 +107,11 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         "logit_rows": _logit_rows(spans, counts),
     }
     indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
+    mask = None
+    if not plain and chains:
+        mask = chain_mask(spans, groups, dtype, device)
+    elif not plain:
+        mask = on(tree_mask(spans, groups, dtype), device)
     parts, order = _parts(rows, counts, ends) if device.type == "cpu" and not causal else ([], None)
     return Layout(
         parts=parts,
@@ -116,7 +121,7 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         width=width,
         context=max(ends),
         causal=causal,
-        mask=None if plain else on(_mask(spans, first, sequences, width, groups, dtype), device),
+        mask=mask,
         logit_starts=_logit_starts(spans, counts),
         **_put(indices, device),
     )
@@ -203,10 +208,27 @@ def _parts(rows: list[int], counts: list[int], ends: list[int]) -> tuple[list[Pa
     return [together, *parts], torch.from_numpy(np.concatenate(places))
 
 
-def _mask(
-    spans: Sequence[Span], first: int, sequences: int, width: int, groups: int, dtype: torch.dtype
+def chain_mask(
+    spans: Sequence[Span], groups: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Additive mask [S, 1, width * groups, context]: 0 where a token may look, -inf elsewhere."""
+    """Return the additive mask [S, 1, width * groups, context] of spans without branches. The host
+    says how far each token looks, and the device spells it out: of a chunk of a long prompt the
+    mask has millions of entries."""
+    first, sequences, width = _rows(spans)
+    reach = np.full((sequences, width), -1, dtype=np.int64)
+    for span in spans:
+        row, count = reach[span.lease.row - first], len(span.tokens)
+        row[:] = span.start - 1
+        row[:count] = span.start + np.arange(count)
+    slots = torch.arange(max(span.start + len(span.tokens) for span in spans), device=device)
+    visible = slots <= on(torch.from_numpy(reach), device)[:, :, None]
+    return folded(visible, groups, dtype)
+
+
+def tree_mask(spans: Sequence[Span], groups: int, dtype: torch.dtype) -> Tensor:
+    """Return the additive mask [S, 1, width * groups, context] on the host: 0 where a token may
+    look, -inf elsewhere."""
+    first, sequences, width = _rows(spans)
     context = max(span.start + len(span.tokens) for span in spans)
     mask = np.full((sequences, width, context), -np.inf, dtype=np.float32)
     for span in spans:
@@ -219,8 +241,24 @@ def _mask(
             committed = span.lease.length
             row[:, :committed] = 0.0
             row[:count, committed : span.start + count] = _ancestors(span.parents)[span.read :]
-    folded = torch.from_numpy(mask).to(dtype)[:, None, :, None]
-    return folded.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
+    spelled_out = torch.from_numpy(mask).to(dtype)[:, None, :, None]
+    return spelled_out.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
+
+
+def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
+    """Return an additive mask [S, 1, width * groups, context] from booleans [(S,) width,
+    context]."""
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    mask = mask.masked_fill_(~visible, float("-inf"))
+    width, context = visible.shape[-2:]
+    spread = mask.view(-1, 1, width, 1, context).expand(-1, -1, -1, groups, -1)
+    return spread.reshape(-1, 1, width * groups, context)
+
+
+def _rows(spans: Sequence[Span]) -> tuple[int, int, int]:
+    """The first row, how many there are up to the last, and the most tokens of one."""
+    first, last = spans[0].lease.row, spans[-1].lease.row
+    return first, last - first + 1, max(len(span.tokens) for span in spans)
 
 
 @lru_cache(maxsize=8)

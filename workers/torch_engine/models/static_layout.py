@@ -11,8 +11,7 @@ from torch import Tensor
 
 from workers.torch_engine.models.bucket import Bucket, bucket_of, trunk
 from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool
-from workers.torch_engine.models.layout import Layout, Span
-from workers.torch_engine.models.visibility import folded
+from workers.torch_engine.models.layout import Layout, Span, folded
 
 
 @dataclass(frozen=True, slots=True)

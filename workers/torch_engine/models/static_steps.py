@@ -21,6 +21,8 @@ DEVICES = frozenset({"cuda"})
 RECURRING = 3
 """Times that a shape is asked for until it is captured. A capture takes as long as several runs and
 everybody waits for it, and many shapes, of prompts above all, do not come back."""
+GIVE_UP = 8
+"""Captures that failed in a row after which no other is tried: each holds everybody up."""
 MOST = 256
 """Shapes that a model keeps; of more the one that was not asked for the longest goes."""
 
@@ -44,11 +46,11 @@ class StaticSteps:
     """What one model computes in static shapes, on the thread that it belongs to.
 
     All of its graphs share their memory: a replay overwrites what the one before it computed.
-    captured: graphs so far. failed: one could not be captured, and no other is tried.
+    captured: graphs so far. failed: captures that failed since the last one that did not.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.captured, self.failed = 0, False
+        self.captured = self.failed = 0
         self._device = device
         self._graphs = device.type == "cuda"
         self._shapes: OrderedDict[Hashable, _Shape] = OrderedDict()
@@ -72,7 +74,7 @@ class StaticSteps:
         for buffer, (given, _) in zip(shape.inputs, inputs, strict=True):
             buffer[: len(given)].copy_(staged(given, self._device), non_blocking=True)
         shape.uses += 1
-        if self._graphs and shape.uses == RECURRING and not self.failed:
+        if self._graphs and shape.uses == RECURRING and self.failed < GIVE_UP:
             self._try_to_capture(shape, compute)
         if shape.graph is None:
             return compute(*shape.inputs)
@@ -93,11 +95,15 @@ class StaticSteps:
         return self._shapes[key]
 
     def _try_to_capture(self, shape: _Shape, compute: Callable[..., object]) -> None:
+        """A shape that cannot be captured runs as it is; others may be captured."""
         try:
             self._capture(shape, compute)
+            self.failed = 0
         except Exception:
-            self.failed = True
-            log.warning("no more CUDA graphs: one could not be captured", exc_info=True)
+            self.failed += 1
+            log.warning("a CUDA graph could not be captured", exc_info=True)
+            if self.failed == GIVE_UP:
+                log.warning("no more CUDA graphs: %d in a row could not be captured", GIVE_UP)
 
     def _capture(self, shape: _Shape, compute: Callable[..., object]) -> None:
         """Run it beside the stream that is in use, where libraries allocate what they need there,

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.torch_engine.models.kv_pool import LayerCache
-from workers.torch_engine.models.layout import Layout
+from workers.torch_engine.models.layout import Layout, folded
 
 
 def windowed(layout: Layout, window: int, groups: int, dtype: torch.dtype) -> Layout:
@@ -55,12 +55,3 @@ def capped_attention(
     if mask is not None:
         scores = scores + mask
     return F.softmax(scores, dim=-1) @ values
-
-
-def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask [S, 1, width * groups, context] from booleans [(S,) width, context]."""
-    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    mask = mask.masked_fill_(~visible, float("-inf"))
-    width, context = visible.shape[-2:]
-    folded = mask.view(-1, 1, width, 1, context).expand(-1, -1, -1, groups, -1)
-    return folded.reshape(-1, 1, width * groups, context)

@@ -184,10 +184,10 @@ class AutoregressiveDrafter:
             _Tokens(*of_row)
             for of_row in zip(
                 begins,
-                torch.split(step.runner.input_ids.gpu[chosen], sizes),
-                torch.split(step.runner._get_positions(chosen), sizes, dim=-1),
-                torch.split(self._hidden_states(step, chosen), sizes),
-                torch.split(step.attention.slot_mapping[chosen], sizes),
+                _apart(step.runner.input_ids.gpu[chosen], sizes),
+                _apart(step.runner._get_positions(chosen), sizes, dim=-1),
+                _apart(self._hidden_states(step, chosen), sizes),
+                _apart(step.attention.slot_mapping[chosen], sizes),
                 strict=True,
             )
         ]
@@ -197,6 +197,12 @@ class AutoregressiveDrafter:
             assert step.aux_hidden_states is not None
             return torch.cat([states[chosen] for states in step.aux_hidden_states], dim=-1)
         return step.hidden_states[chosen]
+
+
+def _apart(together: torch.Tensor, sizes: list[int], dim: int = 0) -> list[torch.Tensor]:
+    """Split a tensor into copies: a view of one token would keep what the step read of all."""
+    parts = torch.split(together, sizes, dim=dim)
+    return [together] if len(parts) == 1 else [part.clone() for part in parts]
 
 
 def _joined(parts: Sequence[_Tokens]) -> _Tokens:

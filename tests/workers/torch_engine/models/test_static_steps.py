@@ -12,7 +12,7 @@ from workers.torch_engine.models import static_steps
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import FINAL, Llama
-from workers.torch_engine.models.static_steps import RECURRING, StaticSteps, steps_on
+from workers.torch_engine.models.static_steps import GIVE_UP, RECURRING, StaticSteps, steps_on
 
 CPU = torch.device("cpu")
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -54,19 +54,37 @@ def test_the_shape_that_was_not_asked_for_the_longest_goes(monkeypatch: pytest.M
 
 
 def test_what_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
-    """As on a GPU, on a device of which no stream can be had: said once, and never tried again."""
+    """As on a GPU, on a device of which no stream can be had: each shape is tried once, and after
+    several that failed in a row no other is."""
     steps = StaticSteps(CPU)
     steps._graphs = True
     with caplog.at_level(logging.WARNING):
-        for key in ("first", "second"):
+        for key in range(GIVE_UP + 2):
             for value in range(2 * RECURRING):
                 said = steps.run(key, [(torch.tensor([value]), 1)], lambda given: given + 1)
                 assert said.tolist() == [value + 1]
-                assert steps.failed == (key == "second" or value + 1 >= RECURRING)
-    assert [record.message for record in caplog.records] == [
-        "no more CUDA graphs: one could not be captured"
-    ]
+    failed = ["a CUDA graph could not be captured"] * GIVE_UP
+    last = f"no more CUDA graphs: {GIVE_UP} in a row could not be captured"
+    assert [record.message for record in caplog.records] == [*failed, last]
     assert steps.captured == 0
+
+
+def test_one_capture_that_fails_does_not_keep_others_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps, tried = StaticSteps(CPU), list[int]()
+    steps._graphs = True
+
+    def capture(*_: object) -> None:
+        tried.append(len(tried))
+        if len(tried) % GIVE_UP:
+            raise RuntimeError("no memory on purpose")
+
+    monkeypatch.setattr(steps, "_capture", capture)
+    for key in range(3 * GIVE_UP):
+        for _ in range(2 * RECURRING):
+            steps.run(key, [(torch.ones(1), 1)], lambda given: given)
+    assert len(tried) == 3 * GIVE_UP
 
 
 def pool_of(model: Llama) -> tuple[KvPool, list[Lease]]:
@@ -96,7 +114,7 @@ def test_replayed_graphs_say_what_eager_steps_say(byte_bundle: Bundle, dtype: to
     folder, device = Path(byte_bundle.part("target")), torch.device("cuda")
     graphs, eager = (Llama.load(folder, dtype, device) for _ in range(2))
     assert eager._block.steps is not None
-    eager._block.steps.failed = True
+    eager._block.steps._graphs = False
     held = [(model, *pool_of(model)) for model in (graphs, eager)]
     for _ in range(RECURRING + 1):
         for ours, theirs in zip(*(steps_of(*one) for one in held), strict=True):
