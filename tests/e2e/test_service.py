@@ -15,6 +15,7 @@ import ray
 from running_service import CALL_SECONDS, Service, until
 
 from deployments.actors import FEEDBACK
+from ops.chaos.faults import killer
 from ops.service.processes import processes
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
@@ -56,6 +57,21 @@ def test_headers_name_who_answers_and_the_request(service):
     assert response.headers["x-specadapt-reason"]
     echoed = httpx.get(f"{service.url}/health", headers={"x-request-id": "mine-7"})
     assert echoed.headers.get_list("x-request-id") == ["mine-7"]
+
+
+def test_killer_grammars_are_refused_and_end_nobody(service):
+    """Each kind of the chaos benchmark's, all at once, against the real ingress and replicas."""
+    before = {(p.role, p.pid) for p in processes()}
+    grammars = [killer(number) for number in range(10)]
+    with concurrent.futures.ThreadPoolExecutor(len(grammars)) as clients:
+        answers = list(clients.map(lambda g: service.chat(grammar=g, max_tokens=8), grammars))
+    codes = [answer.status_code for answer in answers]
+    assert set(codes) == {200, 400}, codes
+    assert codes.count(400) >= 7, codes
+    assert service.chat().status_code == 200
+    assert before <= {(p.role, p.pid) for p in processes()}
+    circuits = httpx.get(f"{service.url}/v1/routing", timeout=CALL_SECONDS).json()["circuits"]
+    assert set(circuits.values()) == {"closed"}
 
 
 UNREADABLE = {

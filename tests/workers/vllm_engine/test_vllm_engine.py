@@ -138,6 +138,14 @@ async def test_a_grammar_that_gets_stuck_is_the_requests_fault(engine, prompts):
     assert (await decode(engine, METHOD, prompts[1], max_tokens=8)).finish is not None
 
 
+async def test_text_that_goes_on_for_ever_is_not_looked_ahead_to(engine, prompts):
+    """Nothing comes behind the b's: llguidance would look for their end in one mask."""
+    grammar = Grammar(kind="lark", text='start: /[0-9]{2}/ /b+/ "b"')
+    answer = await decode(engine, METHOD, prompts[2], max_tokens=20, grammar=grammar)
+    assert answer.finish == "length"
+    assert set(answer.text[2:]) == {"b"}
+
+
 async def test_a_closed_stream_frees_the_engine_and_disturbs_nobody(engine, prompts):
     alone = await decode(engine, METHOD, prompts[4], max_tokens=48)
     kept, left = await asyncio.gather(
