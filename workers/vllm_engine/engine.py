@@ -74,6 +74,8 @@ class VllmEngine:
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm
+        self._failures: dict[str, int] = {}
+        self._asking: asyncio.Task[None] | None = None
         # Grammars wait for each other, never for or before anything else.
         self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         self._grammars = GrammarCompiler(self._tokenizer.to_str(), self._vocab, self._eos)
@@ -110,6 +112,7 @@ class VllmEngine:
                     return
             # It has ended for the engine too, whose next steps are others'.
             self._load.end(answer)
+            self._look_at_failures()
             if matcher is not None:
                 answer.follow(matcher)
             yield await self._with_drafters(chunk, answer)
@@ -130,7 +133,8 @@ class VllmEngine:
         """The present load; safe to call from any thread, never blocks on a step."""
         healthy = self._llm is not None and not self._llm.errored
         healthy &= not self._load.stalled(self._config.stall_seconds)
-        return load_report(self._replica, self._specs, self._load, healthy=healthy)
+        report = load_report(self._replica, self._specs, self._load, healthy=healthy)
+        return report.model_copy(update={"drafter_failures": self._failures})
 
     def close(self) -> None:
         """End vLLM's processes; running requests end with an error. May be called twice."""
@@ -149,6 +153,20 @@ class VllmEngine:
         except GrammarError as error:
             raise EngineRefusedError(f"grammar: {error}") from error
         return AnswerMatcher(started)
+
+    def _look_at_failures(self) -> None:
+        """Ask the engine's process how often drafters failed, unless it is being asked already. It
+        answers between two steps, and nobody waits for it."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask_for_failures())
+
+    async def _ask_for_failures(self) -> None:
+        if not shares(self.methods) or self._llm is None:
+            return
+        try:
+            self._failures, *_ = await self._llm.collective_rpc("drafter_failures")
+        except Exception as error:  # the engine has ended, which its answers tell
+            log.debug("nobody said how often drafters failed: %r", error)
 
     async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
         """An answer's last chunk, with its statistics by drafter where its method chooses them.

@@ -267,3 +267,22 @@ def test_of_requests_that_nobody_asks_about_the_first_are_forgotten(monkeypatch)
     assert [len(authors.take(request)) for request in "abc"] == [0, 1, 1]
     authors.wrote("b", "suffix")
     assert authors.take("b") == [], "nobody will ask any more"
+
+
+def test_a_drafter_that_rests_is_not_chosen():
+    world = World(EAGLE)
+    world.adaptive._resting = lambda name: name == "eagle3"
+    say(world, "/a", [7, 8, 9, 10])
+    for token in range(20, 60):
+        assert world.step({"/a": [token]}).drafter is None
+
+
+def test_after_a_failure_every_request_begins_anew():
+    world, other = World(), World()
+    for one in (world, other):
+        say(one, "/a", [7, 8, 9, 10, 11, 12, 7, 8])
+    world.adaptive.restart()
+    for one in (world, other):
+        say(one, "/a", [9])
+    assert world.step({"/a": [10]}).tokens_of(0, {}) == other.step({"/a": [10]}).tokens_of(0, {})
+    world.adaptive.undrafted(["/a", "nobody"])

@@ -109,3 +109,57 @@ def test_what_the_targets_forwards_take_is_known_before_the_first_request(drafte
     assert drafting == []
     runner.drafter.dummy_run(5)
     assert drafting == [5]
+
+
+def broken(*_: Any) -> Any:
+    raise RuntimeError("broken on purpose")
+
+
+def proposed(hosted: Any) -> list[list[int]]:
+    return hosted.propose(SimpleNamespace(finished_req_ids=()), [[1]] * 4, *[None] * 7)
+
+
+def chooses(hosted: Any, choice: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(hosted._adaptive, "choose", lambda *_: choice)
+
+
+@pytest.mark.parametrize("wrong", [broken, lambda *_: {9: [1]}, lambda *_: {2: [-1]}])
+def test_a_drafter_that_fails_costs_its_rows_their_drafts(drafters, monkeypatch, wrong):
+    """What is looked up for them is verified instead, and other drafters' rows have theirs."""
+    from workers.drafting.failures import IN_A_ROW
+    from workers.vllm_engine.drafting.adaptive import Choice
+
+    hosted, _ = drafters
+    chooses(hosted, Choice({1: [5], 2: [5, 5]}, "medusa", {2: 3}), monkeypatch)
+    told = []
+    monkeypatch.setattr(hosted._adaptive, "undrafted", told.append)
+    monkeypatch.setattr(hosted._drafters["medusa"], "propose", wrong)
+    for _ in range(IN_A_ROW + 2):
+        assert proposed(hosted) == [[8] * 4, [5], [5, 5], []]
+    assert told == [["2"]] * (IN_A_ROW + 2)
+    assert hosted.failures == {"medusa": IN_A_ROW}  # then it rests
+
+
+@pytest.mark.parametrize("call", ["take", "propose", "keep_up"])
+def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, monkeypatch, call):
+    from workers.vllm_engine.drafting.adaptive import Choice
+
+    hosted, _ = drafters
+    chooses(hosted, Choice({1: [5], 2: [5, 5]}, "medusa", {2: 3}), monkeypatch)
+    eagle = hosted._drafters["eagle3"]
+    monkeypatch.setattr(eagle, call, broken)
+    drafts = proposed(hosted)
+    assert drafts[1:] == [[5], [7] * 3, []]
+    assert hosted.failures == {"eagle3": 1}
+    lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"0", "1", "2", "3"}}
+    assert eagle._lost == lost[call]
+
+
+def test_a_choice_that_fails_is_none(drafters, monkeypatch):
+    hosted, _ = drafters
+    restarted = []
+    monkeypatch.setattr(hosted._adaptive, "choose", broken)
+    monkeypatch.setattr(hosted._adaptive, "restart", lambda: restarted.append(1))
+    assert proposed(hosted) == [[8] * 4, [], [], []]
+    assert hosted.failures == {"adaptive": 1}
+    assert restarted

@@ -198,3 +198,16 @@ def test_what_is_kept_of_a_token_is_that_token():
         for tokens in kept:
             for tensor in (tokens.ids, tokens.positions, tokens.hidden_states, tokens.slots):
                 assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+def test_a_lost_request_is_left_alone_until_it_has_ended():
+    world = World()
+    world.step({1: (3, 0), 2: (3, 0)}, drafting=())
+    world.drafter.lose(["1"])
+    for _ in range(6):
+        world.step({1: (1, 0), 2: (1, 0)}, drafting={1, 2})
+    assert set(world.proposer.read) == {2}
+    assert world.drafter.unread("1") == 0
+    world.running.discard("1")
+    world.step({2: (1, 0)}, drafting={2}, ended=["1"])
+    assert not world.drafter._lost

@@ -70,8 +70,8 @@ class Choice:
 
     def tokens_of(self, row: int, drafts: Mapping[int, list[int]]) -> list[int]:
         """The row's draft; `drafts` are the drafter's."""
-        if row in self.drafted:
-            return drafts.get(row, [])[: self.drafted[row]]
+        if row in self.drafted and row in drafts:
+            return drafts[row][: self.drafted[row]]
         return self.foretold.get(row, [])
 
 
@@ -158,7 +158,7 @@ class Adaptive:
     have taken here, from one choice to the next but for the learned drafters' drafts. All of the
     engine's answers are looked up later, those of other methods as well.
 
-    followers: the drafters with KV of their own.
+    followers: the drafters with KV of their own. rests: whether a drafter rests in this step.
     """
 
     def __init__(
@@ -166,6 +166,7 @@ class Adaptive:
         options: Options,
         followers: Mapping[str, Follower],
         clock: Callable[[], float] = time.perf_counter,
+        rests: Callable[[str], bool] = lambda _drafter: False,
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
         self._foreteller = Foreteller(least=options.least, past=self._past)
@@ -173,7 +174,7 @@ class Adaptive:
             one.drafter: Arm(one.method, one.tokens, priors=options.priors)
             for one in options.learned
         }
-        self._followers, self._clock = followers, clock
+        self._followers, self._clock, self._resting = followers, clock, rests
         self.costs = StepCosts()
         self.authors = Authors()
         self._sequences: dict[str, _Sequence] = {}
@@ -234,6 +235,22 @@ class Adaptive:
                 asking[i].used = self._arms[drafter]
         return Choice(tokens, drafter, drafted)
 
+    def undrafted(self, requests: Iterable[str]) -> None:
+        """The drafter that was chosen drafted nothing for these requests."""
+        for request in requests:
+            if request in self._sequences:
+                self._sequences[request].used = None
+
+    def restart(self) -> None:
+        """Begin every request anew, after a failure that may have come between two of its parts."""
+        for sequence in self._sequences.values():
+            self._foreteller.end(sequence.id)
+            for arm in self._arms.values():
+                arm.forget(sequence)
+        self._sequences.clear()
+        self._others.clear()
+        self._promise, self._rest = None, Rest()
+
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
         """Around the drafts of so many tokens for some requests, whoever asked for them."""
@@ -275,6 +292,8 @@ class Adaptive:
     def _offers(self, asking: Sequence[_Sequence]) -> tuple[list[str], list[Offer]]:
         drafters, offers = list[str](), list[Offer]()
         for name, arm in self._arms.items():
+            if self._resting(name):
+                continue
             backlog = self._backlog(name, [one.id for one in asking])
             for levels, chain in enumerate(arm.chains(asking), start=1):
                 drafters.append(name)

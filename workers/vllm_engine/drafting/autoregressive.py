@@ -1,6 +1,6 @@
 """vLLM's EAGLE, EAGLE-3, MTP and draft-model proposers, each for the rows that ask for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -63,6 +63,7 @@ class AutoregressiveDrafter:
     def __init__(self, proposer: SpecDecodeBaseProposer) -> None:
         self.proposer = proposer
         self._unread: dict[str, list[_Tokens]] = {}
+        self._lost: set[str] = set()
 
     @classmethod
     def beside(cls, config: VllmConfig, runner: Any) -> "AutoregressiveDrafter":
@@ -79,12 +80,19 @@ class AutoregressiveDrafter:
         kept = self._unread.get(request)
         return kept[-1].end - kept[0].begin if kept else 0
 
+    def lose(self, requests: Iterable[str]) -> None:
+        """Leave requests alone from here on: its KV lacks tokens of them."""
+        for request in requests:
+            self._unread.pop(request, None)
+            self._lost.add(request)
+
     def take(self, step: Step, rows: Sequence[int]) -> None:
         """Keep the step's tokens of these rows; to be called in each of their steps, before
         `propose`."""
         for request in step.gone(self._unread):
             del self._unread[request]
-        rows = [row for row in rows if step.length(row) <= self._longest]
+        self._lost.difference_update(step.gone(self._lost))
+        rows = [row for row in self._mine(step, rows) if step.length(row) <= self._longest]
         if not rows:
             return
         for row, new in zip(rows, self._of_step(step, rows), strict=True):
@@ -97,9 +105,11 @@ class AutoregressiveDrafter:
             kept.append(new)
 
     def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
-        """Drafts by row, `tokens` of each; a row past the drafter's context has none."""
+        """Drafts by row, `tokens` of each; a row past the drafter's context has none, and no one
+        that is lost."""
+        mine = self._mine(step, rows)
         return self._read(
-            step, [row for row in rows if step.length(row) + tokens <= self._longest], tokens
+            step, [row for row in mine if step.length(row) + tokens <= self._longest], tokens
         )
 
     def keep_up(self, step: Step) -> None:
@@ -112,6 +122,11 @@ class AutoregressiveDrafter:
             and kept[0].begin // block < kept[-1].end // block
         ]
         self._read(step, full, 0)
+
+    def _mine(self, step: Step, rows: Sequence[int]) -> Sequence[int]:
+        if not self._lost:
+            return rows
+        return [row for row in rows if step.request(row) not in self._lost]
 
     @property
     def _longest(self) -> int:

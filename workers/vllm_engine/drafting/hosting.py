@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
+from workers.vllm_engine.drafting.attempts import Attempts
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
@@ -108,8 +110,11 @@ class Drafters:
         self._followers = {
             name: d for name, d in drafters.items() if isinstance(d, AutoregressiveDrafter)
         }
-        options = portfolio.adaptive
-        self._adaptive = None if options is None else Adaptive(options, self._followers)
+        self._attempts = Attempts(self._followers)
+        self._adaptive: Adaptive | None = None
+        if portfolio.adaptive is not None:
+            rests = self._attempts.failures.rests
+            self._adaptive = Adaptive(portfolio.adaptive, self._followers, rests=rests)
 
     def propose(
         self,
@@ -142,8 +147,9 @@ class Drafters:
         rows_of = self._portfolio.rows(methods)
         adaptive = rows_of.pop(ADAPTIVE, [])
         for name, follower in self._followers.items():
-            follower.take(step, sorted([*rows_of.get(name, []), *self._followed(name, adaptive)]))
-        choice = self._adaptive.choose(step, adaptive, wanted) if self._adaptive else Choice()
+            own = sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
+            self._attempts.call(name, step, own, partial(follower.take, step, own))
+        choice = self._choice(step, adaptive, wanted)
         # Each process of a tensor-parallel engine has its own clock, and all must draft alike.
         choice = get_tp_group().broadcast_object(choice)
         drafts: dict[int, list[int]] = {}
@@ -152,13 +158,20 @@ class Drafters:
             if name == choice.drafter:
                 rows |= choice.drafted
             if rows or isinstance(drafter, SuffixDrafter):
-                tokens = max(rows.values(), default=0)
-                with self._timed(step, name, tokens, rows):
-                    drafts |= drafter.propose(step, sorted(rows), tokens)
-        for follower in self._followers.values():
-            follower.keep_up(step)
+                drafting = partial(self._draft, step, name, rows)
+                drafts |= self._attempts.draft(name, step, sorted(rows), drafting)
+        for name, follower in self._followers.items():
+            self._attempts.call(name, step, range(len(methods)), partial(follower.keep_up, step))
+        if self._adaptive is not None:
+            undrafted = [row for row in choice.drafted if row not in drafts]
+            self._adaptive.undrafted([step.request(row) for row in undrafted])
         drafts |= {row: choice.tokens_of(row, drafts) for row in adaptive}
         return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """By drafter how often it failed."""
+        return dict(self._attempts.failures.counts)
 
     def authors(self, request: str) -> list[str]:
         """Of an ended request of the adaptive method, the drafter of every step that verified
@@ -193,12 +206,26 @@ class Drafters:
             taken.append(time.perf_counter() - began)
         return min(taken)
 
-    def _timed(
-        self, step: Step, name: str, tokens: int, rows: Iterable[int]
-    ) -> AbstractContextManager[None]:
-        if self._adaptive is None:
-            return nullcontext()
-        return self._adaptive.timed(name, tokens, [step.request(row) for row in rows])
+    def _choice(self, step: Step, adaptive: list[int], wanted: list[int]) -> Choice:
+        """What the adaptive method drafts; nothing where it fails to choose."""
+        adaptive_method = self._adaptive
+        if adaptive_method is None:
+            return Choice()
+        choose = partial(adaptive_method.choose, step, adaptive, wanted)
+        choice = self._attempts.call(ADAPTIVE, step, (), choose)
+        if choice is None:
+            adaptive_method.restart()
+        return choice or Choice()
+
+    def _draft(self, step: Step, name: str, rows: Mapping[int, int]) -> dict[int, list[int]]:
+        """Drafts of one drafter for some rows, each of so many tokens; timed where the adaptive
+        method decides by it."""
+        tokens = max(rows.values(), default=0)
+        timed: AbstractContextManager[None] = nullcontext()
+        if self._adaptive is not None:
+            timed = self._adaptive.timed(name, tokens, [step.request(row) for row in rows])
+        with timed:
+            return self._drafters[name].propose(step, sorted(rows), tokens)
 
     def _followed(self, name: str, rows: list[int]) -> list[int]:
         """The adaptive method's rows that a drafter's KV has to follow."""

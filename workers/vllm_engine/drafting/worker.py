@@ -32,6 +32,10 @@ class SharedWorker(Worker):
         """Of an ended request, by the id that it was given, see `Drafters.authors`."""
         return [] if self._drafters is None else self._drafters.authors(request)
 
+    def drafter_failures(self) -> dict[str, int]:
+        """Return how often each drafter failed."""
+        return {} if self._drafters is None else self._drafters.failures
+
     def compile_or_warm_up_model(self) -> Any:
         """As vLLM's worker, and what the adaptive method decides by is measured."""
         times = super().compile_or_warm_up_model()
