@@ -140,6 +140,17 @@ class MethodReplica:
             raise ValueError("only the torch engine's target can be ruined on purpose")
         self._engine.poison()
 
+    async def break_drafters(self, broken: bool) -> None:
+        """Have every drafter fail, or no longer, to show what becomes of it; no HTTP path here.
+
+        A handle's `broadcast` reaches all replicas.
+        """
+        from workers.torch_engine.engine import TorchEngine
+
+        if not isinstance(self._engine, TorchEngine):
+            raise ValueError("only the torch engine's drafters can be broken on purpose")
+        self._engine.break_drafters(broken)
+
     async def set_replay_factor(self, method: str, factor: float) -> None:
         """Make a replayed method slower, every recorded second times `factor`; no HTTP path here.
 

@@ -22,6 +22,7 @@ class FaultName(StrEnum):
     table = "table"
     store = "store"
     stall = "stall"
+    drafter = "drafter"
     nan = "nan"
     slow_clients = "slow-clients"
     half_open = "half-open"

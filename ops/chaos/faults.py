@@ -109,6 +109,16 @@ def stalled(_: Site, busiest: Process) -> Iterator[Pids]:
 
 
 @contextmanager
+def broken_drafters(site: Site, _: Process) -> Iterator[Pids]:
+    """Every drafter raises whenever it is asked for a draft."""
+    site.break_drafters(True)
+    try:
+        yield ()
+    finally:
+        site.break_drafters(False)
+
+
+@contextmanager
 def not_a_number(site: Site, busiest: Process) -> Iterator[Pids]:
     """The targets of a method compute NaN from now on."""
     replicas = processes(busiest.role)
@@ -221,6 +231,7 @@ FAULTS = {
     "table": Fault("the stored state is overwritten, the feedback actor killed", broken_state),
     "store": Fault("the state's store is away, the feedback actor killed", no_store, LASTS_SECONDS),
     "stall": Fault("one replica stops and does not end", stalled),
+    "drafter": Fault("every drafter raises", broken_drafters, LASTS_SECONDS),
     "nan": Fault("a method's targets compute NaN", not_a_number),
     "slow-clients": Fault(f"{SLOW_CLIENTS} streams are not read", slow_clients, LASTS_SECONDS),
     "half-open": Fault(f"{HALF_OPEN} requests stop halfway", half_open, LASTS_SECONDS),

@@ -56,6 +56,14 @@ class Site:
         handle = serve.get_deployment_handle(method, APPLICATION)
         handle.broadcast("poison").results(timeout_s=CALL_SECONDS)
 
+    def break_drafters(self, broken: bool) -> None:
+        """Every method's drafters fail from now on, or no longer."""
+        config = self.service.config
+        hosts = (config.shared,) if config.layout == "shared" else config.methods
+        for host in hosts:
+            handle = serve.get_deployment_handle(host.name, APPLICATION)
+            handle.broadcast("break_drafters", broken).results(timeout_s=CALL_SECONDS)
+
     def stored(self) -> frozenset[str]:
         """Ids of the answers that the stored state has learned from."""
         state = StateStore(str(self.state_folder)).read() or {}

@@ -35,6 +35,8 @@ class DrafterGuard:
 
     def __init__(self, vocab: int) -> None:
         self.failures = Failures()
+        self.broken = False
+        """Have every drafter fail, for experiments; may be set by any thread."""
         self._vocab = vocab
         self._names: dict[int, str] = {}
         self._off: dict[Lease, set[int]] = {}
@@ -74,6 +76,8 @@ class DrafterGuard:
         if self.rests(drafter):
             return otherwise
         try:
+            if self.broken:
+                raise RuntimeError("made to fail on purpose")
             said = call()
         except Exception as error:
             self.blame(drafter, sequences, error, again=not drafter.captures)

@@ -136,6 +136,10 @@ class TorchEngine:
         with torch.inference_mode():
             self._target.model.embedding.fill_(torch.nan)
 
+    def break_drafters(self, broken: bool) -> None:
+        """Have every drafter fail while the engine runs, or no longer, for experiments."""
+        self._guard.broken = broken
+
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()
