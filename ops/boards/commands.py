@@ -49,8 +49,6 @@ def push(
     from requests import RequestException
 
     place = urlsplit(url)
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise InputError(f"--url: give an address such as https://grafana.example.com, not {url}")
     grafana = GrafanaFace(
         auth=token,
         host=place.hostname,

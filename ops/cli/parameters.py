@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from typer.core import TyperCommand, TyperGroup
 
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
+ADDRESSES = ("url", "prometheus")
 OUTPUTS = ("json", "out", "work", "readme")
 STANDARD_OUTPUT = Path("-")
 
@@ -32,8 +34,13 @@ def _checking(
 
     @wraps(run)
     def checked(**values: Any) -> Any:
-        if problem := _number_problem(values) or _output_problem(values, folders):
-            raise refuse(problem)
+        for problem in (
+            _number_problem(values),
+            _address_problem(values),
+            _output_problem(values, folders),
+        ):
+            if problem is not None:
+                raise refuse(problem)
         return run(**values)
 
     return checked
@@ -46,6 +53,23 @@ def _number_problem(values: Mapping[str, Any]) -> str | None:
         if isinstance(value, int) and abs(value) > LARGEST:
             return f"{_flag(name)}: expected a number of at most {LARGEST}, not {value}"
     return None
+
+
+def _address_problem(values: Mapping[str, Any]) -> str | None:
+    for name in ADDRESSES:
+        address = values.get(name)
+        if address is not None and not _is_address(address):
+            return f"{_flag(name)}: give an address such as http://127.0.0.1:8000, not {address!r}"
+    return None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of a port that is none, and of half an IPv6 address
+        return False
+    return bool(there) and text.isprintable() and " " not in text
 
 
 def _output_problem(values: Mapping[str, Any], folders: set[str | None]) -> str | None:

@@ -9,6 +9,24 @@ import pytest
 SPEEDUPS = "cluster,naive,médusa 😀\n0,1.0,2.0\n"
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "not a url", "127.0.0.1:9", "ftp://x", "http://", "http://[::1", "http://x:99999"),
+        *("http://x:y", "http://x:0", "http://x\ny", "file:///etc/passwd"),
+    ],
+)
+def test_what_is_no_address_is_refused(specadapt, tmp_path, address):
+    for command in (
+        ["chat", "--url", address],
+        ["loadtest", "--rate", 1, "--url", address],
+        ["bench", "http", "--url", address],
+        ["grafana", "push", "--token", "t", "--url", address],
+        ["grafana", "draw", "--out", tmp_path, "--prometheus", address],
+    ):
+        assert ": give an address such as http" in specadapt.refusal(*command)
+
+
 @pytest.fixture
 def speedups(tmp_path):
     file = tmp_path / "café.csv"
