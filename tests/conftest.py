@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 from conftest_bundle import tiny_bundle
+from hypothesis import settings
 from ray._private.ray_constants import RAY_WORKER_NICENESS
 from xdist.scheduler import LoadScopeScheduling
 
@@ -15,6 +16,9 @@ __all__ = ["tiny_bundle"]
 torch.set_num_threads(1)
 # Ray's default, 15, would let the tests of other processes go before what a test waits for.
 os.environ[RAY_WORKER_NICENESS] = "0"
+# How long an example takes depends on the machine.
+settings.register_profile("specadapt", deadline=None)
+settings.load_profile("specadapt")
 
 TOGETHER = ("tests/e2e/", "tests/training/")
 """Folders whose files share what takes long to make and is one's own: a Ray, a trained model."""
