@@ -69,8 +69,15 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
             httpx.get(f"{said[1]}/models", timeout=CALL_SECONDS).json()["data"][0]["id"] == "tiny"
         )
         assert httpx.get(said[1].replace("/v1", "/health"), timeout=CALL_SECONDS).status_code == 200
-        feedback = httpx.get(f"{said[1]}/routing", timeout=CALL_SECONDS).json()["feedback"]
-        assert "occupied/state" in feedback["problem"]
+        # The ingress is ready before it has heard from the feedback actor.
+        routing = f"{said[1]}/routing"
+        until(
+            lambda: (
+                "occupied/state"
+                in httpx.get(routing, timeout=CALL_SECONDS).json()["feedback"]["problem"]
+            ),
+            START_SECONDS,
+        )
         exported = until(lambda: re.search(r"metrics +(\S+)", log.read_text()))[1]
         until(
             lambda: (

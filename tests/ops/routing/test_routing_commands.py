@@ -101,46 +101,6 @@ def test_one_profile_is_fitted_on_and_held_out_of_by_ids(world, tmp_path):
     assert "--profile-ids" in specadapt.refusal(*judge, held)
 
 
-def test_bench_prediction_compares_forms_on_other_prompts_only(world):
-    folder, specadapt, _ = world
-    arguments = ["bench", "prediction", "--routing", folder / "routing", "--profile"]
-    figures = specadapt.json(*arguments, folder / "fit", "--held", folder / "held")
-    assert (figures["learned_from"], figures["settings"]["clusters"]) == (8, 2)
-    assert 1 <= figures["foretold"] <= 6
-    assert {"table", "regression", "boosting", "own_acceptance"} <= set(figures["forms"])
-    refusal = specadapt.refusal(*arguments, folder / "fit", "--held", folder / "fit")
-    assert "profile other prompts" in refusal
-
-
-def test_bench_prediction_splits_one_profile_by_ids(world, tmp_path):
-    folder, specadapt, _ = world
-    ids = [prompt.id for prompt in Profile.load(folder / "fit").prompts]
-    first, rest = tmp_path / "first.txt", tmp_path / "rest.txt"
-    first.write_text("\n".join(ids[:5]))
-    rest.write_text("\n".join(ids[5:]))
-    both = ["--profile", folder / "fit", "--held", folder / "fit"]
-    arguments = ["bench", "prediction", "--routing", folder / "routing", *both]
-    figures = specadapt.json(*arguments, "--profile-ids", first, "--held-ids", rest)
-    assert (figures["learned_from"], figures["foretold"]) == (5, len(ids) - 5)
-    assert "profile other prompts" in specadapt.refusal(*arguments, "--profile-ids", first)
-    rest.write_text("strange")
-    assert "--held-ids" in specadapt.refusal(*arguments, "--held-ids", rest)
-
-
-def test_bench_prediction_compares_clusterings(world):
-    folder, specadapt, _ = world
-    arguments = ["bench", "prediction", "--routing", folder / "routing", "--profile"]
-    arguments += [folder / "fit", "--held", folder / "held"]
-    figures = specadapt.json(*arguments, "--clusters", "2,3,50", "--kinds", "kmeans,gaussian")
-    rows = [(row["kind"], row["asked_clusters"]) for row in figures["choices"]]
-    assert rows[:4] == [("kmeans", 2), ("kmeans", 3), ("gaussian", 2), ("gaussian", 3)]
-    assert rows[4:] == [("regression", 2), ("boosting", 2)], "50 clusters need 100 prompts"
-    for row in figures["choices"]:
-        assert 0.0 <= row["stability"]["methods"] <= 1.0
-    assert "--kinds: no means" in specadapt.refusal(*arguments, "--clusters", 2, "--kinds", "means")
-    assert "--clusters: whole numbers of 2" in specadapt.refusal(*arguments, "--clusters", "1,x")
-
-
 def test_a_table_takes_the_clusters_that_were_picked(world, tmp_path):
     folder, specadapt, _ = world
     fit = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]
