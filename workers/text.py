@@ -53,14 +53,17 @@ class Detokenizer:
 
     def _first_text(self, token: int, byte: bytes) -> str:
         assert self._beginning is not None
-        self._beginning.append(token)
-        if byte and not self._bytes.add(byte):
+        known = self._beginning
+        text = self._bytes.add(byte) if byte else self._bytes.end()
+        if text and not text.strip(BROKEN):  # what comes before broken bytes has no text
+            self._before, self._beginning = [*known, token] if byte else known, None
+            return text if byte else text + self._after(token)
+        known.append(token)
+        if byte and not text:
             return ""
-        if not byte:
-            self._bytes.end()
-        text: str = self._backend.decode(self._beginning)
+        text = self._backend.decode(known)
         if text:
-            self._before, self._beginning = self._beginning, None
+            self._before, self._beginning = known, None
         return text
 
     def _after(self, token: int) -> str:

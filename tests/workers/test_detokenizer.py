@@ -62,10 +62,11 @@ def said_by_fallback(backend: Tokenizer, tokens: list[int]) -> str:
     """The whole decode, where a broken run keeps the characters before the first broken byte: as
     if a token without text stood behind them."""
     names = [backend.id_to_token(token) for token in tokens]
+    special = {of.content for of in backend.get_added_tokens_decoder().values() if of.special}
     parts: list[list[int]] = [[]]
     run = b""
     for token, name in zip(tokens, names, strict=True):
-        if name == "<s>":
+        if name in special:
             continue
         parts[-1].append(token)
         if not name.startswith("<0x"):
@@ -94,26 +95,10 @@ def _hopeless(run: bytes) -> bool:
 
 
 def _joined(backend: Tokenizer, parts: list[list[int]]) -> str:
-    """Their text one after the other; those behind the first text do not lose a space."""
-    text = ""
+    """Their text one after the other, without the first space: the decoder strips it."""
     [marker] = backend.encode("x", add_special_tokens=False).ids[-1:]
-    for part in parts:
-        if text:
-            text += backend.decode([marker, *part])[1:]
-        else:
-            known = [token for earlier in parts for token in earlier][: _count(parts, part)]
-            text = backend.decode(known)
-    return text
-
-
-def _count(parts: list[list[int]], last: list[int]) -> int:
-    """Tokens up to the end of a part."""
-    total = 0
-    for part in parts:
-        total += len(part)
-        if part is last:
-            break
-    return total
+    text = "".join(backend.decode([marker, *part])[1:] for part in parts)
+    return text.removeprefix(" ")
 
 
 BYTES = [FALLBACK.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
