@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from conftest_bundle import byte_tokenizer
 from decoding import assert_same, decode, reference
 from engine_config import IN_PIECES
 
@@ -58,8 +59,7 @@ def an_answer(**sampling):
         prompt_token_ids=(1, 2),
         sampling=SamplingParams(max_tokens=TOKENS, **sampling),
     )
-    tokenizer = SimpleNamespace(decode=lambda ids, **_: "x" * len(ids))
-    return Answer(asked, tokenizer, (), EngineLoad())
+    return Answer(asked, byte_tokenizer().backend_tokenizer, (), EngineLoad())
 
 
 @pytest.mark.parametrize("ahead", [[], ["vllm_medusa", "none"]])
