@@ -53,19 +53,20 @@ def _methods(decoded: Path, ids: set[str]) -> dict[str, dict[str, float]]:
     """By method and prompt the speedups that were measured."""
     try:
         figures = read_json(decoded)
-        methods, known = figures["methods"], set(figures["settings"]["prompts"]["ids"])
-    except (KeyError, TypeError) as error:
+        methods = {name: own.get(BY_PROMPT) for name, own in figures["methods"].items()}
+        known = set(figures["settings"]["prompts"]["ids"])
+    except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"--decoded: {decoded} is no output of `bench decode --json`") from error
     if known != ids:
         raise InputError(f"--decoded: {decoded} is about other prompts; decode those of --ids")
     if BASELINE not in methods:
         raise InputError(f"--decoded: {decoded} has no {BASELINE} to be compared with")
-    if old := [name for name, own in methods.items() if BY_PROMPT not in own]:
+    if old := [name for name, speedups in methods.items() if speedups is None]:
         raise InputError(
             f"--decoded: {decoded}: methods.{old[0]}.{BY_PROMPT} is missing: an earlier "
             "`bench decode` wrote it; decode anew"
         )
-    return {name: own[BY_PROMPT] for name, own in methods.items()}
+    return methods
 
 
 def _shares(

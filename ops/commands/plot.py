@@ -35,10 +35,18 @@ def plot(
         "timeline": loadtest_plots.draw,
         "policies": scaling_plots.draw,
     }
-    draw = next((draw for key, draw in kinds.items() if key in read), None)
+    known = read.keys() if isinstance(read, dict) else ()
+    draw = next((draw for key, draw in kinds.items() if key in known), None)
     if draw is None:
         raise InputError(
             f"{figures}: no figures of bench load, learning, scaling, soak, or loadtest"
         )
-    for file in draw(read, out, figures.stem):
+    try:
+        drawn = list(draw(read, out, figures.stem))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{figures}: not as the command writes it now: run it again "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    for file in drawn:
         typer.echo(file)

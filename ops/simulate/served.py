@@ -58,7 +58,7 @@ def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Serve
         hops = [_hop(one) for one in timeline if "engine" in one]
         rate = float(given["rate"]) if given.get("arrivals") == "poisson" else None
         model, unanswered = str(given["model"]), found["requests"] - found["answered"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"--served: {name} is no JSON of `specadapt loadtest`") from error
     for flag in ("temperature", "max_tokens"):
         if given.get(flag) != experiment.settings[flag]:

@@ -1,0 +1,28 @@
+"""`specadapt plot` with files that are not figures."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        (None, "no figures of bench load"),
+        (3, "no figures of bench load"),
+        ("loads", "no figures of bench load"),
+        (["loads"], "no figures of bench load"),
+        ({"answers": 1}, "no figures of bench load"),
+        *(
+            ({kind: wrong}, "not as the command writes it now")
+            for kind in ("loads", "scenarios", "idle", "timeline", "policies")
+            for wrong in (3, [3], {"a": 3}, [{"due": 1}])
+        ),
+    ],
+)
+def test_what_are_no_figures_is_one_line(specadapt, tmp_path, figures, said):
+    file = tmp_path / "figures.json"
+    file.write_text(json.dumps(figures))
+    message = specadapt.refusal("plot", file, "--out", tmp_path / "plots")
+    assert message.startswith(f"specadapt: {file}: ")
+    assert said in message
