@@ -81,8 +81,12 @@ def packed(**arrays: object) -> bytes:
         (lambda arrays: packed(**arrays | {"speedup": np.array(["x"])}), "speedup: .* not convert"),
         (lambda arrays: packed(**{n: a for n, a in arrays.items() if n != "speedup"}), "speedup"),
         (
-            lambda arrays: packed(**arrays | {"speedup": arrays["speedup"] * np.nan}),
+            lambda arrays: packed(**arrays | {"speedup": arrays["speedup"] * np.inf}),
             "speedup holds NaN or infinity",
+        ),
+        (
+            lambda arrays: packed(**arrays | {"step_seconds": arrays["step_seconds"] * np.nan}),
+            "step_seconds holds NaN or infinity",
         ),
     ],
 )
