@@ -27,8 +27,8 @@ MUTANTS: dict[str, tuple[Callable[[], None], str, str]] = {
     ),
     "the whole draft is verified": (
         rows.test_of_each_sequences_draft_as_much_is_verified_as_pays,
-        "drafts.get(row, [])[: self.drafted[row]]",
-        "drafts.get(row, [])",
+        "drafts[row][: self.drafted[row]]",
+        "drafts[row]",
     ),
     "drafting counts twice": (
         rows.test_a_step_is_all_that_is_no_learned_draft,
