@@ -51,6 +51,15 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     return _ingress_deployment(config).bind(config, checked(config), *shown)
 
 
+def _classes(config: AppConfig) -> tuple[type[Ingress], type[MethodReplica]]:
+    """Return the classes to deploy; only a service with faults switched on loads theirs."""
+    if not config.faults:
+        return Ingress, MethodReplica
+    from deployments.faults import FaultyIngress, FaultyReplica
+
+    return FaultyIngress, FaultyReplica
+
+
 def deployment_names(config: AppConfig) -> tuple[str, ...]:
     """Return the names of the application's deployments, as Ray Serve's `deployments` may override
     them."""
@@ -88,7 +97,8 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
     """The deployment of an engine's methods, bound to its arguments."""
     name = SHARED if config.layout == "shared" else specs[0].name
     resources = resources_of(specs[0].name, config)
-    deployment = cast(serve.Deployment, serve.deployment(MethodReplica)).options(
+    _, replica = _classes(config)
+    deployment = cast(serve.Deployment, serve.deployment(replica)).options(
         name=name,
         **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
@@ -123,7 +133,8 @@ def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     http = config.http
     slots = http.ingress_max_ongoing_requests + http.ingress_max_queued_requests
-    return cast(serve.Deployment, serve.deployment(Ingress)).options(
+    ingress, _ = _classes(config)
+    return cast(serve.Deployment, serve.deployment(ingress)).options(
         name=INGRESS,
         num_replicas=http.ingress_replicas,
         **apart(http.ingress_max_replicas_per_node),

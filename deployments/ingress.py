@@ -103,10 +103,6 @@ class Ingress:
         """Return why the last user_config was refused, for `user_config.UserConfig`."""
         return self._http.refused_settings
 
-    async def tasks(self) -> int:
-        """How many asyncio tasks its event loop has, for `bench soak`; no HTTP path here."""
-        return len(asyncio.all_tasks())
-
     def __serve_build_asgi_app__(self) -> FastAPI:
         app, http = self._http.app(lambda _: self._link.exchanging()), self._config.http
         app.add_middleware(

@@ -269,6 +269,10 @@ class AppConfig(Settings):
     router: RouterConfig = RouterConfig()
     feedback: FeedbackConfig = FeedbackConfig()
     http: HttpConfig = HttpConfig()
+    faults: bool = Field(
+        default=False,
+        description="let experiments slow down and break replicas through Ray; for tests only",
+    )
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -115,12 +115,12 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     },
 }
 ASSEMBLERS = {
-    "workers": {"loader"},
+    "workers": {"faults", "loader"},
     "workers/torch_engine": {
         *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
-        *("slowed_target", "step", "stopwatch", "target", "tracing"),
+        *("step", "stopwatch", "target", "tracing"),
     },
-    "deployments": {"app", "ingress", "run"},
+    "deployments": {"app", "faults", "ingress", "run"},
     "ops": {"main", "__main__"},
 }
 """The sub-rooms that put their room together and may import all of it."""

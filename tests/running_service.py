@@ -100,7 +100,7 @@ class Service:
 def deployed(config: AppConfig) -> Service:
     """The service on `config`'s port, once every method that is to have a replica has one."""
     serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
-    serve.run(build(config), name=APPLICATION)
+    serve.run(build(config.model_copy(update={"faults": True})), name=APPLICATION)
     service = Service(config, f"http://127.0.0.1:{config.http.port}")
 
     expected = {method.name for method in config.methods if method.min_replicas}

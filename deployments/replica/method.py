@@ -117,49 +117,6 @@ class MethodReplica:
             "cores": sorted(os.sched_getaffinity(0)),
         }
 
-    async def tasks(self) -> int:
-        """How many asyncio tasks its event loop has, for `bench soak`; no HTTP path here."""
-        return len(asyncio.all_tasks())
-
-    async def set_extra_target_forwards(self, method: str, extra: int) -> None:
-        """Make a method slower by real work, to show that routing notices; no HTTP path here."""
-        from workers.torch_engine.engine import TorchEngine  # torch, where it is loaded already
-
-        if not isinstance(self._engine, TorchEngine):
-            raise ValueError("only the torch engine can be slowed down on purpose")
-        self._engine.set_extra_target_forwards(method, extra)
-
-    async def poison(self) -> None:
-        """Have the target compute NaN from now on, to show what becomes of it; no HTTP path here.
-
-        A handle's `broadcast` reaches all replicas.
-        """
-        from workers.torch_engine.engine import TorchEngine
-
-        if not isinstance(self._engine, TorchEngine):
-            raise ValueError("only the torch engine's target can be ruined on purpose")
-        self._engine.poison()
-
-    async def break_drafters(self, broken: bool) -> None:
-        """Have every drafter fail, or no longer, to show what becomes of it; no HTTP path here.
-
-        A handle's `broadcast` reaches all replicas.
-        """
-        from workers.torch_engine.engine import TorchEngine
-
-        if not isinstance(self._engine, TorchEngine):
-            raise ValueError("only the torch engine's drafters can be broken on purpose")
-        self._engine.break_drafters(broken)
-
-    async def set_replay_factor(self, method: str, factor: float) -> None:
-        """Make a replayed method slower, every recorded second times `factor`; no HTTP path here.
-
-        A handle's `broadcast` reaches all replicas.
-        """
-        if not isinstance(self._engine, ReplayEngine):
-            raise ValueError("only the replay engine takes a factor: its seconds are recorded ones")
-        self._engine.set_factor(method, factor)
-
     async def __del__(self) -> None:
         for task in self._background:
             task.cancel()

@@ -86,7 +86,7 @@ def own_service(
     with standard_output_kept(), tempfile.TemporaryDirectory(prefix="specadapt-own-") as folder:
         state = config.feedback.model_copy(update={"state_uri": str(Path(folder) / "state")})
         http = config.http.model_copy(update={"host": "127.0.0.1", "port": 0})
-        asked = config.model_copy(update={"feedback": state, "http": http})
+        asked = config.model_copy(update={"feedback": state, "http": http, "faults": True})
         own = with_free_port(resolved(asked))
         application = build(own)
         start_local_ray(max(os.cpu_count() or 1, math.ceil(needed_cpus(own))), gpus)

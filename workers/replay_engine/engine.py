@@ -121,17 +121,6 @@ class ReplayEngine:
         """The present load; safe to call from any thread, never blocks on a step."""
         return load_report(self._replica, self._specs, self._scheduler, healthy=self._healthy)
 
-    def set_factor(self, method: str, factor: float) -> None:
-        """From its next step on, every recorded second of `method` times `factor`; 1 undoes it.
-
-        For scenarios in which a method becomes slower. Raises ValueError for a method that is not
-        served here and for a factor that is not above 0.
-        """
-        if method not in self._specs or not factor > 0.0:
-            names = ", ".join(self._specs)
-            raise ValueError(f"a factor above 0 for one of {names}, not {factor} for {method!r}")
-        self._scheduler.factors[method] = factor
-
     def close(self) -> None:
         """Take no more requests; running ones end as cancelled. May be called twice."""
         self._scheduler.stop("cancelled")

@@ -40,8 +40,6 @@ class Scheduler:
         self._waiting: deque[ReplaySequence] = deque()
         self._running: list[ReplaySequence] = []
         self._stopped = False
-        self.factors: dict[str, float] = {}
-        """By method: what its recorded seconds are multiplied by; absent is 1."""
         self.mean_batch = 0.0
         self.step_seconds: dict[str, float] = {}
 
@@ -106,8 +104,8 @@ class Scheduler:
         while budget > 0 and (sequence := self._unread_one()) is not None:
             tokens = min(sequence.unread, budget)
             budget -= tokens
-            whole = sequence.answer.prefill_seconds * self._factor(sequence.request.method)
-            yield whole * tokens / sequence.answer.prompt_tokens
+            answer = sequence.answer
+            yield answer.prefill_seconds * tokens / answer.prompt_tokens
             sequence.unread -= tokens
             if sequence.unread == 0 and sequence.finished is None:
                 sequence.emit({}, self._now())
@@ -144,10 +142,7 @@ class Scheduler:
         context = sum(s.context for s in batch) / len(batch)
         paces = [s.answer.pace for s in batch if s.request.method == method]
         recorded = self._step_times.seconds(method, len(batch), context)
-        return self._factor(method) * recorded * sum(paces) / len(paces)
-
-    def _factor(self, method: str) -> float:
-        return self.factors.get(method, 1.0)
+        return recorded * sum(paces) / len(paces)
 
     def _retire(self) -> None:
         """End what has finished or was cancelled."""

@@ -35,8 +35,6 @@ class DrafterGuard:
 
     def __init__(self, vocab: int) -> None:
         self.failures = Failures()
-        self.broken = False
-        """Have every drafter fail, for experiments; may be set by any thread."""
         self._vocab = vocab
         self._names: dict[int, str] = {}
         self._off: dict[Lease, set[int]] = {}
@@ -76,8 +74,6 @@ class DrafterGuard:
         if self.rests(drafter):
             return otherwise
         try:
-            if self.broken:
-                raise RuntimeError("made to fail on purpose")
             said = call()
         except Exception as error:
             self.blame(drafter, sequences, error, again=not drafter.captures)

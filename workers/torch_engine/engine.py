@@ -31,7 +31,6 @@ from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rehearsal import rehearse
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.slowed_target import SlowedTarget
 from workers.torch_engine.target import Target
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ class TorchEngine:
         self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
-        self._slowed = SlowedTarget(models.target)
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
         self._guard = models.guard
         self._looking_up = [one for one in models.drafters if isinstance(one, Suffix)]
@@ -107,19 +105,6 @@ class TorchEngine:
         """What past answers and the indexes of requests take, at most."""
         return self._past.bytes + sum(one.bytes for one in self._looking_up)
 
-    def set_extra_target_forwards(self, method: str, forwards: int) -> None:
-        """Make a method slower while the engine runs, by so many extra target forwards a step.
-
-        Its answers stay the same; 0 is full speed again. Raises ValueError for an unknown method
-        or a negative number.
-        """
-        if method not in self._methods:
-            raise ValueError(f"unknown method {method!r}: choose from {', '.join(self._methods)}")
-        if forwards < 0:
-            raise ValueError(f"extra_target_forwards must be 0 or more, not {forwards}")
-        self._slowed.extra_forwards[method] = forwards
-        self._scheduler.target = self._slowed
-
     @property
     def cuda_graphs(self) -> int:
         """The target's forwards that are replayed from CUDA graphs, by shape."""
@@ -129,16 +114,6 @@ class TorchEngine:
     def step_errors(self) -> deque[float]:
         """See StepSeconds.errors; to be read and emptied between requests."""
         return self._target.costs.step.errors
-
-    def poison(self) -> None:
-        """Ruin the target while the engine runs, for experiments: its embeddings, and so all that
-        is computed of them from now on, are NaN. Nothing on disk changes."""
-        with torch.inference_mode():
-            self._target.model.embedding.fill_(torch.nan)
-
-    def break_drafters(self, broken: bool) -> None:
-        """Have every drafter fail while the engine runs, or no longer, for experiments."""
-        self._guard.broken = broken
 
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""

@@ -57,7 +57,6 @@ class Scheduler:
         past: PastAnswers,
     ) -> None:
         self.target = target
-        """May be exchanged for one over the same pool between any two steps, by any thread."""
         self._methods = methods
         self._most = rows
         self.slots_each = capacity

@@ -15,6 +15,7 @@ from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, w
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, SamplingParams
 from workers.bundle import Bundle
 from workers.engine import Engine, EngineBusyError, EngineRefusedError
+from workers.faults import Faults
 from workers.loader import load_engine
 from workers.methods import get_method
 from workers.replay_engine.engine import ReplayEngine
@@ -122,16 +123,18 @@ def test_one_method_is_made_slower_and_recovers(load):
         chunks = run_simulated(answer(engine, request(method, i, max_tokens=21)))
         return chunks[-1].stats.total_seconds
 
-    before = seconds("naive", 0), seconds("ngram", 1)
-    engine.set_factor("naive", 2.0)
+    faults, before = Faults(engine), (seconds("naive", 0), seconds("ngram", 1))
+    faults.scale_replay("naive", 2.0)
     assert seconds("naive", 0) == pytest.approx(2 * before[0])
     assert seconds("ngram", 1) == pytest.approx(before[1])
-    engine.set_factor("naive", 1.0)
+    faults.scale_replay("naive", 1.0)
     assert seconds("naive", 0) == pytest.approx(before[0])
-    with pytest.raises(ValueError, match="a factor above 0 for one of naive, ngram, not 2 for 'x'"):
-        engine.set_factor("x", 2)
-    with pytest.raises(ValueError, match="not 0 for 'naive'"):
-        engine.set_factor("naive", 0)
+    with pytest.raises(ValueError, match="'x' is not served; available methods"):
+        faults.scale_replay("x", 2)
+    with pytest.raises(ValueError, match="must be above 0, got 0"):
+        faults.scale_replay("naive", 0)
+    with pytest.raises(ValueError, match="only the torch engine"):
+        faults.poison()
 
 
 def test_in_real_time_as_well(tmp_path, tiny_bundle):

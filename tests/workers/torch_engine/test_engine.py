@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from workers.bundle import Bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.torch_engine.engine import TorchEngine
 from workers.torch_engine.models.prefix_cache import Holding
-from workers.torch_engine.slowed_target import SlowedTarget
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -279,46 +277,8 @@ async def test_a_slow_consumer_gets_several_steps_at_once(load_engine, byte_bund
     assert rest[0].finish_reason == "length"
 
 
-def test_extra_forwards_are_checked(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    with pytest.raises(ValueError, match="unknown method 'ngram'"):
-        engine.set_extra_target_forwards("ngram", 1)
-    with pytest.raises(ValueError, match="0 or more"):
-        engine.set_extra_target_forwards("naive", -1)
-
-
-def test_two_threads_slow_two_methods(load_engine, byte_bundle: Bundle, monkeypatch) -> None:
-    init, forwards = SlowedTarget.__init__, {"naive": 1, "ngram": 2}
-
-    def lasting(self, target):
-        time.sleep(0.2)
-        init(self, target)
-
-    monkeypatch.setattr(SlowedTarget, "__init__", lasting)
-    engine = load_engine(list(forwards), byte_bundle)
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(engine.set_extra_target_forwards, forwards, forwards.values()))
-    assert engine._scheduler.target.extra_forwards == forwards
-
-
 def test_cuda_where_there_is_none_is_refused(load_engine, byte_bundle: Bundle) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     with pytest.raises(ValueError, match="no CUDA device"):
         load_engine(["naive"], byte_bundle, device="cuda")
-
-
-async def test_a_method_may_get_its_speed_back_in_the_middle_of_a_step(
-    load_engine, byte_bundle: Bundle, monkeypatch
-) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    forward = engine._target.forward
-
-    def faster_meanwhile(proposals, captures):
-        engine.set_extra_target_forwards("naive", 0)
-        return forward(proposals, captures)
-
-    engine.set_extra_target_forwards("naive", 3)
-    monkeypatch.setattr(engine._target, "forward", faster_meanwhile)
-    answer = await decode(engine, "naive", [1, 2, 3, 4], max_tokens=4, ignore_eos=True)
-    assert answer.finish == "length"

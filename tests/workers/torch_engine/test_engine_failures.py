@@ -113,16 +113,3 @@ async def test_what_was_no_number_is_not_left_to_those_who_come_later(
         assert answer.tokens == reference(byte_bundle, prompt, 10)
     for pool in (engine._target.pool, *(d.pool for d in _drafters(engine) if hasattr(d, "pool"))):
         assert not pool.data.isnan().any()
-
-
-async def test_a_poisoned_target_fails_for_good(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    assert (await decode(engine, "naive", [1], max_tokens=5)).finish == "length"
-    engine.poison()
-    for _ in range(3):
-        assert "logits are NaN" in (await decode(engine, "naive", [2], max_tokens=5)).error
-    async with asyncio.timeout(60):
-        while engine.load().healthy:
-            await asyncio.sleep(0.001)
-    unspoilt = load_engine(["naive"], byte_bundle)
-    assert (await decode(unspoilt, "naive", [1], max_tokens=5)).finish == "length"

@@ -106,47 +106,6 @@ async def test_trees_and_chains_in_one_batch(load_engine, tmp_path: Path) -> Non
         assert answer.stats.accepted_tokens > 0
 
 
-async def test_a_slow_method_says_the_same(load_engine, byte_bundle: Bundle, monkeypatch) -> None:
-    engine = load_engine(["draft_verify"], byte_bundle)
-    forward, forwards = engine._target.forward, []
-
-    def counted(proposals, captures):
-        forwards.append(len(proposals))
-        return forward(proposals, captures)
-
-    monkeypatch.setattr(engine._target, "forward", counted)
-    prompt = [1, 2, 3]
-    for extra in (2, 0):
-        forwards.clear()
-        engine.set_extra_target_forwards("draft_verify", extra)
-        answer = await decode(engine, "draft_verify", prompt, max_tokens=30)
-        assert answer.tokens == reference(byte_bundle, prompt, 30)
-        assert answer.stats is not None
-        assert len(forwards) == answer.stats.target_steps * (1 + extra)
-
-
-async def test_only_the_slow_method_of_a_batch_costs_more(
-    load_engine, byte_bundle: Bundle, monkeypatch
-) -> None:
-    engine = load_engine(["naive", "ngram"], byte_bundle)
-    forward, methods = engine._target.forward, []
-
-    def noted(proposals, captures):
-        methods.append([p.sequence.method for p in proposals])
-        return forward(proposals, captures)
-
-    monkeypatch.setattr(engine._target, "forward", noted)
-    engine.set_extra_target_forwards("ngram", 1)
-    answers = await asyncio.gather(
-        *(decode(engine, m, [1, 2, 3], max_tokens=20) for m in ("naive", "ngram"))
-    )
-    together = [i for i, names in enumerate(methods) if len(names) == 2]
-    assert together
-    assert all(methods[i - 1] == ["ngram"] for i in together)
-    for answer in answers:
-        assert answer.tokens == reference(byte_bundle, [1, 2, 3], 20)
-
-
 async def test_bfloat16_decodes(load_engine, byte_bundle: Bundle) -> None:
     engine = load_engine(LOSSLESS, byte_bundle, dtype="bfloat16")
     answers = [await decode(engine, m, [5, 6, 7], max_tokens=8) for m in LOSSLESS]

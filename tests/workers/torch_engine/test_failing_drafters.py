@@ -286,14 +286,3 @@ def test_a_drafter_rests_after_several_failures_and_is_tried_again() -> None:
     failures.failed("a", error)
     assert not failures.rests("a")
     assert failures.counts == {"a": IN_A_ROW - 1 + IN_A_ROW + 3}
-
-
-async def test_drafters_can_be_broken_on_purpose(load: Any) -> None:
-    engine = load(["ngram", "eagle3"])
-    engine.break_drafters(True)
-    await all_answers(engine, ["ngram", "eagle3"])
-    assert engine.load().drafter_failures["eagle3"] > 0
-    engine.break_drafters(False)
-    failed = engine.load().drafter_failures
-    await all_answers(engine, ["ngram", "eagle3"])
-    assert engine.load().drafter_failures == failed
