@@ -34,7 +34,7 @@ test-vllm: $(VENV)/.test install-vllm
 
 screenshots: $(VENV)/.browser install
 	@tests/browser/install-chromium
-	$(BIN)/python tests/browser/take_screenshots.py docs/page $(ARGS)
+	$(BIN)/python tests/browser/take_screenshots.py docs/results/page $(ARGS)
 
 soak: install
 	$(BIN)/specadapt bench soak $(ARGS)

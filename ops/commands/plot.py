@@ -15,7 +15,7 @@ def plot(
     """Draw what `bench load`, `learning`, `scaling` or `soak`, or `loadtest` measured; prints the
     files.
 
-    Example: `specadapt plot docs/benchmarks/load.json --out docs/benchmarks`
+    Example: `specadapt plot load.json --out plots`
     """
     from schemas.json_files import read_json
 

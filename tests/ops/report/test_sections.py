@@ -346,17 +346,10 @@ def test_a_file_of_another_version_is_named_with_its_field(tmp_path, changed, sa
 
 
 def test_files_that_were_published_can_be_read_or_say_why():
-    folder = Path("docs/benchmarks")
-    for name in ("bounds", "bounds-again", "router", "quality", "quality-42"):
+    folder = Path("docs/results")
+    for name in ("demo-bounds", "router", "smollm2-bounds-avx2", "smollm2-stages-avx2"):
         assert read_figures([folder / f"{name}.json"])
-    for name in (
-        "bounds",
-        "bounds-thousand",
-        "stages",
-        "quality",
-        "quality-42-0.8",
-    ):
-        assert read_figures([folder / "smollm2" / f"{name}.json"])
+    assert read_figures([folder / "smollm2-quality.json"])
 
 
 def test_intervals_along_the_answer_hold_the_mean():
