@@ -149,16 +149,6 @@ def deviation(
     return max(regression.deviation(table, cluster, method, said), -math.log(cell))
 
 
-def accepted(
-    table: RoutingTable, cluster: int, band: int, said: Foretold = regression.NOTHING
-) -> dict[str, float]:
-    """Draft tokens a step that are expected to be accepted, by method; none without a cluster."""
-    if cluster < 0:
-        return {}
-    known = expected(table, cluster, band, said) - 1.0
-    return dict(zip(table.methods, map(float, known), strict=True))
-
-
 @once
 def answers(table: RoutingTable) -> Floats:
     """Answers' worth of evidence [k, m, t] behind every cell's acceptance, what other bands lend

@@ -129,7 +129,6 @@ def choose(
         fit_id=table.fit_id,
         table_version=table.version,
         predicted_seconds={n: round(loaded[n], 6) for n in ranked},
-        accepted=belief.accepted(table, cluster, band, features.said),
         foretold=dict(features.said),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,

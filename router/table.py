@@ -1,4 +1,4 @@
-"""A routing table on disk: save, load, restrict to what is served, merge live counts.
+"""A routing table on disk: save, load, restrict to what is served.
 
 routing.json   everything but the arrays, and a hash over them
 routing.npz    the arrays
@@ -181,31 +181,6 @@ def kept(
     return tuple(
         tuple(name if name in names else other for name, other in zip(row, others, strict=True))
         for row, others in zip(favourites, instead, strict=True)
-    )
-
-
-def merge_counts(tables: Sequence[RoutingTable]) -> RoutingTable:
-    """The first table with the live counts of all of them, each learned apart from the others.
-
-    Raises RoutingTableError when they come from different fits.
-    """
-    if not tables:
-        raise RoutingTableError("there is no table to merge")
-    first = tables[0]
-    for other in tables[1:]:
-        if (other.fit_id, other.methods) != (first.fit_id, first.methods):
-            raise RoutingTableError(
-                f"counts of fit {other.fit_id} ({', '.join(other.methods)}) cannot be added to "
-                f"fit {first.fit_id} ({', '.join(first.methods)})"
-            )
-    return first.model_copy(
-        update={
-            "live_tokens": np.sum([t.live_tokens for t in tables], axis=0),
-            "live_steps": np.sum([t.live_steps for t in tables], axis=0),
-            "live_output": np.sum([t.live_output for t in tables], axis=0),
-            "live_answers": np.sum([t.live_answers for t in tables], axis=0),
-            "version": max(t.version for t in tables) + 1,
-        }
     )
 
 

@@ -19,11 +19,6 @@ def read_bytes(file: Path) -> bytes:
             raise FileError(f"{file}: {error.strerror}") from error
 
 
-def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file by name. Raises FileError."""
-    return unpack_arrays(read_bytes(file), str(file))
-
-
 def unpack_arrays(content: bytes, place: str) -> dict[str, NDArray[Any]]:
     """Return the arrays in an .npz file's content by name; pickled ones are refused.
 

@@ -33,9 +33,6 @@ class Decision(Schema):
     fit_id: str
     table_version: int = Field(ge=0)
     predicted_seconds: dict[str, float] = Field(default_factory=dict)
-    accepted: dict[str, float] = Field(
-        default={}, description="draft tokens a step that are expected to be accepted, by method"
-    )
     foretold: dict[str, float] = Field(
         default={},
         description="log acceptance by the table's regression, by method, where it has one",

@@ -129,11 +129,6 @@ class DecodeRequest(Schema):
         description="the answer's beginning, which another replica emitted; max_tokens counts it",
     )
     sampling: SamplingParams = SamplingParams()
-    accepted: dict[str, float] = Field(
-        default={},
-        description="draft tokens a step that are expected to be accepted, by method: what a "
-        "method that chooses among their drafters begins with",
-    )
     scope: str = Field(
         default="", description="what an engine keeps of a request serves those of its scope alone"
     )

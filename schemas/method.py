@@ -2,22 +2,21 @@
 
 import hashlib
 import json
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.base import Schema
 
-Role = Literal["selector", "drafter", "tree", "stop", "verifier"]
+Role = Literal["drafter", "tree", "stop", "verifier"]
 Setting = bool | int | float | str | tuple[int, ...] | tuple[float, ...]
 
 
 class MethodSpec(Schema):
-    """Engine + selector + drafter + tree + stop + verifier, with each part's settings by role."""
+    """Engine + drafter + tree + stop + verifier, with each part's settings by role."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     engine: Literal["torch", "vllm", "replay"] = "torch"
-    selector: str = "constant"
     drafter: str = "none"
     tree: str = "chain"
     stop: str = "fixed"
@@ -26,7 +25,16 @@ class MethodSpec(Schema):
     source: str = Field(description="paper section, arXiv number or project the rule comes from")
     settings: dict[Role, dict[str, Setting]] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_selector(cls, values: Any) -> Any:
+        """Accept specs from files that name the selector of earlier versions, `constant`."""
+        if isinstance(values, dict) and values.get("selector") == "constant":
+            return {name: value for name, value in values.items() if name != "selector"}
+        return values
+
     def settings_hash(self) -> str:
-        """Twelve hex digits over everything that changes how the method decodes."""
+        """Return twelve hex digits over everything that changes how the method decodes."""
         body = self.model_dump(mode="json", exclude={"source"})
+        body["selector"] = "constant"  # keeps the hashes of existing tables and profiles valid
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,7 +1,7 @@
 """Helpers: run requests, and compare with Hugging Face."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -58,7 +58,6 @@ def request(
     *,
     answered: Sequence[int] = (),
     scope: str = "",
-    accepted: Mapping[str, float] | None = None,
     **sampling: Any,
 ) -> DecodeRequest:
     """A request with sampling parameters given by name; answered: the answer's beginning."""
@@ -69,7 +68,6 @@ def request(
         answered_token_ids=tuple(answered),
         sampling=SamplingParams(**sampling),
         scope=scope,
-        accepted=dict(accepted or {}),
     )
 
 

@@ -44,7 +44,7 @@ PARTS_SHARE = {
     ),
     *("sequence", "target_output", "tree"),
 }
-"""What a drafter, tree, stop, verifier or selector may import of the engine: not the loop."""
+"""What a drafter, tree, stop or verifier may import of the engine: not the loop."""
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
 BENCHMARK = {"cli", "measure", "service"}
@@ -62,7 +62,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(BENEATH_PARTS, BENEATH_PARTS),
         "models": set(),
         "precision": {"models"},
-        **dict.fromkeys(("drafters", "trees", "stops", "verifiers", "selectors"), PARTS_SHARE),
+        **dict.fromkeys(("drafters", "trees", "stops", "verifiers"), PARTS_SHARE),
     },
     "deployments": {
         "errors": set(),

@@ -58,8 +58,8 @@ def test_it_is_written_as_the_rest(house: Path, check: tuple[str, ...]) -> None:
 
 def test_it_is_listed(house: Path) -> None:
     [bigram] = [m for m in specadapt(house, "methods") if m["name"] == "bigram"]
-    parts = ("constant", "bigram", "chain", "fixed", "one_hot")
-    assert tuple(bigram[r] for r in ("selector", "drafter", "tree", "stop", "verifier")) == parts
+    parts = ("bigram", "chain", "fixed", "one_hot")
+    assert tuple(bigram[r] for r in ("drafter", "tree", "stop", "verifier")) == parts
 
 
 def test_it_says_what_plain_decoding_says_in_fewer_steps(house: Path, tiny_bundle: Bundle) -> None:

@@ -45,7 +45,6 @@ class Attempts:
         self._line = [decision.method, *(others or [decision.method])]
         self._calls, self._circuits = calls, circuits
         self._prompt, self._deadline = prompt, deadline
-        self._accepted = decision.accepted
         self._said: list[int] = []
         self.request_id = uuid.uuid4().hex
         self.method = decision.method
@@ -111,6 +110,5 @@ class Attempts:
             prompt_token_ids=self._prompt.token_ids,
             answered_token_ids=tuple(self._said),
             sampling=self._prompt.sampling,
-            accepted=self._accepted,
             scope=self._prompt.scope,
         )

@@ -3,7 +3,7 @@
 from ops.cli.flags import Json
 from ops.cli.output import emit, table
 
-PARTS = ("engine", "selector", "drafter", "tree", "stop", "verifier")
+PARTS = ("engine", "drafter", "tree", "stop", "verifier")
 FIELDS = ("name", *PARTS, "lossless", "source")
 
 

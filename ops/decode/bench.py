@@ -1,7 +1,6 @@
 """`specadapt bench decode`: methods side by side with Hugging Face in one run."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,14 +37,6 @@ def bench_decode(
             "assisted, prompt_lookup, or none  [default: all that the bundle has]",
         ),
     ] = None,
-    routing: Annotated[
-        Path | None,
-        typer.Option(
-            "--routing",
-            metavar="DIR",
-            help="requests bring what this table expects of their prompts, as a service's do",
-        ),
-    ] = None,
     lockstep: Annotated[
         bool,
         typer.Option(
@@ -66,28 +57,21 @@ def bench_decode(
     """
     from ops.cli.boundary import InputError
     from ops.cli.settings import load_config, names, resolve, with_baseline, with_dtype, with_room
-    from ops.decode.expectations import expectations
     from ops.decode.report import figures_of, tables_of
     from ops.decode.runs import Plan, measure
     from ops.measure.prompts import select
 
-    settings = load_config(config)
-    asked = with_dtype(resolve(settings, bundle, methods, dtype, threads))
+    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_room(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     if lockstep and hf not in (None, "none"):
         raise InputError("--lockstep: Hugging Face does not decode step by step: leave out --hf")
     hf = "none" if lockstep else hf
     modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
-    fit_id, expected = None, {}
-    if routing is not None:
-        fit_id, expected = expectations(routing, settings.router, setup.bundle, chosen, temperature)
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
         top_p=top_p,
         seeded=seeded,
-        expected=expected,
-        fit_id=fit_id,
         lockstep=lockstep,
     )
     with progress() as bar:

@@ -5,7 +5,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,10 +32,9 @@ they hear nothing, as where everybody is served by one method."""
 
 @dataclass(frozen=True)
 class Asked:
-    """What every prompt is asked with. expected: by prompt what a router expects of it."""
+    """What every prompt is asked with."""
 
     sampling: SamplingParams
-    expected: Mapping[str, Mapping[str, float]]
     repeat: int
 
     def of(self, item: EncodedPrompt, method: str) -> DecodeRequest:
@@ -46,7 +45,6 @@ class Asked:
             prompt_token_ids=item.token_ids,
             sampling=self.sampling,
             scope=f"{method} {self.repeat} {self.sampling.max_tokens}",
-            accepted=dict(self.expected.get(item.prompt.id) or {}),
         )
 
 

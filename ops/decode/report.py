@@ -130,7 +130,6 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "top_p": plan.top_p,
         "seeded": plan.seeded,
         "lockstep": plan.lockstep,
-        "expectations_of": plan.fit_id,
         "concurrency": plan.concurrency,
         "seed": plan.seed,
         "min_tokens_for_speed": MIN_TOKENS,

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,8 +40,6 @@ class Plan:
     hf: tuple[str, ...] | None = None
     top_p: float = 1.0
     seeded: bool = False
-    expected: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    fit_id: str | None = None
     lockstep: bool = False
 
     def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
@@ -107,7 +105,7 @@ async def _repeat_all(
     for repeat in range(plan.repeats):
         order = random.Random(f"{plan.seed} {repeat}")
         if plan.lockstep:
-            asked = Asked(plan.sampling(repeat, plan.max_tokens), plan.expected, repeat)
+            asked = Asked(plan.sampling(repeat, plan.max_tokens), repeat)
             runs, seconds = await in_lockstep(
                 *(plan.setup, bundle, encoded, asked, plan.concurrency, order),
                 lambda: bar.advance(task),
@@ -198,13 +196,7 @@ class _Repeat:
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
         scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
         answer = await decode(
-            self._engines,
-            request_id,
-            name,
-            item.token_ids,
-            sampling,
-            scope=scope,
-            accepted=self._plan.expected.get(item.prompt.id),
+            self._engines, request_id, name, item.token_ids, sampling, scope=scope
         )
         return Run(
             *labels,

@@ -1,7 +1,7 @@
 """One request to an engine, timed from the outside."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ops.cli.boundary import InputError
@@ -37,12 +37,10 @@ async def decode(
     sampling: SamplingParams,
     on_chunk: Callable[[DecodeChunk], None] | None = None,
     scope: str = "",
-    accepted: Mapping[str, float] | None = None,
 ) -> Answer:
     """Decode one prompt to its end; raises what the engine raises, and DecodeFailedError.
 
     scope: drafters know past answers of the same one, and would know a prompt's from before.
-    accepted: by method the accepted tokens of a draft that a router expects of such prompts.
     """
     request = DecodeRequest(
         request_id=request_id,
@@ -50,7 +48,6 @@ async def decode(
         prompt_token_ids=tuple(prompt_token_ids),
         sampling=sampling,
         scope=scope,
-        accepted=dict(accepted or {}),
     )
     text: list[str] = []
     token_ids: list[int] = []

@@ -216,11 +216,13 @@ class _Decoded:
     def greedy(self, row: int) -> bool:
         return self.rows[row].answer.greedy
 
-    def asked(self, row: int) -> tuple[str, str, Mapping[str, float]]:
-        """Each in a scope of its own: prompts are drawn again and again, and would be foretold
-        whole from what was answered before."""
+    def asked(self, row: int) -> tuple[str, str]:
+        """Give each request a scope of its own.
+
+        Simulated prompts repeat, so a look-up in earlier answers would find each whole answer.
+        """
         name = self.rows[row].name
-        return name, name, {}
+        return name, name
 
     def length(self, row: int) -> int:
         return self.rows[row].length

@@ -14,7 +14,7 @@ from workers.torch_engine.tree import ROOT, Path
 
 
 class RankProbe:
-    """Selector, tree, stop and verifier of a method whose answer is known beforehand.
+    """Tree, stop and verifier of a method whose answer is known beforehand.
 
     The tree is a chain of the answer's own tokens, so that every level's ranks are those after
     what was really said; the verifier keeps none of them, so that a step begins at every
@@ -26,7 +26,7 @@ class RankProbe:
 
     def __init__(self, drafter: Drafter, levels: int, beyond: int) -> None:
         """beyond: what stands where the answer has ended or nothing was drafted."""
-        self._plan = Plan(drafter, self, self)
+        self.plan = Plan(drafter, self, self)
         self._levels, self._beyond = levels, beyond
         self._answer: Sequence[int] = ()
         self._ranks: Ranks = np.empty((0, levels), dtype=np.int64)
@@ -36,10 +36,6 @@ class RankProbe:
         self._answer = answer
         self._ranks = np.full((len(answer) - 1, self._levels), self._beyond, dtype=np.int64)
         return self._ranks
-
-    def choose(self, sequence: DecodeSequence) -> Plan:  # noqa: ARG002
-        """As a selector: the probe itself."""
-        return self._plan
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """As a stop: all levels."""

@@ -89,7 +89,7 @@ def record_ranks(task: TreeTask, bar: Progress) -> list[Ranks]:
         )
     naive = stepper.models.methods[BASELINE]
     probe = RankProbe(method.plan.drafter, task.levels, beyond=RANKS)
-    method.selector = method.verifier = probe
+    method.plan, method.verifier = probe.plan, probe
     known, progress = list[Ranks](), bar.add_task("ranks", total=len(task.prompts))
     for item in task.prompts:
         answer, _ = stepper.decode(naive, item.token_ids, task.sampling(task.max_tokens))

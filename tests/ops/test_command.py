@@ -102,7 +102,6 @@ def test_methods_lists_their_parts(specadapt):
     assert listed["naive"] == {
         "name": "naive",
         "engine": "torch",
-        "selector": "constant",
         "drafter": "none",
         "tree": "chain",
         "stop": "fixed",

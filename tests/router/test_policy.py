@@ -68,13 +68,6 @@ def test_predicted_seconds_agree_with_the_made_up_world(table: RoutingTable) -> 
     assert predicted["naive"] == pytest.approx(0.02 + 60 * 0.010, rel=0.05)
 
 
-def test_the_engine_hears_what_acceptance_is_expected(table: RoutingTable) -> None:
-    accepted = route(table, 0).accepted
-    assert accepted["naive"] == 0.0
-    assert accepted["draft"] == pytest.approx(1.5, rel=0.05)
-    assert route(table, -1).accepted == {}
-
-
 def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
     decision = route(table, 0, (report("draft", running=8, waiting=8),))
     assert (decision.method, decision.reason) == ("ngram", "load")

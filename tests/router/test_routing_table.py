@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from routing_world import ENCODER
 
-from router.table import RoutingTableError, load_table, merge_counts, restrict, save_table
+from router.table import RoutingTableError, load_table, restrict, save_table
 from schemas import RoutingTable
 
 
@@ -122,14 +122,3 @@ def test_restrict_keeps_what_is_served(table: RoutingTable) -> None:
     assert only.default_method == "ngram"
     with pytest.raises(RoutingTableError, match="medusa"):
         restrict(table, ["naive", "medusa"])
-
-
-def test_counts_of_several_ingresses_add_up(table: RoutingTable) -> None:
-    one = table.model_copy(update={"live_tokens": table.live_tokens + 3.0, "version": 4})
-    two = table.model_copy(update={"live_steps": table.live_steps + 2.0, "version": 2})
-    merged = merge_counts([one, two])
-    assert merged.live_tokens.min() == 3.0
-    assert merged.live_steps.max() == 2.0
-    assert merged.version == 5
-    with pytest.raises(RoutingTableError, match="other-fit"):
-        merge_counts([one, two.model_copy(update={"fit_id": "other-fit"})])

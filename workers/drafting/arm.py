@@ -1,7 +1,7 @@
 """A learned drafter among several, and what is expected of it."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Protocol
@@ -53,31 +53,24 @@ class Drafted(Protocol):
     @property
     def id(self) -> Hashable: ...
 
-    @property
-    def accepted(self) -> Mapping[str, float]:
-        """By method the accepted tokens of a draft that the router expects here."""
-        ...
-
 
 class Arm:
     """A drafter, with up to so many levels.
 
     How often a draft's levels hold, each where those before it held, is remembered for all
     sequences together. For each of them one number is, by which it does better or worse than that.
-    It begins with what the router expects of such prompts, if `priors` is set; `tuned`: the levels
-    of the method that the router knows.
+    `tuned`: the levels of the method's own settings.
     """
 
-    def __init__(self, name: str, levels: int, *, priors: bool, tuned: int | None = None) -> None:
-        self._priors = priors
+    def __init__(self, name: str, levels: int, *, tuned: int | None = None) -> None:
         self.name, self.levels = name, min(levels, MOST_LEVELS)
-        self._tuned = min(tuned or self.levels, self.levels)
+        tuned = min(tuned or self.levels, self.levels)
         self._held = [0.0] * self.levels
         self._seen = [0.0] * self.levels
         self._usual = self._shares()
         self._ease = Ease()
-        self._drawn = np.stack([np.tile(_chain(n), (DRAWN, 1)) for n in (1, self._tuned)])
-        self._draws, self._reached = 0, float(self._tuned)
+        self._drawn = np.stack([np.tile(_chain(n), (DRAWN, 1)) for n in (1, tuned)])
+        self._draws, self._reached = 0, float(tuned)
         self._drafts = 0.0
         self._promises = Promises()
 
@@ -125,7 +118,7 @@ class Arm:
     def saw(self, sequence: Drafted, held: int, known: int) -> tuple[float, float]:
         """It drafted. Of so many levels it is known what the target chose, and the first `held`
         held. How many did, and how many were expected to."""
-        before = self._before(sequence)
+        before = self._usual
         self._drafts += 1.0
         expected = 0.0
         for level in range(min(known, held + 1, self.levels)):
@@ -170,17 +163,7 @@ class Arm:
         return shares
 
     def _of(self, sequence: Drafted) -> list[float]:
-        return [min(CERTAIN, s) for s in self._ease.shares(sequence.id, self._before(sequence))]
-
-    def _before(self, sequence: Drafted) -> list[float]:
-        """What is usual, raised or lowered to what the router expects: as if all levels held
-        equally often, without end, where a share of s has s / (1 - s) accepted tokens."""
-        accepted = sequence.accepted.get(self.name)
-        if accepted is None or not self._priors:
-            return self._usual
-        usual = sum(accumulate(self._usual[: self._tuned], mul))
-        factor = accepted / (1.0 + accepted) * (1.0 + usual) / max(usual, 1e-9)
-        return [min(CERTAIN, factor * share) for share in self._usual]
+        return [min(CERTAIN, s) for s in self._ease.shares(sequence.id, self._usual)]
 
 
 def _chain(levels: int) -> Floats:

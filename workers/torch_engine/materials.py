@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -13,7 +13,7 @@ from workers.drafting.step_costs import StepCosts
 from workers.torch_engine import registry
 from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.parts import Drafter, Plan
+from workers.torch_engine.parts import Drafter
 
 
 @dataclass
@@ -25,7 +25,6 @@ class Materials:
     target: its embedding and LM head may be shared. costs: what steps of the engine cost.
     past: what its methods have answered, as far as a drafter wants it.
     guard: calls the drafters, so that none harms a sequence by failing.
-    plan: the method's own parts, for selectors.
     """
 
     bundle: Bundle
@@ -39,7 +38,6 @@ class Materials:
     guard: DrafterGuard
     costs: StepCosts = field(default_factory=StepCosts)
     past: PastAnswers = field(default_factory=PastAnswers)
-    plan: Plan | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 
     def drafter(self, name: str, settings: dict[str, Setting]) -> Drafter:
@@ -54,7 +52,3 @@ class Materials:
     def drafters(self) -> list[Drafter]:
         """Every drafter built so far."""
         return list(self._drafters.values())
-
-    def with_plan(self, plan: Plan) -> Materials:
-        """The same materials for one method's selector."""
-        return replace(self, plan=plan)

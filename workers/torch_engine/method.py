@@ -3,7 +3,7 @@
 from schemas import MethodSpec
 from workers.torch_engine import registry
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Plan, Selector, Verifier
+from workers.torch_engine.parts import Plan, Verifier
 
 
 class Method:
@@ -18,10 +18,6 @@ class Method:
             drafter=materials.drafter(spec.drafter, settings.get("drafter", {})),
             tree=registry.build("tree", spec.tree, materials, settings.get("tree", {})),
             stop=registry.build("stop", spec.stop, materials, settings.get("stop", {})),
-        )
-        for_selector = materials.with_plan(self.plan)
-        self.selector: Selector = registry.build(
-            "selector", spec.selector, for_selector, settings.get("selector", {})
         )
         self.verifier: Verifier = registry.build(
             "verifier", spec.verifier, materials, settings.get("verifier", {})

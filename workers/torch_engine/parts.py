@@ -1,5 +1,4 @@
-"""What a decoding method is made of: the five roles, the plan of a step, and the proposal that
-they hand on."""
+"""The four parts of a decoding method, the plan of a step, and the proposal that they pass on."""
 
 from __future__ import annotations
 
@@ -117,18 +116,6 @@ class Verifier(Protocol):
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """One path per proposal; draws come from each sequence's own generator."""
-        ...
-
-
-class Selector(Protocol):
-    """Which drafter, tree and stop a sequence uses in this step."""
-
-    def choose(self, sequence: DecodeSequence) -> Plan:
-        """The parts for this sequence's next step."""
-        ...
-
-    def observe(self, proposal: Proposal, path: Path) -> None:
-        """Learn from what became of a proposal."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Parts by role and name: a file under selectors/, drafters/, ... registers what it defines."""
+"""Parts by role and name: a file under drafters/, trees/, ... registers what it defines."""
 
 import importlib
 import inspect
@@ -12,7 +12,6 @@ from schemas.method import Role
 PartClass = TypeVar("PartClass", bound=type)
 
 FOLDERS: dict[Role, str] = {
-    "selector": "selectors",
     "drafter": "drafters",
     "tree": "trees",
     "stop": "stops",

@@ -110,11 +110,6 @@ class DecodeSequence:
         return self.request.sampling
 
     @property
-    def accepted(self) -> Mapping[str, float]:
-        """By method the accepted tokens of a draft that the router expects here."""
-        return self.request.accepted
-
-    @property
     def output_tokens(self) -> int:
         """Tokens emitted so far."""
         return len(self.tokens) - self.prompt_tokens

@@ -85,7 +85,7 @@ def read_chunk(
     sequence: DecodeSequence, tokens: int, target: Target, method: Method
 ) -> list[StepError]:
     """Read so many more tokens of a prompt that is longer than that, and emit nothing."""
-    plan = method.selector.choose(sequence)
+    plan = method.plan
     proposal = Proposal(sequence=sequence, plan=plan, limit=0, chunk=tokens)
     path = Path((), sequence.tokens[sequence.lease.length + tokens])
     try:
@@ -110,7 +110,6 @@ def _settle(
     for learn in (
         lambda: plan.drafter.commit(proposal, path, output),
         lambda: plan.stop.observe(proposal, path),
-        lambda: method.selector.observe(proposal, path),
     ):
         guard.tell(plan.drafter, sequence, learn)
     sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
@@ -122,7 +121,6 @@ def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
     if method.guard.is_off(plan.drafter, sequence):
         return Proposal(sequence=sequence, plan=plan, limit=limit)
     try:
-        plan = method.selector.choose(sequence)
         if sequence.output_tokens:
             limit = min(plan.stop.limit(sequence, batch), sequence.remaining - 1)
     except Exception as error:

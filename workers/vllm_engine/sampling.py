@@ -10,8 +10,8 @@ from workers.grammar.specification import lark
 
 METHOD = "specadapt_method"
 """Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
-REQUEST, SCOPE, ACCEPTED = "specadapt_request", "specadapt_scope", "specadapt_accepted"
-"""Keys of a request's `request_id`, which vLLM's own begins with, `scope` and `accepted` there."""
+REQUEST, SCOPE = "specadapt_request", "specadapt_scope"
+"""Keys of a request's `request_id`, which vLLM's own begins with, and `scope` there."""
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -42,6 +42,5 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
             METHOD: request.method,
             REQUEST: request.request_id,
             SCOPE: request.scope,
-            ACCEPTED: request.accepted,
         },
     )

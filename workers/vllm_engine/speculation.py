@@ -45,7 +45,6 @@ def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dic
 def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
     verifiers = ("greedy",) if spec.drafter == "none" else tuple(REJECTION_SAMPLE_METHODS)
     admitted = {
-        "selector": ("constant",),
         "drafter": drafters,
         "tree": ("chain",),
         "stop": ("fixed", STOP),

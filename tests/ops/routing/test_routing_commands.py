@@ -148,15 +148,6 @@ def test_a_method_joins_a_table_that_was_made_without_it(world, tmp_path):
     assert "has naive, ngram already" in refusal
 
 
-def test_benchmarks_tell_the_engine_what_a_table_expects(world):
-    folder, specadapt, bundle = world
-    arguments = ["bench", "decode", "--bundle", bundle.path, "--methods", "naive,ngram", "--hf"]
-    arguments += ["none", "--limit", 2, "--repeats", 1, "--max-tokens", 8, "--routing"]
-    figures = specadapt.json(*arguments, folder / "routing")
-    assert figures["settings"]["expectations_of"] == load_table(folder / "routing").fit_id
-    assert "no routing table" in specadapt.refusal(*arguments, folder)
-
-
 def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
     folder, specadapt, _ = world
     asked = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]

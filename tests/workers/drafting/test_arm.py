@@ -12,12 +12,12 @@ import pytest
 from workers.drafting.arm import Arm
 
 
-def sequence(number: int = 0, **accepted: float) -> Any:
-    return SimpleNamespace(id=number, accepted=accepted)
+def sequence(number: int = 0) -> Any:
+    return SimpleNamespace(id=number)
 
 
 def arm(levels: int = 3) -> Arm:
-    return Arm("eagle3", levels, priors=True)
+    return Arm("eagle3", levels)
 
 
 def promised(one: Arm, to: Any, levels: int) -> float:
@@ -27,18 +27,6 @@ def promised(one: Arm, to: Any, levels: int) -> float:
 def test_more_levels_never_promise_less() -> None:
     assert list(arm().expected(sequence())) == sorted(arm().expected(sequence()))
     assert promised(arm(), sequence(), 1) > 0.0
-
-
-def test_it_begins_with_what_the_router_expects() -> None:
-    assert promised(arm(), sequence(eagle3=0.6), 3) == pytest.approx(0.6, rel=0.1)
-    assert promised(arm(), sequence(eagle3=90.0), 3) == pytest.approx(3.0, rel=0.1)
-    deaf = Arm("eagle3", 3, priors=False)
-    assert deaf.expected(sequence(eagle3=0.1)) == deaf.expected(sequence(eagle3=9.0))
-
-
-def test_the_router_knows_the_method_as_it_was_tuned() -> None:
-    deeper = Arm("eagle3", 5, priors=True, tuned=2)
-    assert promised(deeper, sequence(eagle3=1.0), 2) == pytest.approx(1.0, rel=0.1)
 
 
 def test_a_sequence_speaks_for_itself_and_for_the_others() -> None:

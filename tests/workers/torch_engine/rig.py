@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,6 +14,15 @@ from workers.methods import get_method
 from workers.torch_engine.engine import TorchEngine
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
+
+
+def has_seen(engine: TorchEngine, **held: int) -> None:
+    """Let so many levels of each learned drafter's drafts for earlier requests hold; by method."""
+    adaptive: Any = engine._methods["adaptive"].plan.drafter
+    for one in adaptive.learned:
+        for number in range(40):
+            earlier: Any = SimpleNamespace(id=f"earlier {number}")
+            one.arm.saw(earlier, held[one.arm.name], one.arm.levels)
 
 
 class _Idle(TorchEngine):

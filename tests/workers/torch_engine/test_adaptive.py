@@ -1,5 +1,4 @@
-"""What `adaptive` does with a step: by what it costs, by what the router expects, and whatever was
-done before."""
+"""What `adaptive` does with a step: by its cost and by what was accepted before."""
 
 import random
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from any_choice import anyhow
 from decoding import assert_greedy, decode
+from rig import has_seen
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
@@ -37,33 +37,17 @@ async def test_where_every_row_costs_a_step_nothing_is_drafted(
     assert stats.drafted_tokens == 0
 
 
-@pytest.mark.parametrize("expected", ["medusa", "eagle3"])
-async def test_it_begins_with_what_the_router_expects(
-    load_engine, byte_bundle: Bundle, cost, expected: str
+@pytest.mark.parametrize("best", ["medusa", "eagle3"])
+async def test_the_drafter_that_did_best_drafts_first(
+    load_engine, byte_bundle: Bundle, cost, best: str
 ) -> None:
     cost(np.ones_like)
     engine = load_engine(["adaptive"], byte_bundle)
-    accepted = {"medusa": 0.5, "eagle3": 0.5, expected: 30.0}
-    answer = await decode(engine, "adaptive", prompt(), max_tokens=3, accepted=accepted)
-    assert expected in answer.stats.by_drafter
-    answer = await decode(engine, "adaptive", prompt(), max_tokens=TOKENS, accepted=accepted)
+    has_seen(engine, **({"medusa": 0, "eagle3": 0} | {best: 3}))
+    answer = await decode(engine, "adaptive", prompt(), max_tokens=3)
+    assert best in answer.stats.by_drafter
+    answer = await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)
     assert_greedy(byte_bundle, prompt(), answer.tokens, TOKENS)
-
-
-async def test_the_routers_expectations_may_be_left_out(
-    load_engine, byte_bundle: Bundle, cost
-) -> None:
-    cost(np.ones_like)
-    deaf = get_method("adaptive").model_copy(
-        update={"settings": {"drafter": {"priors": False, "learned": "medusa,eagle3"}}}
-    )
-    first = []
-    for expected in ("medusa", "eagle3"):
-        engine = load_engine([deaf], byte_bundle)
-        accepted = {"medusa": 0.1, "eagle3": 0.1, expected: 30.0}
-        answer = await decode(engine, "adaptive", prompt(), max_tokens=3, accepted=accepted)
-        first.append(answer.stats.by_drafter.keys())
-    assert first[0] == first[1]
 
 
 async def test_one_drafter_whose_length_is_decided(load_engine, byte_bundle: Bundle, cost) -> None:
@@ -178,7 +162,8 @@ def test_a_chunk_is_paid_for_as_a_chunk(make_rig, byte_bundle: Bundle, paid: lis
     """A draft model reads a long prompt chunk by chunk, and drafts nothing before its end."""
     rig = make_rig(byte_bundle, [deciding("draft_verify")], prefill_chunk=32)
     paid.clear()  # the rehearsal's
-    rig.finish(rig.submit("adaptive", prompt(100), max_tokens=12, accepted={"draft_verify": 9.0}))
+    has_seen(rig.engine, draft_verify=6)
+    rig.finish(rig.submit("adaptive", prompt(100), max_tokens=12))
     reading = [draft for draft in paid if draft.late]
     # the last few are read with the first draft token
     assert [draft.missing for draft in reading] == [32, 32, pytest.approx(36, abs=3)]
@@ -191,10 +176,11 @@ def test_what_the_prefix_cache_holds_is_not_paid_for_again(
     make_rig, byte_bundle: Bundle, paid: list[Draft], learned: str
 ) -> None:
     rig = make_rig(byte_bundle, [deciding(learned)])
+    has_seen(rig.engine, **{learned: 6})
     asked, missing = prompt(80), list[float]()
     for turn in range(2):
         paid.clear()
-        sequence = rig.submit("adaptive", asked, max_tokens=20, accepted={learned: 9.0})
+        sequence = rig.submit("adaptive", asked, max_tokens=20)
         (answer,) = rig.finish(sequence)
         missing.append(sum(draft.missing for draft in paid))
         asked = [*asked, *answer.tokens, *prompt(20 + turn)]

@@ -161,13 +161,6 @@ async def test_a_stop_that_fails(load: Any, part: str, monkeypatch: pytest.Monke
     await all_answers(engine, ["eagle3", "naive"])
 
 
-@pytest.mark.parametrize("part", ["choose", "observe"])
-async def test_a_selector_that_fails(load: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = load(["eagle3", "naive"])
-    monkeypatch.setattr(engine._methods["eagle3"].selector, part, oom)
-    await all_answers(engine, ["eagle3", "naive"])
-
-
 async def test_a_verifier_that_fails_at_drafts(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load(["eagle3", "naive"])
     verifier = engine._methods["eagle3"].verifier

@@ -24,7 +24,6 @@ class World:
         self.drafted: dict[str, int] = {}
         self.unread: dict[str, int] = {}
         self.running: set[str] = set()
-        self.accepted: dict[str, float] = {}
         followers = {"eagle3": SimpleNamespace(unread=lambda name: self.unread.get(name, 0))}
         self.adaptive = Adaptive(Options(learned, **options), followers, clock=lambda: self.now)
         for rows in (1, 2, 4, 8, 16):
@@ -47,7 +46,7 @@ class World:
             tokens=lambda row, since: self.texts[names[row]][since:],
             prompt_tokens=lambda _row: 3,
             greedy=lambda _row: True,
-            asked=lambda row: (f"asked {names[row]}", names[row].split("/")[0], self.accepted),
+            asked=lambda row: (f"asked {names[row]}", names[row].split("/")[0]),
         )
         self.now += self.seconds(sum(scheduled.values()))
         chosen = range(len(names)) if rows is None else rows
@@ -55,6 +54,12 @@ class World:
         for row, name in enumerate(names):
             self.drafted[name] = choice.drafted.get(row, len(choice.foretold.get(row, [])))
         return choice
+
+    def has_seen(self, drafter: str, held: int) -> None:
+        """Let so many levels of the drafter's drafts for earlier requests hold."""
+        for number in range(40):
+            earlier: Any = SimpleNamespace(id=f"earlier {number}")
+            self.adaptive._arms[drafter].saw(earlier, held, 3)
 
     def draft(self, drafter: str, tokens: int, seconds: float, *requests: str) -> None:
         """It drafts for so long."""
@@ -163,7 +168,7 @@ def test_of_each_sequences_draft_as_much_is_verified_as_pays():
 def test_what_one_drafter_shows_of_a_text_others_hear():
     world = World(EAGLE, MEDUSA, seconds=lambda rows: 1.0 + 0.01 * (rows - 1))
     medusa, token = world.adaptive._arms["medusa"], iter(range(100, 10**6))
-    world.accepted = {"vllm_eagle3": 2.9}
+    world.has_seen("eagle3", 3)
     expected = []
     for _ in range(12):
         choice = world.step({"/a": [next(token) for _ in range(world.drafted.get("/a", 0) + 1)]})
@@ -190,7 +195,8 @@ def test_a_step_is_all_that_is_no_learned_draft():
 def test_a_drafter_that_has_much_to_read_is_asked_for_later(unread, asked):
     """As much is expected of both drafters, and the one that may have to read drafts faster."""
     world = World(EAGLE, MEDUSA, seconds=lambda rows: 1.0 + 0.02 * (rows - 1))
-    world.accepted = {"vllm_eagle3": 2.5, "vllm_medusa": 2.5}
+    world.has_seen("eagle3", 3)
+    world.has_seen("medusa", 3)
     for _ in range(20):
         for drafter, tokens in (("eagle3", unread), ("eagle3", 0), ("medusa", 0)):
             world.unread["/a"] = tokens
@@ -231,7 +237,7 @@ def test_rows_of_other_methods_and_rows_without_room_get_nothing():
 
 
 def test_options_come_through_a_configuration():
-    options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, priors=False)
+    options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7)
     assert Options.from_config(options.to_config()) == options
 
 

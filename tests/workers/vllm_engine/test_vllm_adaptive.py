@@ -94,7 +94,7 @@ async def test_an_answer_ends_though_nobody_says_who_drafted(monkeypatch, told):
     assert await engine._with_drafters(last, answer) is last
 
 
-async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
+async def test_a_request_tells_the_drafters_its_scope():
     """Whose answers are drafted from is tested in test_adaptive_rows.py; what steps cost decides
     whether anything is, so that no count of steps could be."""
     from workers.vllm_engine.drafting.step import Step
@@ -105,7 +105,6 @@ async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
         method="vllm_adaptive",
         prompt_token_ids=(1, 2),
         scope="a",
-        accepted={"vllm_eagle3": 1.5},
         sampling=SamplingParams(temperature=0.8),
     )
     runner = SimpleNamespace(
@@ -117,8 +116,8 @@ async def test_a_request_tells_the_drafters_its_scope_and_what_is_expected():
     )
     step = Step(runner, *[None] * 8)
     assert step.methods() == ["vllm_adaptive", None]
-    assert step.asked(0) == ("r", "a", {"vllm_eagle3": 1.5})
-    assert step.asked(1) == ("", "", {})
+    assert step.asked(0) == ("r", "a")
+    assert step.asked(1) == ("", "")
     assert [step.greedy(row) for row in (0, 1)] == [False, True]
 
 

@@ -44,8 +44,7 @@ class Adaptive:
     probability then, and what is verified is chosen once more, node by node.
 
     look_ups: False drafts with the learned ones alone; with a single one it is its length that is
-    decided. priors: whether what the router expects of a prompt's cluster counts. Raises
-    BundleError where nobody is left to draft, ValueError where nobody was named.
+    decided. Raises BundleError where nobody is left to draft, ValueError where nobody was named.
 
     All tokens are chosen, not sampled.
     """
@@ -60,7 +59,6 @@ class Adaptive:
         least: float = 0.02,
         past_bytes: int = PAST_BYTES,
         look_ups: bool = True,
-        priors: bool = True,
     ) -> None:
         self._costs, self._guard = materials.costs, materials.guard
         self._costs.wanted = True
@@ -71,9 +69,7 @@ class Adaptive:
             assert isinstance(suffix, Suffix)
             self._suffix = suffix
         self.learned = [
-            one
-            for name in filter(None, learned.split(","))
-            if (one := learned_by(name, materials, priors))
+            one for name in filter(None, learned.split(",")) if (one := learned_by(name, materials))
         ]
         if not learned and not look_ups:
             raise ValueError(

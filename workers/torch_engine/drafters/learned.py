@@ -127,7 +127,7 @@ class Used:
         return self.by.arm.saw(sequence, held, min(self.levels, len(emitted)))
 
 
-def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
+def learned_by(name: str, materials: Materials) -> Learned | None:
     """The drafter of a method; None where the bundle has no such part."""
     spec = method_of(name, materials.bundle)
     if not decodable(spec, materials.bundle):
@@ -138,4 +138,4 @@ def learned_by(name: str, materials: Materials, priors: bool) -> Learned | None:
         k = WIDEST if spec.drafter in AT_ONCE else width
         trees[width] = registry.build("tree", "eagle2", materials, {"nodes": NODES, "k": k})
     tuned = schedule_of(spec).gamma(1)
-    return Learned(Arm(name, tuned + DEEPER, priors=priors, tuned=tuned), drafter, trees)
+    return Learned(Arm(name, tuned + DEEPER, tuned=tuned), drafter, trees)

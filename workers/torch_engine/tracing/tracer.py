@@ -19,7 +19,6 @@ from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.parts import Drafter
-from workers.torch_engine.selectors.constant import Constant
 from workers.torch_engine.sequence import DecodeSequence, generator
 from workers.torch_engine.step import step
 from workers.torch_engine.tracing.given_target import GivenTarget
@@ -51,7 +50,6 @@ class TracedMethod(Method):
         if spec.verifier == "rejection":
             forced = ForcedChain(texts)
             self.plan = replace(self.plan, tree=forced)
-        self.selector = Constant(materials.with_plan(self.plan))
         self.verifier = Verdicts(texts, forced)
 
 
@@ -167,8 +165,6 @@ def _alone(spec: MethodSpec) -> MethodSpec:
         )
     if spec.drafter in DECIDING:
         raise ValueError(f"{spec.name}: it drafts what pays here and now: have it decode instead")
-    if spec.selector != "constant":
-        raise ValueError(f"{spec.name}: selector {spec.selector!r} chooses by what was accepted")
     gamma = schedule_of(spec).gamma(1)
     return spec.model_copy(
         update={"stop": "fixed", "settings": {**spec.settings, "stop": {"gamma": gamma}}}

@@ -41,7 +41,6 @@ class Options:
     learned: tuple[Learned, ...]
     least: float = 0.02
     past_bytes: int = PAST_BYTES
-    priors: bool = True
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Options:
@@ -103,9 +102,8 @@ class Step(Protocol):
         """Whether the row's request has temperature 0."""
         ...
 
-    def asked(self, row: int) -> tuple[str, str, Mapping[str, float]]:
-        """What the row's request is called by who asked, its scope, and by method the accepted
-        tokens of a draft that the router expects of it."""
+    def asked(self, row: int) -> tuple[str, str]:
+        """Return the row's request id as the caller gave it, and its scope."""
         ...
 
     def length(self, row: int) -> int:
@@ -137,7 +135,6 @@ class _Sequence:
     id: str
     asked: str
     scope: str
-    accepted: Mapping[str, float]
     prompt_tokens: int
     skipped: int = 0
     text: list[int] = field(default_factory=list)
@@ -170,10 +167,7 @@ class Adaptive:
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
         self._foreteller = Foreteller(least=options.least, past=self._past)
-        self._arms = {
-            one.drafter: Arm(one.method, one.tokens, priors=options.priors)
-            for one in options.learned
-        }
+        self._arms = {one.drafter: Arm(one.method, one.tokens) for one in options.learned}
         self._followers, self._clock, self._resting = followers, clock, rests
         self.costs = StepCosts()
         self.authors = Authors()
@@ -359,8 +353,8 @@ class Adaptive:
     def _known(among: dict[str, _Sequence], step: Step, row: int) -> _Sequence:
         name = step.request(row)
         if name not in among:
-            asked, scope, accepted = step.asked(row)
-            among[name] = _Sequence(name, asked, scope, accepted, step.prompt_tokens(row))
+            asked, scope = step.asked(row)
+            among[name] = _Sequence(name, asked, scope, step.prompt_tokens(row))
         return among[name]
 
     def _end(self, sequence: _Sequence) -> None:

@@ -12,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.vllm_engine.sampling import ACCEPTED, METHOD, REQUEST, SCOPE
+from workers.vllm_engine.sampling import METHOD, REQUEST, SCOPE
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -61,11 +61,10 @@ class Step:
         params = self._params(row)
         return params is None or params.temperature == 0.0
 
-    def asked(self, row: int) -> tuple[str, str, Mapping[str, float]]:
-        """What the row's request is called by who asked, its scope, and by method the accepted
-        tokens of a draft that the router expects of it."""
+    def asked(self, row: int) -> tuple[str, str]:
+        """Return the row's request id as the caller gave it, and its scope."""
         extra = self._extra(row)
-        return extra.get(REQUEST, ""), extra.get(SCOPE, ""), extra.get(ACCEPTED, {})
+        return extra.get(REQUEST, ""), extra.get(SCOPE, "")
 
     def drafted(self) -> list[int]:
         """How many drafted tokens of each row the target has just checked."""

@@ -1,1 +1,0 @@
-"""Selectors: which drafter and setting a step uses."""
