@@ -1,0 +1,48 @@
+"""The shipped prompts and traces that make routing's evaluation repeatable from a clone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "ops" / "data"
+
+# Methods, prompts, routed speedup over `naive`, routed over the best single method: shipped tables
+# on shipped traces. The encoder is int8, so another kind of CPU may move a prompt or two.
+EVALUATED = {
+    "smollm2": (
+        ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"],
+        141,
+        1.45801648,
+        1.00097842,
+    ),
+    "demo": (
+        ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"],
+        149,
+        1.97420511,
+        1.0156908,
+    ),
+}
+
+
+def test_every_generated_prompt_of_the_lists_is_shipped() -> None:
+    lines = (DATA / "generated_prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    shipped = {json.loads(line)["id"] for line in lines}
+    named = {name for file in DATA.glob("*_ids.txt") for name in file.read_text().split()}
+    assert shipped == {name for name in named if name.startswith("generated-")}
+
+
+@pytest.mark.parametrize("family", EVALUATED)
+def test_routing_is_worth_what_it_was(family: str, specadapt, tmp_path: Path) -> None:
+    methods, prompts, routed, over_best = EVALUATED[family]
+    table, chosen = Path("bundles") / family / "routing", ",".join(methods)
+    made, found = tmp_path / "profile", tmp_path / "found.json"
+    traces = DATA / "evaluation" / family
+    retimed = ["retime", "--traces", traces, "--routing", table, "--methods", chosen]
+    assert specadapt(*retimed, "--out", made).exit_code == 0
+    judged = ["evaluate", "--routing", table, "--profile", made, "--methods", chosen]
+    assert specadapt(*judged, "--json", found).exit_code == 0
+    figures = json.loads(found.read_text(encoding="utf-8"))
+    assert figures["prompts"] == prompts
+    assert figures["routed"] == pytest.approx(routed, rel=0.01)
+    assert figures["routed_over_best_single"] == pytest.approx(over_best, rel=0.01)
