@@ -46,7 +46,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_import_rules.py
+	$(BIN)/python -m pytest -q tests/test_import_rules.py tests/test_house_rules.py
 
 # In an environment of its own: what it needs is not what is audited.
 audit: install

@@ -1,0 +1,139 @@
+"""Rules of size and use: how large a file may be, and that nothing in the repository is unused."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from import_rules import files, imported
+
+MAX_FILES = 24
+MAX_PARAMETERS = 6
+MAX_LINES = 300
+MAX_PAGE_LINES = 400
+RESULTS = Path("docs/results")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def crowded_folders(root: Path) -> list[str]:
+    """Return every folder of the rooms with more than MAX_FILES Python files."""
+    counts: dict[Path, int] = {}
+    for file in files(root):
+        counts[file.parent] = counts.get(file.parent, 0) + 1
+    return [
+        f"{folder.as_posix()} has {count} Python files, more than {MAX_FILES}: use subfolders"
+        for folder, count in counts.items()
+        if count > MAX_FILES
+    ]
+
+
+def long_files(root: Path) -> list[str]:
+    """Return every Python file of the rooms and the tests with more than MAX_LINES lines."""
+    tests = [file.relative_to(root) for file in sorted((root / "tests").rglob("*.py"))]
+    return [*_longer(root, [*files(root), *tests], MAX_LINES)]
+
+
+def long_pages(root: Path) -> list[str]:
+    """Return every page of the documentation with more than MAX_PAGE_LINES lines."""
+    return [*_longer(root, _pages(root), MAX_PAGE_LINES)]
+
+
+def _longer(root: Path, names: list[Path], limit: int) -> Iterator[str]:
+    for name in names:
+        lines = len((root / name).read_text().splitlines())
+        if lines > limit:
+            yield f"{name.as_posix()} has {lines} lines, more than {limit}"
+
+
+def long_signatures(root: Path) -> list[str]:
+    """Return every function of the rooms with more than MAX_PARAMETERS parameters.
+
+    `self` and `cls` do not count. Commands are exempt, since their parameters are flags.
+    """
+    found = []
+    for file in files(root):
+        for node in ast.walk(ast.parse((root / file).read_text())):
+            if not isinstance(node, Function) or _is_command(node):
+                continue
+            count = len([each for each in _parameters(node) if each.arg not in {"self", "cls"}])
+            if count > MAX_PARAMETERS:
+                place = f"{file.as_posix()}:{node.lineno} {node.name}"
+                found.append(f"{place} has {count} parameters, more than {MAX_PARAMETERS}")
+    return found
+
+
+def _parameters(function: Function) -> list[ast.arg]:
+    given = function.args
+    rest = [each for each in (given.vararg, given.kwarg) if each]
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]
+
+
+def _is_command(function: Function) -> bool:
+    """Return whether a parameter is annotated as one of typer's flags."""
+    annotations = [
+        ast.unparse(each.annotation) for each in _parameters(function) if each.annotation
+    ]
+    return any("typer." in each or each.startswith("flags.") for each in annotations)
+
+
+def unused_modules(root: Path) -> list[str]:
+    """Return every module of the rooms that nothing imports, registers or names.
+
+    A string or a configuration file names a module by its dotted path, as an entry point does.
+    Tests do not count as users.
+    """
+    sources = {file: ast.parse((root / file).read_text()) for file in files(root)}
+    named = set(_dotted_names(root))
+    for file, tree in sources.items():
+        for name in {name for _, name in imported(tree, file)} | set(_strings(tree)):
+            named |= {name, name.rpartition(".")[0]}
+    return [
+        f"{file.as_posix()} is not imported, registered or named"
+        for file, tree in sources.items()
+        if file.stem not in {"__init__", "__main__"}
+        and ".".join(file.with_suffix("").parts) not in named
+        and not _registers(tree)
+    ]
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.partition(":")[0]
+
+
+def _dotted_names(root: Path) -> Iterator[str]:
+    """Yield the dotted names in build and configuration files."""
+    kept = [root / "pyproject.toml", root / "Makefile", *root.glob("*.yaml")]
+    for folder in ("configs", "k8s"):
+        kept += [file for file in (root / folder).rglob("*") if file.is_file()]
+    for file in kept:
+        if file.is_file():
+            yield from re.findall(r"[a-z_]\w*(?:\.\w+)+", file.read_text())
+
+
+def _registers(tree: ast.Module) -> bool:
+    decorators = [
+        decorator
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        for decorator in node.decorator_list
+    ]
+    return any(ast.unparse(each).startswith("register(") for each in decorators)
+
+
+def unnamed_results(root: Path) -> list[str]:
+    """Return every file under RESULTS whose name stands in no page and no test."""
+    texts = [root / page for page in _pages(root)] + [*(root / "tests").rglob("*.py")]
+    text = "\n".join(each.read_text() for each in texts)
+    return [
+        f"{file.relative_to(root).as_posix()} is named by no page and no test"
+        for file in sorted((root / RESULTS).rglob("*"))
+        if file.is_file() and file.suffix != ".md" and file.name not in text
+    ]
+
+
+def _pages(root: Path) -> list[Path]:
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "bundles").rglob("*.md")]
+    return [page.relative_to(root) for page in sorted(pages)]

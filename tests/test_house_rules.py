@@ -1,0 +1,82 @@
+"""The repository keeps to the rules of house_rules.py, and what breaks one is found."""
+
+from pathlib import Path
+
+import pytest
+from house_rules import (
+    crowded_folders,
+    long_files,
+    long_pages,
+    long_signatures,
+    unnamed_results,
+    unused_modules,
+)
+
+ROOT = Path(__file__).parent.parent
+RULES = [long_pages, unnamed_results, unused_modules]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_repository_keeps_to_the_rule(rule):
+    assert rule(ROOT) == []
+
+
+def write(root: Path, sources: dict[str, str]) -> None:
+    for file, source in sources.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(source)
+
+
+ENTRY = {"ops/__main__.py": "import ops.a\n"}
+SEVEN = "one, two, three, four, five, six, seven"
+
+BROKEN = [
+    (crowded_folders, {f"router/m{n}.py": "" for n in range(25)}, "router has 25 Python files"),
+    (long_files, {"ops/a.py": "x = 1\n" * 301}, "ops/a.py has 301 lines"),
+    (long_files, {"tests/test_a.py": "x = 1\n" * 301}, "tests/test_a.py has 301 lines"),
+    (long_pages, {"docs/a.md": "x\n" * 401}, "docs/a.md has 401 lines"),
+    (long_pages, {"bundles/a/README.md": "x\n" * 401}, "bundles/a/README.md has 401 lines"),
+    (long_signatures, {"ops/a.py": f"def f({SEVEN}): ..."}, "ops/a.py:1 f has 7 parameters"),
+    (long_signatures, {"ops/a.py": "def f(a, b, /, c, *d, e, f, **g): ..."}, "f has 7 parameters"),
+    (
+        long_signatures,
+        {"ops/a.py": f"class A:\n    async def f(self, *, {SEVEN}): ..."},
+        "ops/a.py:2 f has 7 parameters",
+    ),
+    (unused_modules, {"ops/a.py": "", "ops/b.py": ""}, "ops/b.py is not imported"),
+    (
+        unused_modules,
+        {"ops/a.py": "", "ops/b.py": "", "tests/test_b.py": "import ops.b"},
+        "ops/b.py is not imported",
+    ),
+    (unnamed_results, {"docs/results/a.json": "{}"}, "docs/results/a.json is named by no page"),
+]
+
+
+@pytest.mark.parametrize(("rule", "sources", "expected"), BROKEN)
+def test_what_breaks_a_rule_is_found(rule, sources, expected, tmp_path):
+    write(tmp_path, ENTRY | sources)
+    [found] = rule(tmp_path)
+    assert expected in found
+
+
+KEPT = [
+    (crowded_folders, {f"router/m{n}.py": "" for n in range(24)}),
+    (crowded_folders, {f"tests/test_{n}.py": "" for n in range(30)}),
+    (long_files, {"ops/a.py": "x = 1\n" * 300}),
+    (long_pages, {"docs/a.md": "x\n" * 400}),
+    (long_signatures, {"ops/a.py": "class A:\n    def f(self, a, b, c, d, e, f): ..."}),
+    (long_signatures, {"ops/a.py": f"def f({SEVEN}, json: flags.Json = None): ..."}),
+    (unused_modules, {"ops/a.py": "from ops import b", "ops/b.py": ""}),
+    (unused_modules, {"ops/a.py": "PATH = 'ops.b:traces'", "ops/b.py": ""}),
+    (unused_modules, {"ops/a.py": "", "ops/b.py": "@register('drafter')\nclass B: ..."}),
+    (unused_modules, {"ops/a.py": "", "ops/b.py": "", "pyproject.toml": 'b = "ops.b:main"'}),
+    (unnamed_results, {"docs/results/a.json": "{}", "docs/a.md": "[a](results/a.json)"}),
+    (unnamed_results, {"docs/results/a.json": "{}", "tests/test_a.py": "'a.json'"}),
+]
+
+
+@pytest.mark.parametrize(("rule", "sources"), KEPT)
+def test_what_keeps_to_a_rule_is_not_found(rule, sources, tmp_path):
+    write(tmp_path, ENTRY | sources)
+    assert rule(tmp_path) == []
