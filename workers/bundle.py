@@ -103,7 +103,9 @@ class Bundle:
 
         folder = self.part("tokenizer")
         with _reading_tokenizer(folder):
-            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            return AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
 
     def backend_tokenizer(self) -> Tokenizer:
         """Load the same without transformers, whose import brings torch along; raises BundleError

@@ -3,21 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from workers.bundle import read_json
+from workers.bundle import BundleError, read_json
 
 TURN_END = "<|end|>"
 
 
 def end_tokens(target: Path, tokenizer: Any) -> frozenset[int]:
     """End-of-answer ids: of generation_config.json, else config.json; of the tokenizer; and
-    `<|end|>` where the tokenizer has it."""
+    `<|end|>` where the tokenizer has it. Raises BundleError for ids that are no numbers."""
     ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = target / name
         found = read_json(file) if file.is_file() else {}
         eos = found.get("eos_token_id")
         if eos is not None:
-            ids.update(eos if isinstance(eos, list) else [eos])
+            given = eos if isinstance(eos, list) else [eos]
+            if not all(type(one) is int for one in given):
+                raise BundleError(f"{file}: eos_token_id is {eos!r}: expected token ids")
+            ids.update(given)
             break
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)

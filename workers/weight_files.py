@@ -1,6 +1,7 @@
 """Which files hold a part's weights and which tensors are in them, without reading the tensors."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from workers.bundle import BundleError, read_json, refuse_pointer
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
+_BITS = re.compile(r"(?<=[A-Z])(8|16|32|64)(?!\d)")
+"""In a dtype's name: how many bits a number has. Others are not checked."""
 _LENGTH_BYTES = 8
 """A safetensors file begins with the length of its JSON header."""
 
@@ -24,6 +27,11 @@ class StoredTensor:
     shape: tuple[int, ...]
     dtype: str
     bytes: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the numbers stand for themselves; those of narrower types need a scale."""
+        return self.dtype in ("F64", "F32", "F16", "BF16")
 
     @property
     def is_float(self) -> bool:
@@ -82,7 +90,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
                 for name, entry in header.items()
                 if name != "__metadata__"
             }
-            end = max(entry["data_offsets"][1] for n, entry in header.items() if n in tensors)
+            end = _end([header[name]["data_offsets"] for name in tensors])
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise BundleError(
                 f"{file} is not a whole safetensors file: download it again"
@@ -97,7 +105,21 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 
 def _stored(file: Path, entry: Mapping[str, Any]) -> StoredTensor:
     begin, end = entry["data_offsets"]
-    return StoredTensor(file, tuple(entry["shape"]), entry["dtype"], end - begin)
+    stored = StoredTensor(file, tuple(entry["shape"]), entry["dtype"], end - begin)
+    bits = _BITS.search(stored.dtype)
+    if bits and math.prod(stored.shape) * int(bits[0]) != 8 * stored.bytes:
+        raise ValueError(f"{stored.shape} of {stored.dtype} in {stored.bytes} bytes")
+    return stored
+
+
+def _end(offsets: list[tuple[int, int]]) -> int:
+    """Where the last tensor ends; raises ValueError where they do not follow one another."""
+    at = 0
+    for begin, end in sorted(offsets):
+        if begin != at:
+            raise ValueError(f"a tensor begins at {begin}, the one before ends at {at}")
+        at = end
+    return at
 
 
 def _weight_map(folder: Path) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Reads a Prompt from a validated request: the model's name, the tokens, the text to embed."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from workers.bundle import Bundle
 from workers.chat_template import ChatFormatError, encode_chat, encode_prompt, encode_text
 from workers.end_tokens import end_tokens
 from workers.grammar.specification import GrammarError
+from workers.target_sizes import target_sizes
 from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
@@ -181,15 +181,15 @@ class PromptReader:
 
 def context_length(bundle: Bundle, engine: EngineConfig) -> int:
     """Prompt and output tokens of one request: the configured bound or the target's own."""
-    target = json.loads((bundle.part("target") / "config.json").read_text(encoding="utf-8"))
-    return min(engine.max_context, engine.kv_slots, int(target["max_position_embeddings"]))
+    own = target_sizes(bundle.part("target")).positions
+    configured = min(engine.max_context, engine.kv_slots)
+    return configured if own is None else min(configured, own)
 
 
 def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
     """Return what grammars are checked with: the tokenizer's file, the size of the vocabulary, and
     the tokens that end an answer."""
-    target = json.loads((bundle.part("target") / "config.json").read_text(encoding="utf-8"))
-    vocab = max(len(tokenizer), int(target["vocab_size"]))
+    vocab = max(len(tokenizer), target_sizes(bundle.part("target")).vocab)
     ends = sorted(end_tokens(bundle.part("target"), tokenizer))
     return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]
 

@@ -160,6 +160,11 @@ def _refuse_unknown(file: GgufFile, architecture: Architecture) -> None:
 
 def _sizes(file: GgufFile) -> dict[str, Any]:
     config: dict[str, Any] = {name: _whole(file, key) for key, name in REQUIRED.items()}
+    if config["num_hidden_layers"] > len(file.tensors):  # each layer has several
+        raise file.refusal(
+            f"{file.architecture}.block_count is {config['num_hidden_layers']} and the file has "
+            f"{len(file.tensors)} tensors: download it again"
+        )
     heads = config["num_attention_heads"]
     config["num_key_value_heads"] = _whole(file, "attention.head_count_kv", heads)
     if heads % config["num_key_value_heads"]:

@@ -50,6 +50,7 @@ class GgufFile:
             if wanted is not None and not isinstance(value, wanted):
                 raise self.refusal(f"{key} is {value!r}: it must be {wanted.__name__}")
         self._refuse_part()
+        self._refuse_layout(reader)
 
     @property
     def architecture(self) -> str:
@@ -86,6 +87,16 @@ class GgufFile:
         kind = self.fields.get("general.type", "model")
         if kind != "model":
             raise self.refusal(f"general.type is {kind!r}: only 'model' can be imported")
+
+    def _refuse_layout(self, reader: Any) -> None:
+        """Refuse bytes that the reader takes as they are: in another order, or of two tensors."""
+        if reader.byte_order != "I":
+            raise self.refusal(f"its bytes are in the order of other machines: {FIX}")
+        end, before = 0, ""
+        for tensor in sorted(reader.tensors, key=lambda one: one.data_offset):
+            if tensor.data_offset < end:
+                raise self.refusal(f"{before} and {tensor.name} overlap: the file is damaged")
+            end, before = tensor.data_offset + tensor.n_bytes, tensor.name
 
     def facts(self) -> dict[str, Any]:
         """Say where the model comes from."""

@@ -106,8 +106,10 @@ def _tried(scratch: Path, say: Say) -> None:
     say("decoding one token")
     try:
         try_out(scratch)
-    except ValueError as error:
-        where = str(error).replace(f"{scratch}/target", "SRC").replace(f"{scratch}/", "SRC/")
+    except Exception as error:  # whatever the libraries that load a model raise for odd files
+        known = isinstance(error, ValueError)
+        said = str(error) if known else f"SRC: the model cannot be loaded: {error!r}"
+        where = said.replace(f"{scratch}/target", "SRC").replace(f"{scratch}/", "SRC/")
         raise InputError(where.replace(str(scratch), "SRC")) from error
 
 

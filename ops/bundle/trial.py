@@ -9,6 +9,7 @@ from typing import Any
 from ops.cli.boundary import InputError
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
+from workers.target_sizes import target_sizes
 from workers.weight_files import stored_tensors
 
 CONTEXT = 256
@@ -35,10 +36,7 @@ def try_out(folder: Path) -> None:
 
 
 def _refuse_unknown_tokens(bundle: Bundle, tokenizer: Any) -> None:
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(bundle.part("target"), local_files_only=True)
-    rows = config.get_text_config().vocab_size
+    rows = target_sizes(bundle.part("target")).vocab
     largest = max(tokenizer.get_vocab().values())
     if largest >= rows:
         raise InputError(

@@ -1,11 +1,16 @@
 """GGUF files that would make another model than they describe: each is refused by what it says."""
 
+import json
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
 from gguf_writer import write_gguf
 
 MISSING = object()
+CASES = Path(__file__).parents[3].parent / "shared" / "cases"
+needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="needs the cases in ../shared")
 
 
 def fields(**values):
@@ -91,6 +96,7 @@ REFUSED = {
     "NaN": (spoilt("blk.0.ffn_down.weight", np.nan), "blk.0.ffn_down.weight holds NaN"),
     "infinity": (spoilt("token_embd.weight", np.inf), "token_embd.weight holds NaN or infinity"),
     "no context": (fields(llama__context_length=MISSING), "llama.context_length is missing"),
+    "too many layers": (fields(llama__block_count=2_000_000), "llama.block_count is 2000000"),
     "zero context": (fields(llama__context_length=0), "llama.context_length is 0"),
     "no layers": (fields(llama__block_count=MISSING), "llama.block_count is missing"),
     "no epsilon": (
@@ -183,6 +189,54 @@ def test_a_file_that_is_cut_off_is_refused(specadapt, gguf_file, tmp_path, kept)
     assert "cut.gguf" in line
     assert "is not a whole GGUF file" in line
     assert not (tmp_path / "out").exists()
+
+
+def test_the_byte_order_of_other_machines_is_refused(
+    specadapt, model, tokenizer, tmp_path, monkeypatch
+):
+    """gguf reads the fields of such a file, and the weights as if they were this machine's."""
+
+    class OtherOrder(gguf.GGUFWriter):
+        def __init__(self, file, name):
+            super().__init__(file, name, endianess=gguf.GGUFEndian.BIG)
+
+    monkeypatch.setattr(gguf, "GGUFWriter", OtherOrder)
+    file = tmp_path / "some.gguf"
+    write_gguf(file, model, tokenizer, gguf.GGMLQuantizationType.Q8_0)
+    line = specadapt.refusal("bundle", "import", file, "--out", tmp_path / "out")
+    assert "some.gguf: its bytes are in the order of other machines" in line
+
+
+def test_tensors_in_one_place_are_refused(specadapt, gguf_file, tmp_path):
+    whole, tensors = bytearray(gguf_file.read_bytes()), gguf.GGUFReader(gguf_file).tensors
+    [keys] = [t for t in tensors if t.name == "blk.0.attn_k.weight"]
+    [values] = [t for t in tensors if t.name == "blk.0.attn_v.weight"]
+    offset = keys.field.parts[-1].tobytes()
+    at = values.field.offset + sum(part.nbytes for part in values.field.parts[:-1])
+    whole[at : at + len(offset)] = offset
+    file = tmp_path / "some.gguf"
+    file.write_bytes(whole)
+    line = specadapt.refusal("bundle", "import", file, "--out", tmp_path / "out")
+    assert "blk.0.attn_k.weight" in line
+    assert "blk.0.attn_v.weight" in line
+    assert "overlap" in line
+
+
+@needs_cases
+def test_missing_tensors_of_a_published_file_are_named(specadapt, tmp_path):
+    file, out = CASES / "missing_tensor.gguf", tmp_path / "out"
+    line = specadapt.refusal("bundle", "import", file, "--out", out)
+    assert "missing_tensor.gguf" in line
+    assert "are missing (blk.1.ffn_up.weight)" in line
+    assert not out.exists()
+
+
+@needs_cases
+def test_linear_scaling_of_a_published_file_is_carried_over(specadapt, tmp_path):
+    out = tmp_path / "out"
+    specadapt.json("bundle", "import", CASES / "rope_linear.gguf", "--out", out)
+    rope = json.loads((out / "target" / "config.json").read_text())["rope_parameters"]
+    assert (rope["rope_type"], rope["factor"]) == ("linear", 4.0)
 
 
 def test_a_pointer_to_a_file_elsewhere_is_refused(specadapt, tmp_path):

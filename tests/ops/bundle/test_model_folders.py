@@ -176,6 +176,69 @@ def few_embeddings(folder):
     changed(folder, vocab_size=100)
 
 
+def end_of(eos):
+    def spoil(folder):
+        changed(folder, eos_token_id=eos)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+
+    spoil.__name__ = f"end_{eos}"
+    return spoil
+
+
+def odd_end(folder):
+    (folder / "generation_config.json").write_text('{"eos_token_id": {"id": 1}}')
+
+
+def header_of(folder, change):
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8:end])
+    change(header)
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + whole[end:])
+
+
+def overlapping(folder):
+    def overlap(header):
+        first, second = (f"model.layers.{i}.self_attn.k_proj.weight" for i in (0, 1))
+        header[second]["data_offsets"] = header[first]["data_offsets"]
+
+    header_of(folder, overlap)
+
+
+def another_dtype(folder):
+    header_of(folder, lambda header: header["model.norm.weight"].update(dtype="F64"))
+
+
+def quantised_to(dtype):
+    def spoil(folder):
+        def quantise(weights):
+            name = "model.layers.0.mlp.up_proj.weight"
+            weights[name] = (weights[name] * 100).to(dtype)
+
+        weights_of(folder, quantise)
+
+    spoil.__name__ = str(dtype).removeprefix("torch.")
+    return spoil
+
+
+def no_heads(folder):
+    changed(folder, num_attention_heads=0)
+
+
+def no_factor(folder):
+    changed(folder, rope_scaling={"rope_type": "linear"})
+
+
+def no_positions(folder):
+    changed(folder, max_position_embeddings=0)
+
+
+def code_of_its_own(folder):
+    changed(folder, model_type="own", auto_map={"AutoConfig": "own.Config"})
+
+
 def end_beyond(folder):
     changed(folder, eos_token_id=99_999)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -206,6 +269,17 @@ REFUSED = {
     overflowing: "the model does not decode",
     few_embeddings: "the model's vocab_size is 100",
     end_beyond: "eos_token_id is 99999",
+    end_of("</s>"): "eos_token_id is '</s>': expected token ids",
+    end_of([[1]]): "eos_token_id is [[1]]: expected token ids",
+    odd_end: "generation_config.json: eos_token_id is {'id': 1}",
+    overlapping: "model.safetensors is not a whole safetensors file",
+    another_dtype: "model.safetensors is not a whole safetensors file",
+    quantised_to(torch.int8): "mlp.up_proj.weight is quantised as I8",
+    quantised_to(torch.float8_e4m3fn): "mlp.up_proj.weight is quantised as F8_E4M3",
+    no_heads: "config.json",
+    no_factor: "'factor'",
+    no_positions: "max_position_embeddings is 0",
+    code_of_its_own: "contains custom code",
 }
 
 

@@ -41,7 +41,11 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
     """
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
     except Exception as error:  # whatever a model's own code or a missing library raises
         raise BundleError(f"transformers cannot load {folder}: {error}") from error

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workers.bundle import BundleError
+from workers.target_sizes import read_config
 from workers.torch_engine.models.rotary import read_rotary
 from workers.torch_engine.models.shape import Attention, LlamaShape
 
@@ -78,16 +79,13 @@ def read_shape(folder: Path) -> LlamaShape:
     """
     if not (folder / "config.json").is_file():
         raise BundleError(f"no config.json in {folder}")
-    from transformers import AutoConfig
-
-    try:
-        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # its validators raise classes of several libraries
-        raise BundleError(f"{folder}/config.json: {error}") from error
+    config = read_config(folder)
     try:
         return _shape(config)
     except ValueError as error:
         raise NotCoveredError(f"{folder}/config.json: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise BundleError(f"{folder}/config.json describes no model: {error!r}") from error
 
 
 def _shape(config: Any) -> LlamaShape:

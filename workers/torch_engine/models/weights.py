@@ -32,10 +32,17 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
     """Load the weights of a model of this shape; raises BundleError where a tensor is missing, of
-    another shape, or not part of such a model."""
-    found = {name: tensor.shape for name, tensor in stored_tensors(folder).items()}
+    another shape, quantised, or not part of such a model."""
+    stored = stored_tensors(folder)
+    found = {name: tensor.shape for name, tensor in stored.items()}
     tied_copy = {"lm_head.weight": (shape.vocab, shape.hidden)}
     refuse_misfit(folder, found, model_tensors(shape), tied_copy)
+    for name in model_tensors(shape):
+        if not stored[name].is_plain:
+            raise BundleError(
+                f"{folder}: {name} is quantised as {stored[name].dtype} and config.json has no "
+                "quantization_config: download the model as it was published"
+            )
     return load_weights(folder)
 
 

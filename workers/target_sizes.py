@@ -1,0 +1,56 @@
+"""How large a target is, as its config.json says, for those who do not load it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.bundle import BundleError, read_json
+
+VOCABULARY, POSITIONS = "vocab_size", "max_position_embeddings"
+
+
+@dataclass(frozen=True)
+class TargetSizes:
+    """vocab: rows of the logits. positions: tokens of a sequence; None: nothing bounds them."""
+
+    vocab: int
+    positions: int | None
+
+
+def target_sizes(folder: Path) -> TargetSizes:
+    """Read the sizes of a target in Hugging Face layout.
+
+    Raises BundleError naming the field where one is missing or no positive integer.
+    """
+    body = read_json(folder / "config.json")
+    fields = body.get("text_config", body)
+    if not isinstance(fields, dict) or not {VOCABULARY, POSITIONS} <= fields.keys():
+        fields = _in_full(folder)
+    positions = fields.get(POSITIONS)
+    return TargetSizes(
+        _positive(fields.get(VOCABULARY), VOCABULARY, folder),
+        None if positions is None else _positive(positions, POSITIONS, folder),
+    )
+
+
+def _positive(value: Any, name: str, folder: Path) -> int:
+    if type(value) is not int or value < 1:
+        raise BundleError(f"{folder}/config.json: {name} is {value!r}: expected a number above 0")
+    return value
+
+
+def _in_full(folder: Path) -> Mapping[str, Any]:
+    """The fields under the names that most families use, with transformers' defaults."""
+    config = read_config(folder).get_text_config()
+    return {name: getattr(config, name, None) for name in (VOCABULARY, POSITIONS)}
+
+
+def read_config(folder: Path) -> Any:
+    """Read a part's config.json with transformers; raises BundleError where that fails."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # its validators raise classes of several libraries
+        raise BundleError(f"{folder}/config.json: {error}") from error
