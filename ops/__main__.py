@@ -1,4 +1,4 @@
-"""`python -m ops`: the command, wherever its script is installed."""
+"""Run the `specadapt` command as `python -m ops`."""
 
 from ops.main import main
 

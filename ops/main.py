@@ -26,7 +26,6 @@ from ops.learned.app import routing
 from ops.learning.bench import bench_learning
 from ops.load.bench import bench_load
 from ops.loadtest.command import loadtest
-from ops.precision.bench import bench_precision
 from ops.quality.bench import bench_quality
 from ops.report.command import report
 from ops.routed.bench import bench_routed
@@ -92,7 +91,6 @@ app.command("tune-tree")(tune_tree)
 app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
-bench.command("precision")(bench_precision)
 bench.command("quality")(bench_quality)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
@@ -125,3 +123,7 @@ def main() -> None:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -94,7 +94,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "measure": {"cli"},
         "service": {"cli", "measure"},
         **dict.fromkeys(
-            (*("decode", "http", "load", "precision", "stages", "step", "trace", "train"),),
+            (*("decode", "http", "load", "stages", "step", "trace", "train"),),
             BENCHMARK,
         ),
         "gpu": BENCHMARK | {"decode"},

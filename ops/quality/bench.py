@@ -52,17 +52,26 @@ def bench_quality(
     temperatures: Annotated[
         str, typer.Option("--temperatures", metavar="A,B", help="0 decodes greedily")
     ] = "0,0.8",
+    perplexity: Annotated[
+        str | None,
+        typer.Option(
+            "--perplexity",
+            metavar="A,B",
+            help="instead, compare the perplexity of the prompts' responses under the target in "
+            "these precisions (float32, bfloat16, int8)",
+        ),
+    ] = None,
     dtype: flags.DtypeFlag = None,
     concurrency: flags.Concurrency = 1,
     threads: flags.Threads = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """What lossy methods give up for speed, setting by setting: how far their answers are from the
-    target's distribution, how often they are plain decoding's, and right.
+    """Measure what lossy methods lose in quality at each setting of their dial.
 
-    Beside each stands the same draft verified without loss. Answers are right where prompts have a
-    `response` with a final number after `####`.
+    Reports the distance of the answers from the target's distribution, how often they equal plain
+    decoding's, and their accuracy on prompts whose `response` has a final number after `####`. Each
+    method is compared with its own drafts under lossless verification.
 
     Example: `specadapt bench quality --prompts held.jsonl --dial threshold=0.1,0.4`
     """
@@ -84,6 +93,10 @@ def bench_quality(
     dials = parse_dials(dial or ())
     settings = load_config(config)
     setup = resolve(settings, bundle, methods, dtype, threads)
+    if perplexity is not None:
+        figures = _perplexity(setup, select(prompts, ids, limit, seed), perplexity, seed)
+        emit(figures, lambda: [_precisions(figures["precisions"])], json)
+        return
     if methods is None and "methods" not in settings.model_fields_set:
         setup = replace(setup, methods=lossy_methods(load_bundle(setup.bundle)))
     variants = variants_of(setup.methods, dials)
@@ -110,8 +123,46 @@ def bench_quality(
         }
         for variant in variants
     }
-    figures = {"quality": quality, "settings": _settings(plan, skipped)}
+    figures: dict[str, Any] = {"quality": quality, "settings": _settings(plan, skipped)}
     emit(figures, lambda: _tables(quality), json)
+
+
+def _perplexity(setup: Any, chosen: Any, listed: str, seed: int) -> dict[str, Any]:
+    import torch
+
+    from ops.cli.settings import names
+    from ops.measure.machine import describe_machine
+    from ops.measure.prompts import fingerprint
+    from ops.quality.perplexity import compare_precisions
+    from workers.bundle import load_bundle
+
+    family = load_bundle(setup.bundle)
+    torch.set_num_threads(setup.engine.threads)
+    with progress() as bar:
+        found = compare_precisions(family, chosen, names(listed, "--perplexity"), seed, bar)
+    settings = {
+        **describe_machine(),
+        "threads": setup.engine.threads,
+        "bundle": f"{family.name}@{family.content_hash}",
+        "prompts": {"sha256": fingerprint(chosen), "ids": [prompt.id for prompt in chosen]},
+    }
+    return {**found, "settings": settings}
+
+
+def _precisions(found: dict[str, Any]) -> Any:
+    first = next(iter(found))
+    rows = [
+        [
+            name,
+            own["perplexity"],
+            own["perplexity_ratio"],
+            _interval(own, "perplexity_ratio"),
+            own["same_favourite"],
+        ]
+        for name, own in found.items()
+    ]
+    columns = ["dtype", "perplexity", f"over {first}", "95%", "same favourite"]
+    return table("Perplexity of the responses", columns, rows)
 
 
 def _settings(plan: Any, skipped: int) -> dict[str, Any]:

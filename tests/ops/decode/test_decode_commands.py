@@ -154,7 +154,7 @@ async def test_a_methods_clock_stands_still_while_others_decode(tiny_bundle):
     bundle = load_bundle(tiny_bundle.path)
     prompts = [Prompt(str(i), "edit", ({"role": "user", "content": "a b " * i},)) for i in (1, 5)]
     encoded, _ = encode(bundle, prompts, 100)
-    asked = Asked(SamplingParams(max_tokens=9, ignore_eos=True), {}, 0)
+    asked = Asked(SamplingParams(max_tokens=9, ignore_eos=True), 0)
     done, clock = [], time.perf_counter()
     runs, seconds = await in_lockstep(
         setup, bundle, encoded, asked, 1, random.Random(0), lambda: done.append(1)

@@ -180,6 +180,13 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, tmp_pat
     assert table.regression.shape == (2, 384 + len(table.features))
     judged = specadapt.json("evaluate", "--routing", tmp_path, "--profile", folder / "held")
     assert judged["fit_id"] == made["fit_id"]
+    assert judged["predictors"]["regression"] == judged["routed"]
+    best = max(judged["predictors"], key=judged["predictors"].get)
+    assert judged["best_predictor"] == best
+    by_clusters = specadapt.json(
+        *["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
+    )
+    assert (by_clusters["predictors"], by_clusters["best_predictor"]) == ({}, None)
     arguments = ["route", "--prompt", "What is seven plus two?", "--bundle", bundle.path]
     explained = specadapt.json(*arguments, "--routing", tmp_path)
     assert set(explained["deviation"]) == {"naive", "ngram"}

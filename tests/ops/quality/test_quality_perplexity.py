@@ -1,4 +1,4 @@
-"""`bench precision`: perplexity of given answers by precision."""
+"""`bench quality --perplexity`: perplexity of given responses by precision."""
 
 import json
 import math
@@ -7,14 +7,14 @@ import pytest
 import torch
 from conftest_bundle import DEMO
 
-from ops.precision.runs import GivenAnswer, Reading, figures_of
+from ops.quality.perplexity import Response, Scores, figures_of
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
 
 ROWS = [
     {"id": "a", "domain": "math", "prompt": "What is 12 + 30?", "response": "12 + 30 = 42."},
     {"id": "b", "domain": "qa", "prompt": "Name three fruits.", "response": "Apples and pears."},
-    {"id": "c", "domain": "qa", "prompt": "Nobody answers this."},
+    {"id": "c", "domain": "qa", "prompt": "This prompt has no response."},
 ]
 
 
@@ -28,9 +28,8 @@ def prompts(tmp_path):
 def test_perplexity_is_that_of_transformers(specadapt, prompts):
     from transformers import AutoModelForCausalLM
 
-    figures = specadapt.json(
-        *("bench", "precision", "--bundle", DEMO, "--prompts", prompts, "--dtypes", "float32,int8")
-    )
+    command = ["bench", "quality", "--bundle", DEMO, "--prompts", prompts]
+    figures = specadapt.json(*command, "--perplexity", "float32,int8")
     bundle = load_bundle(DEMO)
     model = AutoModelForCausalLM.from_pretrained(bundle.part("target"), dtype=torch.float32)
     tokenizer, nats, count = bundle.tokenizer(), 0.0, 0
@@ -45,28 +44,27 @@ def test_perplexity_is_that_of_transformers(specadapt, prompts):
         with torch.inference_mode():
             nats += tokens * float(model(whole, labels=labels).loss)
         count += tokens
-    assert figures["settings"]["answers"] == 2
-    assert figures["settings"]["answer_tokens"] == count
+    assert (figures["responses"], figures["response_tokens"]) == (2, count)
     plain, rounded = figures["precisions"]["float32"], figures["precisions"]["int8"]
     assert plain["nats_per_token"] == pytest.approx(nats / count, abs=2e-4)
     assert (plain["perplexity_ratio"], plain["same_favourite"]) == (1.0, 1.0)
     assert 0.8 < rounded["perplexity_ratio"] < 1.25
-    assert set(rounded["forward_ms"]) == {"1", "4", "8", "16"}
 
 
-def test_a_ratio_weighs_tokens_and_names_its_interval():
-    answers = [GivenAnswer((1,), (1, 2)), GivenAnswer((1,), (3, 4, 5, 6))]
-    first = Reading([2.0, 4.0], [[1, 2], [3, 4, 5, 6]])
-    other = Reading([3.2, 4.0], [[1, 0], [3, 4, 5, 0]])
-    found = figures_of(answers, first, other, 0)
+def test_a_ratio_weighs_tokens_and_has_an_interval():
+    responses = [Response((1,), (1, 2)), Response((1,), (3, 4, 5, 6))]
+    first = Scores([2.0, 4.0], [[1, 2], [3, 4, 5, 6]])
+    other = Scores([3.2, 4.0], [[1, 0], [3, 4, 5, 0]])
+    found = figures_of(responses, first, other, 0)
     assert found["nats_per_token"] == pytest.approx(1.2)
     assert found["perplexity_ratio"] == pytest.approx(math.exp(0.2), abs=1e-4)
-    assert found["perplexity_ratio_ci"] == pytest.approx([1.0, math.exp(0.6)], abs=1e-4)
+    assert found["perplexity_ratio_ci95"] == pytest.approx([1.0, math.exp(0.6)], abs=1e-4)
     assert found["same_favourite"] == pytest.approx(4 / 6, abs=1e-4)
 
 
-def test_bad_input_is_named(specadapt, prompts):
-    command = ("bench", "precision", "--bundle", DEMO)
-    assert "--dtypes" in specadapt.refusal(*command, "--dtypes", "fp4")
-    short = specadapt.refusal(*command, "--prompts", prompts, "--longest", 3)
-    assert "response" in short
+def test_bad_input_is_named(specadapt, prompts, tmp_path):
+    command = ("bench", "quality", "--bundle", DEMO, "--perplexity")
+    assert "--perplexity" in specadapt.refusal(*command, "fp4", "--prompts", prompts)
+    silent = tmp_path / "silent.jsonl"
+    silent.write_text(json.dumps(ROWS[2]) + "\n")
+    assert "response" in specadapt.refusal(*command, "int8", "--prompts", silent)
