@@ -5,49 +5,49 @@ import sys
 
 import typer
 
-from ops.boards.app import grafana
-from ops.bounds.bench import bench_bounds
-from ops.bundle.app import bundle
-from ops.chaos.bench import bench_chaos
-from ops.cli.boundary import CommandGroup, show_help
-from ops.commands.chat import chat
-from ops.commands.export_encoder import export_encoder
-from ops.commands.generate import generate
-from ops.commands.methods import methods
-from ops.commands.plot import plot
-from ops.commands.route import route
-from ops.commands.serve import serve
-from ops.config.app import config
-from ops.decode.bench import bench_decode
-from ops.gpu.bench import bench_gpu
-from ops.http.bench import bench_http
-from ops.keys.app import keys
-from ops.learned.app import routing
-from ops.learning.bench import bench_learning
-from ops.load.bench import bench_load
-from ops.loadtest.command import loadtest
-from ops.quality.bench import bench_quality
+from ops.bench.decode.command import bench_decode
+from ops.bench.gpu import bench_gpu
+from ops.bench.http.command import bench_http
+from ops.bench.quality.command import bench_quality
+from ops.bench.routed.command import bench_routed
+from ops.bench.stages import bench_stages
+from ops.bench.step import bench_step
+from ops.harness.boundary import CommandGroup, show_help
+from ops.load.bench_load import bench_load
+from ops.load.chaos.command import bench_chaos
+from ops.load.learning.command import bench_learning
+from ops.load.loadtest.command import loadtest
+from ops.load.scaling.command import bench_scaling
+from ops.load.soak.command import bench_soak
+from ops.models.bundle.importing import bundle
+from ops.models.train.app import train
+from ops.models.tune.batch import tune_batch
+from ops.models.tune.tree import tune_tree
+from ops.operate.chat import chat
+from ops.operate.config import config
+from ops.operate.dashboards import grafana
+from ops.operate.generate import generate
+from ops.operate.keys import keys
+from ops.operate.methods import methods
+from ops.operate.route import route
+from ops.operate.serve import serve
+from ops.operate.states import routing
 from ops.report.command import report
-from ops.routed.bench import bench_routed
-from ops.routing.assign import assign
-from ops.routing.bench import bench_router
-from ops.routing.evaluate import evaluate
-from ops.routing.extend import extend
-from ops.routing.fit import fit
-from ops.routing.profile import profile
-from ops.routing.retime import retime
-from ops.scaling.bench import bench_scaling
+from ops.report.plot import plot
 from ops.simulate.calibrate import calibrate
-from ops.simulate.command import simulate
+from ops.simulate.check import bench_simulated
 from ops.simulate.plan import plan
-from ops.simulated.bench import bench_simulated
-from ops.soak.bench import bench_soak
-from ops.stages.bench import bench_stages
-from ops.step.bench import bench_step
-from ops.trace.trace import trace
-from ops.train.app import train
-from ops.tune.batch import tune_batch
-from ops.tune.tree import tune_tree
+from ops.simulate.simulate import simulate
+from ops.tables.assign import assign
+from ops.tables.bench_router import bench_router
+from ops.tables.bounds import bench_bounds
+from ops.tables.evaluate import evaluate
+from ops.tables.export_encoder import export_encoder
+from ops.tables.extend import extend
+from ops.tables.fit import fit
+from ops.tables.profile import profile
+from ops.tables.retime import retime
+from ops.tables.trace import trace
 
 app = typer.Typer(
     cls=CommandGroup,

@@ -47,7 +47,11 @@ PARTS_SHARE = {
 """What a drafter, tree, stop or verifier may import of the engine: not the loop."""
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
-BENCHMARK = {"cli", "measure", "service"}
+LOAD_SHARES = {
+    *("arrivals", "capacity", "client", "experiment", "plots", "policies", "report", "runs"),
+    "served",
+}
+"""What `bench load` is made of; other load experiments import it."""
 
 # A sub-room is a folder or file right under its room. One that is named here imports, of its room,
 # itself and what stands behind it.
@@ -85,34 +89,33 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "training": {"corpus": set()},
     "ops": {
-        "cli": set(),
-        "bundle": {"cli"},
-        "keys": {"cli"},
-        "config": {"cli"},
-        "learned": {"cli"},
-        "boards": {"cli", "measure"},
-        "measure": {"cli"},
-        "service": {"cli", "measure"},
-        **dict.fromkeys(
-            (*("decode", "http", "load", "stages", "step", "trace", "train"),),
-            BENCHMARK,
-        ),
-        "gpu": BENCHMARK | {"decode"},
-        "quality": BENCHMARK | {"decode"},
-        "bounds": BENCHMARK | {"decode", "trace", "step"},
-        "routing": BENCHMARK | {"trace"},
-        "report": BENCHMARK | {"trace"},
-        "routed": BENCHMARK | {"decode", "http"},
-        "learning": BENCHMARK | {"load"},
-        "loadtest": BENCHMARK | {"load"},
-        "chaos": BENCHMARK | {"load"},
-        "scaling": BENCHMARK | {"load", "loadtest"},
-        "soak": BENCHMARK | {"load", "loadtest", "chaos"},
-        "simulate": BENCHMARK | {"load", "loadtest", "trace"},
-        "simulated": BENCHMARK | {"load", "loadtest", "simulate"},
-        "tune": BENCHMARK | {"routing"},
-        "commands": BENCHMARK | {"routing", "load", "learning", "loadtest", "scaling", "soak"},
+        "harness": set(),
+        "bench": {"harness"},
+        "load": {"harness"},
+        "tables": {"harness", "bench"},
+        "models": {"harness", "tables"},
+        "operate": {"harness", "tables"},
+        "simulate": {"harness", "load", "tables"},
+        "report": {"harness", "load", "tables"},
     },
+    "ops/bench": {
+        **{name: set() for name in ("decode", "http", "step_profile", "stage_runs")},
+        "stages": {"stage_runs"},
+        "step": {"step_profile"},
+        "gpu": {"gpu_runs"},
+        "gpu_runs": {"decode"},
+        "quality": {"decode"},
+        "routed": {"decode", "http"},
+    },
+    "ops/load": {
+        **dict.fromkeys(LOAD_SHARES, LOAD_SHARES),
+        "loadtest": LOAD_SHARES,
+        "learning": LOAD_SHARES,
+        "chaos": LOAD_SHARES,
+        "scaling": LOAD_SHARES | {"loadtest"},
+        "soak": LOAD_SHARES | {"loadtest", "chaos"},
+    },
+    "ops/models": {"bundle": set(), "train": set(), "tune": set()},
 }
 ASSEMBLERS = {
     "workers": {"faults", "loader"},
@@ -122,6 +125,9 @@ ASSEMBLERS = {
     },
     "deployments": {"app", "faults", "ingress", "run"},
     "ops": {"main", "__main__"},
+    "ops/bench": set(),
+    "ops/load": {"bench_load"},
+    "ops/models": set(),
 }
 """The sub-rooms that put their room together and may import all of it."""
 

@@ -20,7 +20,7 @@ from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer
 from deployments.request.refusals import Refusals
-from ops.service.running import free_port
+from ops.harness.running_service import free_port
 from schemas import AppConfig
 from workers.bundle import load_bundle
 from workers.loader import load_engine

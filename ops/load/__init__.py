@@ -1,1 +1,1 @@
-"""`specadapt bench load`: routing under load, replayed or served."""
+"""Load tests and long-running experiments."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from schemas.json_files import json_lines
 from schemas.text_files import FileError, text_lines
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from deployments.artifacts import slowed
-from ops.cli.boundary import InputError
-from ops.cli.output import quiet_transformers
-from ops.cli.settings import names, resolve
+from ops.harness.boundary import InputError
+from ops.harness.embedding import embed
+from ops.harness.output import quiet_transformers
+from ops.harness.settings import names, resolve
 from ops.load.arrivals import Floats
-from ops.load.bounds import bounds, capacity
+from ops.load.capacity import bounds, capacity
 from ops.load.policies import (
     ONLY,
     RANDOM,
@@ -26,7 +27,6 @@ from ops.load.policies import (
     static_table,
 )
 from ops.load.runs import Load, Runs, Site, layout_of, simulate
-from ops.measure.embedding import embed
 from router import cluster
 from router.embed import Encoder
 from router.policy import Features

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from ops.harness.plot_style import GREY, colour_of, common_legend, figure, logarithmic
 from ops.load.policies import ONLY, ROUTED
-from ops.measure.plots import GREY, colour_of, common_legend, figure, logarithmic
 
 SIZE = (9.0, 4.6)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Group
 
-from ops.cli.output import cell, table
+from ops.harness.output import cell, table
 from ops.load.arrivals import Floats
 from ops.load.policies import ONLY, ROUTED
 from ops.load.runs import Outcome

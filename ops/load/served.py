@@ -16,14 +16,14 @@ from statistics import fmean
 import numpy as np
 import yaml
 
-from ops.cli.boundary import InputError
-from ops.load.bounds import share
+from ops.harness.boundary import InputError
+from ops.harness.chat_client import model_name
+from ops.harness.running_service import running_service
+from ops.load.capacity import share
 from ops.load.client import Ask, client, drive, until_quiet
 from ops.load.experiment import Experiment
 from ops.load.policies import ONLY, RANDOM, ROUTED, STATIC, static_table
 from ops.load.runs import Load, Runs
-from ops.service.client import model_name
-from ops.service.running import running_service
 from schemas import AppConfig, MethodDeployment
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat

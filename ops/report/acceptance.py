@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.report.blocks import PERCENTILES, Chart, Section, Series, Table
-from ops.trace.reliability import Reliability
+from ops.tables.trace_figures import Reliability
 from router.speedup import MIN_TOKENS, PLAIN_METHODS
 
 Floats = NDArray[np.float64]

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ops.cli import flags
-from ops.cli.boundary import InputError
-from ops.cli.output import emit
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.output import emit
 
 
 def report(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.report.figure_shapes import SHAPES
 from schemas.json_files import read_json
 

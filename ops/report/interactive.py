@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ops.measure.plots import COLOURS, GREY
+from ops.harness.plot_style import COLOURS, GREY
 from ops.report.blocks import Chart, Series
 
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star", "x", "hexagon")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.report.results import Clustering, Mean, Rate, Results, Routed, Spot
 from router import cluster
 from router.assign import paired_speedups

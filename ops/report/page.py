@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from ops.cli.output import cell
+from ops.harness.output import cell
 from ops.report.blocks import Chart, Section, Table, as_table
 from ops.report.interactive import plotly_figure
 

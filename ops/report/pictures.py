@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.measure.plots import COLOURS, GREY, figure
+from ops.harness.plot_style import COLOURS, GREY, figure
 from ops.report.blocks import Chart, Series
 
 MARKERS = ("o", "s", "D", "P", "^", "*", "X", "h")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ops.cli.boundary import InputError
-from ops.cli.settings import load_config
-from ops.measure.embedding import embed
+from ops.harness.boundary import InputError
+from ops.harness.embedding import embed
+from ops.harness.settings import load_config
 from ops.report.acceptance import acceptance_of, acceptance_section
 from ops.report.blocks import Chart, Section
 from ops.report.bounds import bounds_section
@@ -25,7 +25,7 @@ from ops.report.results import Results, published
 from ops.report.speed import answers_tokens, speed_section
 from ops.report.stages import stages_section
 from ops.report.summary import summary_section
-from ops.trace.store import read_meta, read_rows
+from ops.tables.trace_store import read_meta, read_rows
 from router.embed import Encoder
 from router.profile import Profile
 from schemas import MeasuredUnder

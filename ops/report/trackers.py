@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.report.results import Results
 
 RUN = "specadapt report"

@@ -1,1 +1,1 @@
-"""`specadapt simulate` and `plan`: the served system as discrete events."""
+"""Simulation of a service as discrete events."""

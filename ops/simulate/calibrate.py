@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ops.cli import flags
-from ops.cli.output import emit, table
+from ops.harness import flags
+from ops.harness.output import emit, table
 
 
 def calibrate(
@@ -37,8 +37,8 @@ def calibrate(
 
     Example: `specadapt calibrate --traces T --served one.json --served two.json --out o.json`
     """
-    from ops.cli.settings import load_config
-    from ops.measure.machine import describe_machine
+    from ops.harness.machine import describe_machine
+    from ops.harness.settings import load_config
     from ops.simulate.calibration import calibrated
     from ops.simulate.costs import MEASURED
     from ops.simulate.experiment import load_experiment

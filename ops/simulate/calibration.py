@@ -8,14 +8,13 @@ from statistics import median
 import numpy as np
 from scipy.optimize import minimize
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.load.arrivals import Floats
 from ops.simulate.experiment import Experiment
-from ops.simulate.in_turn import in_turn
 from ops.simulate.outcomes import Objectives, Outcomes
 from ops.simulate.overhead import Overhead, ServedCosts
 from ops.simulate.policies import Fleet
-from ops.simulate.served import Served
+from ops.simulate.served import Served, in_turn
 
 FIGURES = ("latency_mean_s", "latency_p95_s", "ttft_mean_s", "tpot_mean_s")
 """What has to be alike; tokens a second are the arrivals' where a service keeps up."""

@@ -57,8 +57,10 @@ def stepwise_of(
     costs: RowCosts,
     deciding: bool,
 ) -> Stepwise | None:
-    """Of the answers that were traced (the rows of one temperature, see `ops.trace.store`) to these
-    prompts; None where plain decoding, or a learned drafter on a chain, is not among the methods.
+    """Return what step-by-step drafting needs of traced answers to these prompts.
+
+    rows: those of one temperature (`ops.tables.trace_store`). Returns None unless plain decoding
+    and a learned drafter on a chain are among the methods.
     """
     chains = {m.name: m.drafter for m in methods if m.tree == "chain" and m.drafter not in PLAIN}
     if not chains or BASELINE not in {m.name for m in methods}:

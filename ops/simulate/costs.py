@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from router import predict
 from router.assign import with_favourites
 from schemas import MethodSpec, RoutingTable

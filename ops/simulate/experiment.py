@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ops.cli.boundary import InputError
-from ops.cli.settings import resolve
+from ops.harness.boundary import InputError
+from ops.harness.embedding import embed
+from ops.harness.settings import resolve
 from ops.load.arrivals import Floats
-from ops.load.bounds import most_requests_per_s
+from ops.load.capacity import most_requests_per_s
 from ops.load.policies import ONLY, ROUTED
-from ops.measure.embedding import embed
 from ops.simulate.controller import stepwise_of
 from ops.simulate.costs import (
     MEASURED,
@@ -26,7 +26,7 @@ from ops.simulate.overhead import NOTHING, Overhead, ServedCosts, ServedRowCosts
 from ops.simulate.policies import Fleet
 from ops.simulate.service import World
 from ops.simulate.workload import Workload, table_workload, traced_workload
-from ops.trace.store import read_meta, read_rows
+from ops.tables.trace_store import read_meta, read_rows
 from router import cluster
 from router.embed import Encoder
 from router.regression import foretold_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ops.load.policies import Routed
-from ops.simulate.request import Request
+from ops.simulate.workload import Request
 from router.learner import Learner
 from router.purse import settle
 from schemas import DecodeStats, LoadReport, Observation, RouterConfig

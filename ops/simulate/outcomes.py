@@ -1,18 +1,31 @@
 """What became of a simulated run's requests."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
-from ops.simulate.request import Request
-from ops.simulate.usage import Usage
+from ops.simulate.workload import Request
 
 REFUSED = -1
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Seconds that it was there (starting included), busy, and decoding, and these times the
+    sequences in its steps. Where drafts are chosen at every step: seconds of `deciding`, and of the
+    sequences in each step, summed, by whom the draft was that was verified."""
+
+    there: float
+    busy: float
+    decoding: float
+    batch: float
+    deciding: float = 0.0
+    drafted_by: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

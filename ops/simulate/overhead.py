@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.simulate.costs import RowCosts, StepCosts
 from schemas.base import Schema
 from schemas.json_files import read_record

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
-from ops.cli import flags
-from ops.cli.boundary import InputError
-from ops.cli.output import emit, progress, table
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.output import emit, progress, table
 
 if TYPE_CHECKING:
     from ops.simulate.planning import Search
@@ -57,10 +57,10 @@ def plan(
 
     Example: `specadapt plan --traces runs/trace --rate 20 --ttft-slo 1 --tpot-slo 0.05 --price 2.5`
     """
-    from ops.cli.settings import load_config
+    from ops.harness.machine import describe_machine
+    from ops.harness.settings import load_config
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
-    from ops.measure.machine import describe_machine
     from ops.simulate.experiment import load_experiment
     from ops.simulate.outcomes import Objectives
     from ops.simulate.overhead import read_overhead

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.load.policies import (
     ONLY,
     RANDOM,
@@ -16,7 +16,7 @@ from ops.load.policies import (
     only,
     static_table,
 )
-from ops.simulate.replicas import Methods
+from ops.simulate.fleet import Methods
 from router.queueing import burden
 from router.speedup import BASELINE
 from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable

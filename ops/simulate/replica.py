@@ -6,8 +6,8 @@ from math import ceil, floor, sqrt
 
 from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
-from ops.simulate.request import NEVER, Request
-from ops.simulate.usage import Usage
+from ops.simulate.outcomes import Usage
+from ops.simulate.workload import NEVER, Request
 from schemas import EngineConfig, LoadReport
 from workers.replay_engine.engine import rows_of
 

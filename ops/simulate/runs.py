@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Routed
+from ops.simulate.fleet import Methods
 from ops.simulate.outcomes import Outcomes
 from ops.simulate.policies import ADAPTIVE, Fleet, alone, policy_of
-from ops.simulate.replicas import Methods
 from ops.simulate.service import Service, World
 from schemas import MethodDeployment
 

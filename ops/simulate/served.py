@@ -1,16 +1,21 @@
 """A real service's load test, to be simulated request by request and compared."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from ops.cli.boundary import InputError
-from ops.load.policies import ROUTED
+from ops.harness.boundary import InputError
+from ops.load.policies import ROUTED, Routed
 from ops.simulate.experiment import Experiment
-from ops.simulate.policies import PINNED
-from ops.simulate.runs import Load
+from ops.simulate.learning import Learning
+from ops.simulate.outcomes import Outcomes
+from ops.simulate.policies import PINNED, Fleet
+from ops.simulate.runs import SERVICE_REPLICAS, Load
+from ops.simulate.service import Service, World
 from schemas.json_files import read_json
 
 JUDGED = ("tokens_per_s", "latency_mean_s", "latency_p95_s")
@@ -102,3 +107,56 @@ def compared(served: Served, simulated: dict[str, Any]) -> dict[str, dict[str, f
 def within(found: dict[str, dict[str, float]]) -> bool:
     """Whether the simulation is to be believed: JUDGED are as near as WITHIN to what was served."""
     return all(abs(found[name]["ratio"] - 1.0) <= WITHIN for name in JUDGED)
+
+
+def in_turn(
+    world: World, fleet: Fleet, methods: Sequence[str], tests: Sequence[Served], seed: int = 0
+) -> tuple[list[Outcomes], Learning | None]:
+    """What becomes of each test's requests, and what routing has learned in the end; None where
+    nothing is learned. Raises InputError for replicas that are more than one service's."""
+    layout, scales = fleet.layout(methods, ROUTED), fleet.scales(methods, ROUTED)
+    if not scales and len(layout) > SERVICE_REPLICAS:
+        raise InputError(
+            f"--replicas: load tests in turn are of one service, of {SERVICE_REPLICAS} at most"
+        )
+    policy = Routed(world.table, world.router, seed)
+    learning = None
+    if world.flush_seconds is not None:
+        learning = Learning(policy, world.router, world.flush_seconds)
+    found = []
+    for test in tests:
+        policy.pinned = None if test.policy == ROUTED else test.policy.removeprefix(PINNED)
+        service = Service(world, layout, policy, scales, learning)
+        found.append(service.run(test.load.arrivals, test.load.prompts, seed))
+        if learning is not None:
+            learning.flush(0.0)
+    policy.pinned = None
+    return found, learning
+
+
+Figures = Mapping[str, float]
+
+
+def beside(served: Sequence[Figures], simulated: Sequence[Figures]) -> dict[str, Any]:
+    """A load test's figures, of each round as it was served and as it is simulated.
+
+    By figure both medians, the simulated over the served, and `spread`, the largest served over the
+    smallest: how well the service foretells itself. `within` is whether the JUDGED ratios are as
+    near as WITHIN to 1.
+    """
+    figures = {name: _beside(name, served, simulated) for name in served[0]}
+    near = (abs(figures[name]["ratio"] - 1.0) <= WITHIN for name in JUDGED)
+    return {"figures": figures, "within": all(near)}
+
+
+def _beside(
+    name: str, served: Sequence[Figures], simulated: Sequence[Figures]
+) -> dict[str, float | list[float]]:
+    real, made = [one[name] for one in served], [one[name] for one in simulated]
+    return {
+        "served": median(real),
+        "simulated": median(made),
+        "ratio": median(made) / median(real),
+        "spread": max(real) / min(real),
+        "ratios": [b / a for a, b in zip(real, made, strict=True)],
+    }

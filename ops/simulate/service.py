@@ -15,14 +15,12 @@ from ops.load.policies import Policy, Routed
 from ops.simulate.controller import Stepwise
 from ops.simulate.cores import Cores
 from ops.simulate.costs import StepCosts
+from ops.simulate.fleet import LOOK_SECONDS, Methods, Replicas
 from ops.simulate.learning import Learning
 from ops.simulate.outcomes import Outcomes
 from ops.simulate.overhead import NOTHING, Overhead
 from ops.simulate.replica import Replica
-from ops.simulate.replicas import Methods, Replicas
-from ops.simulate.request import NEVER, Request
-from ops.simulate.scaling import LOOK_SECONDS
-from ops.simulate.workload import DRAWS, Workload
+from ops.simulate.workload import DRAWS, NEVER, Request, Workload
 from router.queueing import ranked
 from schemas import EngineConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 

@@ -5,9 +5,9 @@ from heapq import heapify
 from typing import Any
 
 from ops.simulate.controller import Controller, Row
+from ops.simulate.outcomes import Usage
 from ops.simulate.replica import Replica
-from ops.simulate.request import Request
-from ops.simulate.usage import Usage
+from ops.simulate.workload import Request
 
 
 class StepwiseReplica(Replica):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from page_service import CONFIG
 
-from ops.service.running import running_service
+from ops.harness.running_service import running_service
 
 if TYPE_CHECKING:
     from chat_page import Browser, ChatPage

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ops.report.report import Sources, make_report
-from ops.trace.store import TracedAnswer, TraceStore
+from ops.tables.trace_store import TracedAnswer, TraceStore
 from tests.router.routing_world import make_profile
 
 PROMPTS = 24

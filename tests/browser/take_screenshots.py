@@ -9,7 +9,7 @@ from pathlib import Path
 from chat_page import Browser, ChatPage
 from PIL import Image
 
-from ops.service.running import running_service
+from ops.harness.running_service import running_service
 
 PHONE = (360, 740)
 CODE = "Add a docstring to this function.\ndef total(prices):\n    return sum(prices)"

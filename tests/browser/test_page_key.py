@@ -8,7 +8,7 @@ import yaml
 from page_service import CONFIG
 
 from deployments.guard.key_file import hash_of
-from ops.service.running import running_service
+from ops.harness.running_service import running_service
 
 if TYPE_CHECKING:
     from chat_page import Browser

@@ -9,9 +9,9 @@ import pytest
 import ray
 from running_service import CALL_SECONDS, START_SECONDS, until
 
-from ops.boards.pages import BOARDS
-from ops.boards.pictures import draw, series_of
-from ops.service.running import free_port
+from ops.harness.running_service import free_port
+from ops.operate.dashboard_pages import BOARDS
+from ops.operate.dashboard_pictures import draw, series_of
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,11 +11,11 @@ import pytest
 from replayed import replay_config
 from running_service import CALL_SECONDS, START_SECONDS, Service, until
 
-from ops.learning.report import figures_of
-from ops.learning.runs import Phase, Run, run_phases
-from ops.learning.scenarios import Prompts, busiest, killed, new_kind, slower, steady
+from ops.harness.own_service import OwnService
+from ops.load.learning.report import figures_of
+from ops.load.learning.runs import Phase, Run, run_phases
+from ops.load.learning.scenarios import Prompts, busiest, killed, new_kind, slower, steady
 from ops.load.policies import Question, static_table
-from ops.service.own import OwnService
 from router import cluster
 from router.embed import Encoder
 from router.policy import Features

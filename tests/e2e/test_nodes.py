@@ -16,9 +16,9 @@ from nodes import ENVIRONMENT, GCS_PORT, HEAD, Node, can_make_nodes, cluster
 from running_service import START_SECONDS, until
 from served import service_config
 
-from ops.chaos.clients import Request, client, under_load
+from ops.harness.prompts import Prompt
 from ops.load.arrivals import poisson
-from ops.measure.prompts import Prompt
+from ops.load.chaos.clients import Request, client, under_load
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000

@@ -15,8 +15,8 @@ import ray
 from running_service import CALL_SECONDS, Service, until
 
 from deployments.actors import FEEDBACK
-from ops.chaos.faults import killer
-from ops.service.processes import processes
+from ops.harness.processes import processes
+from ops.load.chaos.faults import killer
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 

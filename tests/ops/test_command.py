@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ops.cli.boundary import TRACEBACK_VARIABLE
+from ops.harness.boundary import TRACEBACK_VARIABLE
 
 COMMANDS = [
     ["methods"],

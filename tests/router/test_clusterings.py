@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ops.cli.flags import Clustering
+from ops.harness.flags import Clustering
 from router import cluster
 from router.clusterings import CLUSTERINGS
 

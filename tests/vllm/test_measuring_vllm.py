@@ -9,10 +9,10 @@ import pytest
 from conftest_bundle import DEMO
 from typer.testing import CliRunner
 
-from ops.cli.settings import Setup
+from ops.harness.decoding import decode
+from ops.harness.engines import POLLING_SECONDS, engines_of
+from ops.harness.settings import Setup
 from ops.main import app
-from ops.measure.decoding import decode
-from ops.measure.engines import POLLING_SECONDS, engines_of
 from schemas import EngineConfig, SamplingParams, VllmConfig
 from workers.bundle import load_bundle
 from workers.methods import get_method

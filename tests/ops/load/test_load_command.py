@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.load.arrivals import poisson, trace
 from ops.load.report import ratio_ci
 from router.profile import Profile

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ops.load.bounds import capacity
+from ops.load.capacity import capacity
 from ops.load.policies import Question, Routed, at_random, only, static_table
 from ops.load.runs import Load, Site, layout_of, simulate
 from router.policy import Features

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.report.results import published
 from ops.report.trackers import log_report, metrics_of
 

@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_figures(specadapt, command):
 
 
 def test_traced_prompts_are_answered_as_they_were(specadapt, command, traces):
-    from ops.trace.store import read_rows
+    from ops.tables.trace_store import read_rows
 
     found = specadapt.json(
         *command, "--replicas", 2, "--traces", traces, "--policies", "only_naive"
@@ -169,7 +169,7 @@ def test_the_least_loaded_replica_decides():
 @pytest.fixture
 def loadtest(traces, tmp_path):
     """What `specadapt loadtest` writes, of traced prompts; changes are merged into it."""
-    from ops.trace.store import read_rows
+    from ops.tables.trace_store import read_rows
 
     ids = sorted({row["prompt_id"] for row in read_rows(traces)})[:2]
 

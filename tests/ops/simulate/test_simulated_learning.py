@@ -7,8 +7,8 @@ import pytest
 
 from ops.load.policies import Routed
 from ops.simulate.learning import Learning, stats_of
-from ops.simulate.request import Request
 from ops.simulate.service import Service
+from ops.simulate.workload import Request
 from router import belief
 from schemas import RouterConfig
 from tests.ops.simulate.worlds import METHODS, Constant, by_prompt, table_of, workload_of, world_of

@@ -7,19 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.load.arrivals import poisson
 from ops.load.policies import only
 from ops.simulate import calibration
 from ops.simulate.calibration import FIGURES, calibrated, ratios, simulated
 from ops.simulate.cores import Cores
 from ops.simulate.experiment import Experiment
-from ops.simulate.in_turn import in_turn
 from ops.simulate.outcomes import Objectives
 from ops.simulate.overhead import NOTHING, Overhead, ServedCosts, read_overhead
 from ops.simulate.policies import Fleet
 from ops.simulate.runs import Load, jobs_of, outcomes_of
-from ops.simulate.served import Served
+from ops.simulate.served import Served, in_turn
 from ops.simulate.service import Service
 from schemas import AppConfig, MethodDeployment
 from tests.ops.simulate.worlds import METHODS, PREFILL, Constant, workload_of, world_of

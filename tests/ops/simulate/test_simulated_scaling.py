@@ -3,9 +3,9 @@
 import numpy as np
 
 from ops.load.policies import only
+from ops.simulate.fleet import LOOK_SECONDS, Autoscaler
 from ops.simulate.outcomes import REFUSED
 from ops.simulate.policies import Fleet
-from ops.simulate.scaling import LOOK_SECONDS, Autoscaler
 from ops.simulate.service import Service
 from router.scaling import wanted_replicas
 from schemas import AppConfig, EngineConfig, MethodDeployment

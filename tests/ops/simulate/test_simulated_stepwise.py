@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.load.policies import only
 from ops.simulate.controller import Answer, Controller, Row, Stepwise, stepwise_of
 from ops.simulate.outcomes import Objectives

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.cli.boundary import InputError
+from ops.harness.boundary import InputError
 from ops.simulate.costs import PUBLISHED, MeasuredCosts, PublishedCosts, retimed_by
 from ops.simulate.workload import table_workload, traced_workload, walk
 from router import belief, predict

@@ -1,0 +1,1 @@
+"""Benchmarks of decoding, steps and the service."""

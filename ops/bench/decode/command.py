@@ -1,0 +1,87 @@
+"""`specadapt bench decode`: methods side by side with Hugging Face in one run."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.output import emit, progress
+
+
+def bench_decode(
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = 80,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="medians are over these")] = 3,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    top_p: Annotated[
+        float, typer.Option("--top-p", min=0.01, max=1.0, help="nucleus above temperature 0")
+    ] = 1.0,
+    seeded: Annotated[
+        bool, typer.Option("--seeded", help="requests bring a seed: one answer by every method")
+    ] = False,
+    dtype: flags.DtypeFlag = None,
+    concurrency: flags.Concurrency = 1,
+    threads: flags.Threads = None,
+    hf: Annotated[
+        str | None,
+        typer.Option(
+            "--hf",
+            metavar="A,B",
+            help="modes of Hugging Face: plain (answers at temperature 0 are compared with its), "
+            "assisted, prompt_lookup, or none  [default: all that the bundle has]",
+        ),
+    ] = None,
+    lockstep: Annotated[
+        bool,
+        typer.Option(
+            "--lockstep",
+            help="methods of the torch engine take turns step by step, for machines whose speed "
+            "changes; without Hugging Face",
+        ),
+    ] = False,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Measure tokens per second, speedups over plain decoding and Hugging Face, MAT, match rate.
+
+    Every method and every mode of Hugging Face answers every prompt in every repeat. Batches hold
+    as many sequences as are in flight.
+
+    Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
+    """
+    from ops.bench.decode.report import figures_of, tables_of
+    from ops.bench.decode.runs import Plan, measure
+    from ops.harness.boundary import InputError
+    from ops.harness.prompts import select
+    from ops.harness.settings import (
+        load_config,
+        names,
+        resolve,
+        with_baseline,
+        with_dtype,
+        with_room,
+    )
+
+    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
+    setup = with_room(with_baseline(asked), concurrency)
+    chosen = select(prompts, ids, limit, seed)
+    if lockstep and hf not in (None, "none"):
+        raise InputError("--lockstep: Hugging Face does not decode step by step: leave out --hf")
+    hf = "none" if lockstep else hf
+    modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
+    plan = Plan(
+        *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
+        top_p=top_p,
+        seeded=seeded,
+        lockstep=lockstep,
+    )
+    with progress() as bar:
+        measured = asyncio.run(measure(plan, bar))
+    figures = figures_of(plan, measured)
+    emit(figures, lambda: tables_of(figures), json)

@@ -1,0 +1,196 @@
+"""Methods that take turns step by step, each with a batch of its own: on a machine whose speed
+changes from one second to the next, whatever it does happens to all of them."""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ops.bench.decode.figures import Run
+from ops.harness.boundary import InputError
+from ops.harness.decoding import DecodeFailedError, EncodedPrompt
+from ops.harness.settings import Setup
+from schemas import DecodeRequest, EngineConfig, SamplingParams
+from workers.bundle import Bundle
+from workers.drafting.lookup.past import PastAnswers
+from workers.end_tokens import end_tokens
+from workers.stream import Stream
+from workers.torch_engine.engine import Models, load_models
+from workers.torch_engine.scheduler import Scheduler
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target import Target
+
+WARM_UP_TOKENS = 8
+DECIDING = ("adaptive", "suffix")
+"""Drafters that decide by what steps cost and look past answers up; of others' steps and answers
+they hear nothing, as where everybody is served by one method."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every prompt is asked with."""
+
+    sampling: SamplingParams
+    repeat: int
+
+    def of(self, item: EncodedPrompt, method: str) -> DecodeRequest:
+        """A prompt's request."""
+        return DecodeRequest(
+            request_id=f"{item.prompt.id}-{method}-{self.repeat}",
+            method=method,
+            prompt_token_ids=item.token_ids,
+            sampling=self.sampling,
+            scope=f"{method} {self.repeat} {self.sampling.max_tokens}",
+        )
+
+
+async def in_lockstep(
+    setup: Setup,
+    bundle: Bundle,
+    encoded: Sequence[EncodedPrompt],
+    asked: Asked,
+    batch: int,
+    order: random.Random,
+    advance: Callable[[], None],
+) -> tuple[list[Run], dict[str, float]]:
+    """Every method's answers to the prompts, `batch` at a time, in one engine; and by method the
+    seconds of its own steps. The method whose steps took least so far has the next one.
+
+    Raises InputError for methods of other engines, DecodeFailedError where a step fails.
+    """
+    other = [spec.name for spec in setup.methods if spec.engine != "torch"]
+    if other:
+        raise InputError(f"--lockstep: {other[0]} is not a method of the torch engine")
+    room = max(len(item.token_ids) for item in encoded) + asked.sampling.max_tokens
+    rows = batch * len(setup.methods)
+    engine = setup.engine.model_copy(
+        update={
+            "max_context": room,
+            "max_batch": rows,
+            "kv_slots": rows * room,
+            "prefix_cache": False,
+        }
+    )
+    torch.set_num_threads(engine.threads)
+    models = load_models(setup.methods, bundle, engine)
+    lanes = [_Lane(name, models, bundle, engine, batch) for name in setup.names]
+    short = asked.sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
+    for lane in lanes:
+        lane.ask(encoded[:1], replace(asked, sampling=short))
+        while lane.busy:
+            lane.round()
+            await asyncio.sleep(0)
+        lane.seconds = 0.0
+    shuffled = order.sample(encoded, len(encoded))
+    for lane in lanes:
+        lane.ask(shuffled, asked)
+    runs = list[Run]()
+    while waiting := [lane for lane in lanes if lane.busy]:
+        done = min(waiting, key=lambda lane: lane.seconds).round()
+        runs += done
+        for _ in done:
+            advance()
+        await asyncio.sleep(0)  # the streams tell nobody, but do so on this loop
+    return runs, {lane.method: lane.seconds for lane in lanes}
+
+
+class _Lane:
+    """One method's batch over the models that all share. Its clock, `seconds`, stands still while
+    others decode."""
+
+    def __init__(
+        self, method: str, models: Models, bundle: Bundle, engine: EngineConfig, batch: int
+    ) -> None:
+        self.method, self.seconds = method, 0.0
+        self._tokenizer = bundle.tokenizer()
+        self._eos = end_tokens(bundle.part("target"), self._tokenizer)
+        self._batch = batch
+        target = Target(models.target.model, models.target.model.make_pool(batch, models.capacity))
+        past = PastAnswers()
+        if models.methods[method].spec.drafter in DECIDING:
+            target.costs, past = models.target.costs, models.past
+        self._scheduler = Scheduler(
+            target,
+            models.methods,
+            models.drafters,
+            models.guard,
+            rows=batch,
+            capacity=models.capacity,
+            max_waiting=batch,
+            chunk=engine.prefill_chunk,
+            joint=models.joint,
+            prefix_cache=False,
+            past=past,
+        )
+        self._waiting = deque[tuple[EncodedPrompt, DecodeRequest]]()
+        self._running = list[_Request]()
+        self._repeat = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is left to decode."""
+        return bool(self._waiting or self._running)
+
+    def ask(self, items: Sequence[EncodedPrompt], asked: Asked) -> None:
+        """Have these answered, as many at a time as the batch holds."""
+        self._waiting.extend((item, asked.of(item, self.method)) for item in items)
+        self._repeat = asked.repeat
+
+    def round(self) -> list[Run]:
+        """Decode a step; the answers that it ended."""
+        clock = time.perf_counter()
+        while self._waiting and len(self._running) < self._batch:
+            item, request = self._waiting.popleft()
+            sequence = self._sequence(request)
+            self._running.append(_Request(item, sequence, self.seconds))
+            self._scheduler.submit(sequence)
+        with torch.inference_mode():
+            self._scheduler.round()
+        self.seconds += time.perf_counter() - clock
+        for one in self._running:
+            one.look(self.seconds)
+        done = [one for one in self._running if one.sequence.finished is not None]
+        self._running = [one for one in self._running if one.sequence.finished is None]
+        return [one.run(self.method, self._repeat, self.seconds) for one in done]
+
+    def _sequence(self, request: DecodeRequest) -> DecodeSequence:
+        stream = Stream(request.request_id)
+        return DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._eos)
+
+
+@dataclass(eq=False)
+class _Request:
+    """A prompt on its way. began, first: when it was asked and had its first token, on the clock of
+    its method."""
+
+    item: EncodedPrompt
+    sequence: DecodeSequence
+    began: float
+    first: float | None = None
+    admitted: bool = False
+
+    def look(self, now: float) -> None:
+        """Note the first token; raises DecodeFailedError where a step has ended it."""
+        if self.first is None and self.sequence.output_tokens:
+            self.first = now - self.began
+        self.admitted |= self.sequence.admitted
+        if self.admitted and not self.sequence.admitted and self.sequence.finished is None:
+            name = self.sequence.request.request_id
+            raise DecodeFailedError(f"{name}: a step failed, as the log says")
+
+    def run(self, method: str, repeat: int, now: float) -> Run:
+        """Its figures, at its end."""
+        assert self.sequence.finished is not None
+        stats = self.sequence.stats(self.sequence.finished)
+        return Run(
+            *(method, self.item.prompt.id, self.item.prompt.domain, repeat),
+            tuple(self.sequence.tokens[self.sequence.prompt_tokens :]),
+            now - self.began,
+            self.first,
+            stats.target_steps,
+            stats.looping,
+        )

@@ -1,0 +1,227 @@
+"""The runs of `bench decode`: every method and Hugging Face on the same prompts, one clock."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.progress import Progress
+
+from ops.bench.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
+from ops.bench.decode.huggingface_process import HuggingFaceProcess
+from ops.bench.decode.lockstep import Asked, in_lockstep
+from ops.harness.boundary import InputError
+from ops.harness.decoding import EncodedPrompt, decode, encode
+from ops.harness.engines import Engines, engines_of
+from ops.harness.prompts import Prompt
+from ops.harness.settings import Setup, device_of
+from schemas import SamplingParams
+from workers.bundle import Bundle, load_bundle
+
+HF = "hf_"
+COMPARED = "plain"
+"""The mode that answers at temperature 0 are compared with."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and under which settings. hf: Hugging Face's modes, None for all. seeded:
+    whether requests bring a seed. lockstep: see `in_lockstep`."""
+
+    setup: Setup
+    prompts: Sequence[Prompt]
+    repeats: int
+    max_tokens: int
+    temperature: float
+    concurrency: int
+    seed: int
+    hf: tuple[str, ...] | None = None
+    top_p: float = 1.0
+    seeded: bool = False
+    lockstep: bool = False
+
+    def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
+        """Of a repeat's requests."""
+        return SamplingParams(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=max_tokens,
+            seed=self.seed + repeat if self.seeded else None,
+        )
+
+
+@dataclass
+class Measured:
+    """Runs by name (methods, and Hugging Face's modes as hf_plain, hf_assisted, ...)."""
+
+    hf_settings: dict[str, Any]
+    skipped_too_long: int
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    run_seconds: dict[str, list[float]] = field(default_factory=dict)
+    divergences: dict[str, list[Divergence]] = field(default_factory=dict)
+
+
+async def measure(plan: Plan, bar: Progress) -> Measured:
+    """All repeats; each loads its engine anew, so that no store or cache survives from the last."""
+    bundle = load_bundle(plan.setup.bundle)
+    engine_config = plan.setup.engine
+    longest = engine_config.max_context - plan.max_tokens
+    encoded, skipped = encode(bundle, plan.prompts, longest)
+    hf = HuggingFaceProcess(
+        bundle, engine_config.dtype, engine_config.threads, device_of(engine_config)
+    )
+    try:
+        modes = _modes(plan, hf)
+        measured = Measured(hf.settings(), skipped)
+        await _repeat_all(plan, bar, bundle, encoded, hf, modes, measured)
+        if plan.temperature == 0 and COMPARED in modes:
+            _compare(hf, plan, encoded, measured)
+    finally:
+        hf.close()
+    return measured
+
+
+def _modes(plan: Plan, hf: HuggingFaceProcess) -> Sequence[str]:
+    wanted = hf.modes if plan.hf is None else plan.hf
+    for mode in wanted:
+        if mode not in hf.modes:
+            raise InputError(f"--hf: {mode!r} is none of {', '.join(hf.modes)}, none")
+    return wanted
+
+
+async def _repeat_all(
+    plan: Plan,
+    bar: Progress,
+    bundle: Bundle,
+    encoded: Sequence[EncodedPrompt],
+    hf: HuggingFaceProcess,
+    modes: Sequence[str],
+    measured: Measured,
+) -> None:
+    names = [*plan.setup.names, *(HF + mode for mode in modes)]
+    task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))
+    for repeat in range(plan.repeats):
+        order = random.Random(f"{plan.seed} {repeat}")
+        if plan.lockstep:
+            asked = Asked(plan.sampling(repeat, plan.max_tokens), repeat)
+            runs, seconds = await in_lockstep(
+                *(plan.setup, bundle, encoded, asked, plan.concurrency, order),
+                lambda: bar.advance(task),
+            )
+            for run in runs:
+                measured.runs.setdefault(run.method, []).append(run)
+            for name, took in seconds.items():
+                measured.run_seconds.setdefault(name, []).append(took)
+            continue
+        with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
+            bench = _Repeat(plan, repeat, engines, hf, lambda: bar.advance(task))
+            await bench.warm_up(encoded[0], names)
+            if plan.concurrency == 1:
+                await bench.prompt_by_prompt(encoded, names, order, measured)
+            else:
+                await bench.method_by_method(encoded, names, order, measured)
+
+
+class _Repeat:
+    def __init__(
+        self,
+        plan: Plan,
+        repeat: int,
+        engines: Engines,
+        hf: HuggingFaceProcess,
+        advance: Callable[[], None],
+    ) -> None:
+        self._plan, self._repeat, self._engines, self._hf = plan, repeat, engines, hf
+        self._advance = advance
+
+    async def warm_up(self, encoded: EncodedPrompt, names: Sequence[str]) -> None:
+        """One short answer each: first calls allocate."""
+        for name in names:
+            await self._answer(name, encoded, max_tokens=8)
+
+    async def prompt_by_prompt(
+        self,
+        encoded: Sequence[EncodedPrompt],
+        names: Sequence[str],
+        order: random.Random,
+        measured: Measured,
+    ) -> None:
+        """One request at a time; all that is compared runs within seconds of each other."""
+        for item in order.sample(encoded, len(encoded)):
+            for name in order.sample(names, len(names)):
+                await self._alone(name)
+                run = await self._answer(name, item, self._plan.max_tokens)
+                measured.runs.setdefault(name, []).append(run)
+                self._advance()
+
+    async def method_by_method(
+        self,
+        encoded: Sequence[EncodedPrompt],
+        names: Sequence[str],
+        order: random.Random,
+        measured: Measured,
+    ) -> None:
+        """Several requests in flight, all of one method; Hugging Face answers one by one."""
+        # in one order for all: which answers come last decides how empty the last batches are
+        shuffled = order.sample(encoded, len(encoded))
+        for name in order.sample(names, len(names)):
+            places = asyncio.Semaphore(1 if name.startswith(HF) else self._plan.concurrency)
+
+            async def one(item: EncodedPrompt, name: str, places: asyncio.Semaphore) -> Run:
+                async with places:
+                    run = await self._answer(name, item, self._plan.max_tokens)
+                self._advance()
+                return run
+
+            jobs: list[Awaitable[Run]] = [one(item, name, places) for item in shuffled]
+            await self._alone(name)
+            started = time.perf_counter()
+            runs = await asyncio.gather(*jobs)
+            measured.run_seconds.setdefault(name, []).append(time.perf_counter() - started)
+            measured.runs.setdefault(name, []).extend(runs)
+
+    async def _alone(self, name: str) -> None:
+        await self._engines.others_asleep(None if name.startswith(HF) else name)
+
+    async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
+        labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
+        sampling = self._plan.sampling(self._repeat, max_tokens)
+        if name.startswith(HF):
+            token_ids, seconds = await self._hf.generate(
+                name.removeprefix(HF), item.token_ids, sampling, self._plan.seed + self._repeat
+            )
+            return Run(*labels, token_ids, seconds)
+        request_id = f"{item.prompt.id}-{name}-{self._repeat}"
+        scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
+        answer = await decode(
+            self._engines, request_id, name, item.token_ids, sampling, scope=scope
+        )
+        return Run(
+            *labels,
+            answer.token_ids,
+            answer.seconds,
+            answer.first_token_seconds,
+            answer.stats.target_steps,
+            answer.stats.looping,
+        )
+
+
+def _compare(
+    hf: HuggingFaceProcess, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
+) -> None:
+    """Fill in the divergences of every method from Hugging Face's plain greedy answers."""
+    reference = {run.prompt_id: run.token_ids for run in measured.runs[HF + COMPARED]}
+    prompts = {item.prompt.id: item.token_ids for item in encoded}
+    for name in plan.setup.names:
+        found: dict[str, Divergence] = {}
+        for run in measured.runs[name]:
+            expected = reference[run.prompt_id]
+            position = first_difference(run.token_ids, expected)
+            if position is None or run.prompt_id in found:
+                continue
+            gap = hf.top_two_gap((*prompts[run.prompt_id], *expected[:position]))
+            near_tie = plan.setup.engine.dtype == "float32" and gap < NEAR_TIE_GAP
+            found[run.prompt_id] = Divergence(run.prompt_id, position, gap, near_tie)
+        measured.divergences[name] = list(found.values())

@@ -1,0 +1,79 @@
+"""`specadapt bench gpu`: exactness, step times and throughput by batch, where only torch is."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ops.harness import flags
+from ops.harness.numbers import whole_numbers
+from ops.harness.output import emit, progress, table
+
+ON_CUDA, ON_CPU = (1, 2, 4, 8, 16, 32, 64), (1, 4)
+
+
+def bench_gpu(
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            "--batches",
+            metavar="N,N",
+            help="requests at once  [default: 1 to 64 on a GPU, 1 and 4 on a CPU]",
+        ),
+    ] = None,
+    exact: Annotated[
+        int, typer.Option("--exact", min=1, metavar="N", help="prompts compared in float32")
+    ] = 8,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    max_tokens: flags.MaxTokens = 64,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Measure the engine alone: torch, transformers and safetensors suffice, Ray is not asked for.
+
+    In float32 every method's answers, alone and in a batch of all methods, beside Hugging Face's;
+    in --dtype the seconds of a step and tokens per second by the number of requests at once.
+
+    Example: `specadapt bench gpu --bundle bundles/demo --json gpu.json`
+    """
+    from ops.bench.gpu_runs import Plan, measure
+    from ops.harness.prompts import select
+    from ops.harness.settings import device_of, load_config, resolve, with_baseline
+
+    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
+    device = device_of(setup.engine)
+    usual = ON_CUDA if device == "cuda" else ON_CPU
+    sizes = usual if batches is None else whole_numbers(batches, "--batches", 1)
+    chosen = select(prompts, ids, max(*sizes, exact), seed)
+    plan = Plan(setup, chosen, sizes, exact, max_tokens, temperature, seed)
+    with progress() as bar:
+        figures = asyncio.run(measure(plan, bar))
+    emit(figures, lambda: _tables(figures, sizes), json)
+
+
+def _tables(figures: dict[str, Any], sizes: Sequence[int]) -> list[Any]:
+    names = [str(size) for size in sizes]
+    exact = figures["exact"]
+    return [
+        table(
+            f"Tokens a second on {figures['device']}, by requests at once",
+            ["method", "exact in float32", *names],
+            [
+                [method, exact.get(method), *(by_batch.get(size) for size in names)]
+                for method, by_batch in (figures["methods"] | figures["hf"]).items()
+            ],
+        ),
+        table(
+            "Milliseconds of a step",
+            ["method", *names],
+            [[name, *(ms.get(size) for size in names)] for name, ms in figures["step_ms"].items()],
+        ),
+    ]

@@ -1,0 +1,194 @@
+"""`specadapt bench http`: latency and throughput of the served system."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.harness import flags
+from ops.harness.output import cell, emit, progress, table
+
+if TYPE_CHECKING:
+    from ops.harness.prompts import Prompt
+
+
+def bench_http(
+    url: Annotated[
+        str | None, typer.Option("--url", help="a running service  [default: starts one]")
+    ] = None,
+    config: flags.Config = None,
+    bundle: flags.Bundle = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="M", help="pin it  [default: routed]")
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="COMMAND",
+            help="starts another server to compare with; `vllm serve` alone gets our arguments",
+        ),
+    ] = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    concurrency: flags.Concurrency = 1,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Send prompts to the service and time the answers from the client's side.
+
+    A service that is started here is also compared with a bare Ray Serve hop to the same engines;
+    with requests in flight streamed answers are compared with whole ones. With --against the
+    service has one method only (--method, else the first configured one), and it and the other
+    server answer the same prompts in turns.
+
+    Example: `specadapt bench http --limit 40 --concurrency 8`
+    """
+    from ops.harness.machine import describe_machine
+    from ops.harness.prompts import fingerprint, select
+
+    chosen = select(prompts, ids, limit, seed)
+    parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    if against is not None:
+        figures, more = _against(
+            against, url, config, bundle, method, chosen, parameters, concurrency
+        )
+    else:
+        figures, more = _served(url, config, bundle, method, chosen, parameters, concurrency)
+    figures["settings"] = {
+        **describe_machine(),
+        **parameters,
+        **more,
+        "concurrency": concurrency,
+        "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
+    }
+    shown = {name: figures[name] for name in figures if name not in {"settings", "methods"}}
+    emit(figures, lambda: [table("Served", ["figure", "value"], _rows(shown))], json)
+
+
+def _rows(figures: dict[str, Any], prefix: str = "") -> list[list[Any]]:
+    rows: list[list[Any]] = []
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            rows += _rows(value, f"{prefix}{name} ")
+        else:
+            shown = " to ".join(map(cell, value)) if isinstance(value, list) else value
+            rows.append([prefix + name, shown])
+    return rows
+
+
+def _against(
+    command: str,
+    url: str | None,
+    config: Path | None,
+    bundle: Path | None,
+    method: str | None,
+    prompts: list["Prompt"],
+    parameters: dict[str, Any],
+    concurrency: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of two servers in turns, and the settings of ours."""
+    from ops.bench.http.against import Comparison, compare
+    from ops.bench.http.other_server import split_command
+    from ops.harness.boundary import InputError
+    from ops.harness.settings import load_config, resolve, with_places
+
+    if url is not None:
+        raise InputError("--against: starts the service as well; leave --url out")
+    settings = load_config(config)
+    name = method or settings.methods[0].name
+    setup = with_places(resolve(settings, bundle, name), concurrency)
+    asked = Comparison(prompts, parameters, concurrency, parameters["seed"])
+    figures = compare(settings, setup, split_command(command), asked)
+    return figures, {"method": name, "engine": setup.engine.model_dump(mode="json")}
+
+
+def _served(
+    url: str | None,
+    config: Path | None,
+    bundle: Path | None,
+    method: str | None,
+    prompts: list["Prompt"],
+    parameters: dict[str, Any],
+    concurrency: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of one service, and which it was."""
+    from ops.harness.running_service import BARE_HOP, SERVE_WITH_BARE_HOP, running_service
+    from ops.harness.settings import load_config, resolve
+
+    bare_hop = None
+    if url is None:
+        settings = load_config(config)
+        pinned = method or settings.methods[0].name
+        bare_hop = (pinned, _encoder(resolve(settings, bundle).bundle))
+    routes = [f"/{BARE_HOP}"]
+    with running_service(url, config, bundle, SERVE_WITH_BARE_HOP, routes) as address:
+        measuring = _measure(address, prompts, parameters, method, concurrency, bare_hop)
+        figures = asyncio.run(measuring)
+    return figures, {
+        "method": method or "routed",
+        "bare_hop_method": bare_hop and bare_hop[0],
+        "started_by": "this command" if url is None else "others",
+    }
+
+
+async def _measure(
+    url: str,
+    prompts: list["Prompt"],
+    parameters: dict[str, Any],
+    method: str | None,
+    concurrency: int,
+    bare_hop: tuple[str, Callable[["Prompt"], list[int]]] | None,
+) -> dict[str, Any]:
+    """bare_hop: the method it calls and what makes token ids of a prompt; None without one."""
+    import httpx
+
+    from ops.bench.http.report import over_bare, streaming_cost, summarise
+    from ops.bench.http.runs import Questions
+    from ops.harness.chat_client import model_name
+
+    seed = parameters["seed"]
+    limits = httpx.Limits(max_connections=concurrency)
+    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+        model = await model_name(client)
+        routed = Questions(client, prompts, {"model": _pinned(model, method), **parameters})
+        # One answer beforehand, so that connections and caches of the client are there.
+        await routed.ask(prompts[0], streamed=True)
+        with progress() as bar:
+
+            def ticks(name: str, total: int) -> Callable[[], None]:
+                return partial(bar.advance, bar.add_task(name, total=total))
+
+            replies, seconds = await routed.all(concurrency, ticks("requests", len(prompts)))
+            figures = summarise([reply for reply in replies if reply is not None], seconds)
+            figures["errors"] = replies.count(None)
+            if concurrency > 1:
+                tick = ticks("streamed and whole", 2 * len(prompts))
+                blocks = await routed.blocks(concurrency, tick)
+                figures |= streaming_cost(blocks, seed) if blocks else {}
+            if bare_hop is not None:
+                pinned, encode = bare_hop
+                asked = {"model": _pinned(model, pinned), **parameters}
+                tick = ticks("ingress and bare hop", len(prompts))
+                pairs = await Questions(client, prompts, asked).pairs(encode, seed, tick)
+                figures |= over_bare(pairs, seed) if pairs else {}
+    return figures
+
+
+def _pinned(model: str, method: str | None) -> str:
+    return model if method is None else f"{model}:{method}"
+
+
+def _encoder(bundle: Path) -> Callable[["Prompt"], list[int]]:
+    """What the ingress does: a prompt's messages as token ids."""
+    from workers.bundle import load_bundle
+    from workers.chat_template import encode_chat
+
+    tokenizer = load_bundle(bundle).tokenizer()
+    return lambda prompt: encode_chat(tokenizer, prompt.messages, add_generation_prompt=True)

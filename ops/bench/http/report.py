@@ -1,0 +1,152 @@
+"""The figures of `bench http`: what docs/measuring.md defines, as pure functions."""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ops.harness.chat_client import Reply
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One prompt's overhead through the ingress and over the bare hop, in milliseconds."""
+
+    ingress: float
+    bare: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """The same requests streamed and whole: output tokens and seconds of either run."""
+
+    streamed_tokens: int
+    streamed_seconds: float
+    whole_tokens: int
+    whole_seconds: float
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One server's answers to the prompts of a round, None where one failed, and the wall-clock
+    seconds of them all."""
+
+    replies: Sequence[Reply | None]
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens of all answers."""
+        return sum(reply.output_tokens for reply in self.replies if reply is not None)
+
+
+def summarise(replies: Sequence[Reply], seconds: float) -> dict[str, Any]:
+    """The figures over all answers; `seconds` is the wall-clock time of the whole run."""
+    tokens = sum(reply.output_tokens for reply in replies)
+    first = [r.first_text_seconds * 1e3 for r in replies if r.first_text_seconds is not None]
+    overhead = [ms for reply in replies if (ms := overhead_ms(reply)) is not None]
+    return {
+        "requests": len(replies),
+        "ttft_ms_p50": statistics.median(first) if first else None,
+        "overhead_ms_p50": statistics.median(overhead) if overhead else None,
+        "tokens_per_s": tokens / seconds,
+        "requests_per_s": len(replies) / seconds,
+        "methods": dict(Counter(r.headers.get("x-specadapt-method", "unknown") for r in replies)),
+    }
+
+
+def overhead_ms(reply: Reply) -> float | None:
+    """What HTTP, Ray Serve and the ingress added to one answer's first byte: time to first byte -
+    the engine's own time to first token - the decision."""
+    engine = reply.speculative.get("engine_first_token_ms")
+    routing = reply.speculative.get("routing_ms")
+    if reply.first_byte_seconds is None or engine is None or routing is None:
+        return None
+    return reply.first_byte_seconds * 1e3 - float(engine) - float(routing)
+
+
+def over_bare(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
+    """The bare hop's overhead, and what the ingress adds to it: the median of the pairs'
+    differences with a 95% percentile interval of a bootstrap over pairs."""
+    added = np.asarray([pair.ingress - pair.bare for pair in pairs])
+    return {
+        "bare_overhead_ms_p50": statistics.median(pair.bare for pair in pairs),
+        "ingress_over_bare_ms_p50": float(np.median(added)),
+        "ingress_over_bare_ms_p50_ci95": _interval(
+            [float(np.median(added[drawn])) for drawn in _draws(len(pairs), seed)]
+        ),
+    }
+
+
+def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str, Any]:
+    """The other server's figures, and ours over them; the interval is a 95% percentile interval of
+    a bootstrap over rounds. `same_answers`: share of prompts with the same text from both."""
+    rates = [_rate([(t.tokens, t.seconds) for t in turns]) for turns in (ours, theirs)]
+    first = [statistics.median(_first_text_ms(turns)) for turns in (ours, theirs)]
+    drawn = [_rate_ratio(ours, theirs, rounds) for rounds in _draws(len(ours), seed)]
+    pairs = [
+        (a.text, b.text)
+        for mine, other in zip(ours, theirs, strict=True)
+        for a, b in zip(mine.replies, other.replies, strict=True)
+        if a is not None and b is not None
+    ]
+    return {
+        "against": {
+            "tokens_per_s": rates[1],
+            "ttft_ms_p50": first[1],
+            "errors": sum(reply is None for turn in theirs for reply in turn.replies),
+        },
+        "ratio": {
+            "tokens_per_s": rates[0] / rates[1],
+            "tokens_per_s_ci95": _interval(drawn),
+            "ttft_ms_p50": first[0] / first[1],
+        },
+        "rounds": len(ours),
+        "same_answers": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
+    }
+
+
+def streaming_cost(blocks: Sequence[Block], seed: int) -> dict[str, Any]:
+    """The share of tokens/s that streaming loses against whole answers to the same requests, over
+    all blocks, with a 95% percentile interval of a bootstrap over blocks."""
+    return {
+        "whole_tokens_per_s": _rate([(b.whole_tokens, b.whole_seconds) for b in blocks]),
+        "streamed_tokens_per_s": _rate([(b.streamed_tokens, b.streamed_seconds) for b in blocks]),
+        "streaming_cost": _cost(blocks),
+        "streaming_cost_ci95": _interval(
+            [_cost([blocks[i] for i in drawn]) for drawn in _draws(len(blocks), seed)]
+        ),
+    }
+
+
+def _cost(blocks: Sequence[Block]) -> float:
+    streamed = _rate([(b.streamed_tokens, b.streamed_seconds) for b in blocks])
+    return 1.0 - streamed / _rate([(b.whole_tokens, b.whole_seconds) for b in blocks])
+
+
+def _rate_ratio(ours: Sequence[Turn], theirs: Sequence[Turn], rounds: Sequence[int]) -> float:
+    first, second = (
+        _rate([(turns[i].tokens, turns[i].seconds) for i in rounds]) for turns in (ours, theirs)
+    )
+    return first / second
+
+
+def _first_text_ms(turns: Sequence[Turn]) -> list[float]:
+    replies = [reply for turn in turns for reply in turn.replies if reply is not None]
+    return [r.first_text_seconds * 1e3 for r in replies if r.first_text_seconds is not None]
+
+
+def _rate(runs: Sequence[tuple[int, float]]) -> float:
+    return sum(tokens for tokens, _ in runs) / sum(seconds for _, seconds in runs)
+
+
+def _draws(count: int, seed: int, resamples: int = 2000) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, count, count) for _ in range(resamples)]
+
+
+def _interval(values: Sequence[float]) -> list[float]:
+    return [float(bound) for bound in np.quantile(values, [0.025, 0.975])]

@@ -1,0 +1,63 @@
+"""`vllm serve` with the arguments that our own engine gets."""
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ops.harness.boundary import InputError
+from ops.harness.settings import Setup
+from workers.bundle import load_bundle
+
+
+def completed(command: Sequence[str], setup: Setup) -> list[str]:
+    """The command; one that names no model is given our engine's model and arguments.
+
+    Raises InputError where it names none and the set-up's method is not vLLM's.
+    """
+    words = list(command)
+    if len(words) > 2 or Path(words[0]).name != "vllm" or words[1:] != ["serve"]:
+        return words
+    [spec] = setup.methods
+    if spec.engine != "vllm":
+        raise InputError(f"--against: give the model and its arguments, since {spec.name} has none")
+    from workers.vllm_engine.arguments import engine_arguments
+
+    arguments = engine_arguments([spec], load_bundle(setup.bundle), setup.engine)
+    model = arguments.pop("model")
+    return [*words, model, *(word for item in arguments.items() for word in _flag(*item))]
+
+
+def startable(command: Sequence[str]) -> list[str]:
+    """The command in words that start it: the CPU build cannot start its own `vllm`."""
+    if Path(command[0]).name == "vllm" and not _has_distribution("vllm"):
+        return [sys.executable, "-m", "ops.bench.http.vllm_cli", *command[1:]]
+    return list(command)
+
+
+def environment(setup: Setup) -> dict[str, str]:
+    """What a process that starts vLLM's engine needs, for our settings."""
+    if any(spec.engine == "vllm" for spec in setup.methods):
+        from workers.vllm_engine.environment import process_environment
+
+        return process_environment(setup.engine, shared=False)
+    return {}
+
+
+def _has_distribution(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag.removeprefix('--')}"]
+    return [flag, json.dumps(value) if isinstance(value, dict | list) else str(value)]

@@ -1,0 +1,1 @@
+"""`specadapt bench routed`."""

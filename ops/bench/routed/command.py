@@ -1,0 +1,89 @@
+"""`specadapt bench routed`: routed requests beside every method pinned, on the real service."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.output import emit, progress
+
+
+def bench_routed(
+    url: Annotated[
+        str | None, typer.Option("--url", help="a running service  [default: starts one]")
+    ] = None,
+    config: flags.Config = None,
+    bundle: flags.Bundle = None,
+    methods: flags.Methods = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = None,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="the oracle needs two or more")
+    ] = 2,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process", help="each method in an engine of this process too: what serving costs"
+        ),
+    ] = False,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Send each prompt through the service routed and pinned to each method, one at a time.
+
+    A service that is started here serves --methods, anew and cold in every repeat; at --url these
+    are what is compared with what is routed there.
+
+    Example: `specadapt bench routed --limit 80 --temperature 0.8 --json routed.json`
+    """
+    from ops.bench.routed.figures import same_text, served_over_in_process, summarise
+    from ops.bench.routed.report import tables_of
+    from ops.bench.routed.runs import Plan, measure
+    from ops.bench.routed.service import joined, started
+    from ops.harness.machine import describe_machine
+    from ops.harness.prompts import fingerprint, select
+    from ops.harness.settings import names, resolve, served_config, with_dtype
+    from router.speedup import MIN_TOKENS
+
+    if max_tokens < MIN_TOKENS:
+        raise InputError(f"--max-tokens: answers under {MIN_TOKENS} tokens do not count for speed")
+    plan = Plan(select(prompts, ids, limit, seed), repeats, max_tokens, temperature, seed)
+    settings = served_config(config)
+    if url is not None and in_process:
+        raise InputError("--in-process: its engine is that of a service started here; no --url")
+    if url is not None:
+        wanted = None if methods is None else names(methods)
+        site = asyncio.run(joined(url, settings, wanted))
+    else:
+        site = started(settings, with_dtype(resolve(settings, bundle, methods)), in_process)
+    answers = repeats * (1 + len(site.methods))
+    more = repeats * len(site.methods) if in_process else 0
+    with progress() as bar:
+        task = bar.add_task("requests", total=(answers + more) * len(plan.prompts))
+        measured = measure(site, plan, lambda: bar.advance(task))
+    figures = {
+        "prompts": len(plan.prompts),
+        "errors": measured.errors,
+        **summarise(measured.runs, site.methods, repeats, seed),
+        "served_over_in_process": served_over_in_process(
+            measured.runs, measured.in_process, site.methods, seed
+        ),
+        "same_text": same_text(measured.runs, answers) if temperature == 0 else None,
+        "settings": {
+            **describe_machine(),
+            **site.settings,
+            "repeats": repeats,
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "seed": seed,
+            "min_tokens_for_speed": MIN_TOKENS,
+            "tables_at_the_end": measured.tables,
+            "prompts": {"count": len(plan.prompts), "sha256": fingerprint(plan.prompts)},
+        },
+    }
+    emit(figures, lambda: tables_of(figures), json)

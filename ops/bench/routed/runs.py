@@ -1,0 +1,163 @@
+"""The runs of `bench routed`: every prompt routed and pinned to each method, one after another."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from ops.bench.http.runs import Questions
+from ops.bench.routed.beside import Beside
+from ops.bench.routed.figures import ROUTED, Run
+from ops.bench.routed.service import Site
+from ops.harness.boundary import InputError
+from ops.harness.chat_client import Reply, model_name
+from ops.harness.prompts import Prompt
+from schemas import SamplingParams
+
+READY_SECONDS = 60.0
+WARM_UPS = 3
+WARM_UP_TOKENS = 16
+WARM_UP = Prompt(
+    "warm-up", "warm-up", ({"role": "user", "content": "Count from one to twenty in words."},)
+)
+"""None of the prompts that are measured: what remembers answers has not seen these yet."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked."""
+
+    prompts: Sequence[Prompt]
+    repeats: int
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass
+class Measured:
+    """The answers, those of the engine in this process, how many requests failed, and the routing
+    table at the end of each repeat."""
+
+    runs: list[Run] = field(default_factory=list)
+    in_process: list[Run] = field(default_factory=list)
+    errors: int = 0
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+
+def measure(site: Site, plan: Plan, advance: Callable[[], None]) -> Measured:
+    """All repeats; `advance` is called for each request.
+
+    Raises InputError where a method has no replica.
+    """
+    measured = Measured()
+    for repeat in range(plan.repeats):
+        with site.service() as url, site.beside() as engine:
+            asyncio.run(_repeat(url, site, engine, plan, repeat, measured, advance))
+    return measured
+
+
+async def _repeat(
+    url: str,
+    site: Site,
+    engine: Beside | None,
+    plan: Plan,
+    repeat: int,
+    measured: Measured,
+    advance: Callable[[], None],
+) -> None:
+    """Every prompt once by every arm, prompts and arms in an order of chance, and right before or
+    after it in the engine of this process. One request at a time: what is compared runs within
+    seconds of each other."""
+    sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=plan.temperature)
+    warm_up = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
+    async with AsyncExitStack() as stack:
+        clients = {
+            arm: await stack.enter_async_context(_client(url, site.keys.get(arm)))
+            for arm in (ROUTED, *site.methods)
+        }
+        client = clients[ROUTED]
+        await _until_ready(client, site.methods)
+        arms = await _arms(clients, plan)
+        order = random.Random(f"{plan.seed} {repeat}")
+
+        async def served(arm: str, prompt: Prompt) -> None:
+            await asyncio.sleep(site.rest)
+            reply = await arms[arm].ask(prompt, streamed=True)
+            if reply is None:
+                measured.errors += 1
+            else:
+                measured.runs.append(_run(arm, prompt, repeat, reply))
+            advance()
+
+        async def in_process(arm: str, prompt: Prompt) -> None:
+            if engine is not None and arm != ROUTED:
+                measured.in_process.append(await engine.ask(arm, prompt, repeat, sampling))
+                advance()
+
+        for _ in range(WARM_UPS):
+            for arm, questions in arms.items():
+                await questions.ask(WARM_UP, streamed=True, max_tokens=WARM_UP_TOKENS)
+                if engine is not None and arm != ROUTED:
+                    await engine.ask(arm, WARM_UP, repeat, warm_up)
+        for prompt in order.sample(plan.prompts, len(plan.prompts)):
+            for arm in order.sample(list(arms), len(arms)):
+                for answer in order.sample((served, in_process), 2):
+                    await answer(arm, prompt)
+        table = (await client.get("/v1/routing")).raise_for_status().json()
+    measured.tables.append({"fit_id": table["fit_id"], "version": table["version"]})
+
+
+async def _until_ready(client: httpx.AsyncClient, methods: Sequence[str]) -> None:
+    """Wait until each of the methods has a replica: without it another would answer."""
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        health = await client.get("/health")
+        missing = set(methods) - set(health.json()["methods"] if health.is_success else ())
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise InputError(f"--methods: no replica of {', '.join(sorted(missing))} answers")
+        await asyncio.sleep(0.2)
+
+
+def _client(url: str, key: str | None) -> httpx.AsyncClient:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    limits = httpx.Limits(max_connections=1)
+    return httpx.AsyncClient(base_url=url, timeout=None, limits=limits, headers=headers)
+
+
+async def _arms(clients: Mapping[str, httpx.AsyncClient], plan: Plan) -> dict[str, Questions]:
+    """By arm what asks its requests."""
+    model = await model_name(clients[ROUTED])
+    sampling = {"max_tokens": plan.max_tokens, "temperature": plan.temperature}
+    return {
+        arm: Questions(
+            client,
+            plan.prompts,
+            {"model": model if arm == ROUTED else f"{model}:{arm}", **sampling},
+        )
+        for arm, client in clients.items()
+    }
+
+
+def _run(arm: str, prompt: Prompt, repeat: int, reply: Reply) -> Run:
+    return Run(
+        arm=arm,
+        prompt_id=prompt.id,
+        domain=prompt.domain,
+        repeat=repeat,
+        method=reply.headers["x-specadapt-method"],
+        reason=reply.headers["x-specadapt-reason"],
+        tokens=reply.output_tokens,
+        seconds=reply.seconds,
+        first_text_seconds=reply.first_text_seconds,
+        target_steps=reply.speculative["target_steps"],
+        text=reply.text,
+        looping=reply.speculative["looping"],
+    )

@@ -1,0 +1,126 @@
+"""Steps of whole batches, and what drafting, verification, sampling and the host take of them."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+from rich.progress import Progress
+
+from ops.harness.decoding import Answer, EncodedPrompt, decode, encode
+from ops.harness.engines import Engines, engines_of
+from ops.harness.prompts import Prompt
+from ops.harness.settings import Setup
+from schemas import SamplingParams
+from workers.bundle import load_bundle
+from workers.torch_engine.engine import TorchEngine
+
+STAGES = ("draft", "verify", "sample", "host")
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class StagesPlan:
+    """batches: requests at once, each of which emits `max_tokens` whatever it says."""
+
+    setup: Setup
+    prompts: Sequence[Prompt]
+    batches: Sequence[int]
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, Any]], float]:
+    """By method and batch the milliseconds of a step and of its stages, tokens a step, sequences a
+    step and how wrong the step-cost model was; and by how many MiB this process grew when the
+    models were loaded."""
+    bundle = load_bundle(plan.setup.bundle)
+    encoded, _ = encode(bundle, plan.prompts, plan.setup.engine.max_context - plan.max_tokens)
+    before = _own_mib()
+    found: dict[str, dict[str, Any]] = {}
+    with engines_of(plan.setup, bundle, "stages") as engines:
+        grown = _own_mib() - before
+        task = bar.add_task("batches", total=len(plan.setup.names) * len(plan.batches))
+        for name in plan.setup.names:
+            await _batch(plan, engines, encoded, name, 1, "warm-up")
+            engine = engines.of(name)
+            assert isinstance(engine, TorchEngine)
+            for batch in plan.batches:
+                engine.step_errors.clear()
+                answers = await _batch(plan, engines, encoded, name, batch, str(batch))
+                errors = cost_error(list(engine.step_errors))
+                found.setdefault(name, {})[str(batch)] = step_of(answers) | errors
+                bar.advance(task)
+    return found, grown
+
+
+def step_of(answers: Sequence[Answer]) -> dict[str, float]:
+    """The mean decode step of answers that shared their steps, in milliseconds.
+
+    A sequence's seconds are those of the steps it was in, so that their sums over sequences, over
+    the sum of their steps, are a step's. host: what is left of decoding; engines leave out other
+    requests' prefills there already.
+    """
+    stats = [answer.stats for answer in answers]
+    steps = sum(s.target_steps - 1 for s in stats)
+    sums = {
+        "draft": sum(s.draft_seconds for s in stats),
+        "verify": sum(s.verify_seconds for s in stats),
+        "sample": sum(s.sample_seconds for s in stats),
+        "host": sum(s.other_seconds for s in stats),
+    }
+    parts = {stage: 1e3 * seconds / steps for stage, seconds in sums.items()}
+    return {
+        "step_ms": sum(parts.values()),
+        **{f"{stage}_ms": value for stage, value in parts.items()},
+        "tokens_per_step": sum(s.output_tokens - 1 for s in stats) / steps,
+        "mean_batch": sum(s.mean_batch * (s.target_steps - 1) for s in stats) / steps,
+    }
+
+
+def cost_error(errors: Sequence[float]) -> dict[str, float]:
+    """Of steps' seconds without drafting: how far what `adaptive` and `suffix` would have expected
+    of them, and had not learned from them yet, was from what they took, as a share of that."""
+    sizes = np.abs(np.asarray(errors))
+    return {
+        "cost_error_median": float(np.median(sizes)),
+        "cost_error_p90": float(np.quantile(sizes, 0.9)),
+        "cost_error_mean": float(np.mean(errors)),
+    }
+
+
+async def _batch(
+    plan: StagesPlan,
+    engines: Engines,
+    encoded: Sequence[EncodedPrompt],
+    method: str,
+    batch: int,
+    label: str,
+) -> list[Answer]:
+    order = random.Random(f"{plan.seed} {batch}")
+    chosen = [order.choice(encoded) for _ in range(batch)]
+    sampling = SamplingParams(
+        temperature=plan.temperature, max_tokens=plan.max_tokens, seed=plan.seed, ignore_eos=True
+    )
+    return await asyncio.gather(
+        *(
+            decode(
+                engines,
+                f"{method}-{label}-{at}",
+                method,
+                item.token_ids,
+                sampling,
+                scope=f"{method} {label}",
+            )
+            for at, item in enumerate(chosen)
+        )
+    )
+
+
+def _own_mib() -> float:
+    """What this process alone holds (USS)."""
+    return float(psutil.Process().memory_full_info().uss) / MIB

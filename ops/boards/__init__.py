@@ -1,1 +1,0 @@
-"""`specadapt grafana`: the service's dashboards, as code."""

@@ -1,1 +1,0 @@
-"""`specadapt bench bounds`: how far speculation could go on traced answers."""

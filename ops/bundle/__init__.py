@@ -1,1 +1,0 @@
-"""`specadapt bundle`: bundles out of models that others made."""

@@ -1,1 +1,0 @@
-"""`specadapt bench chaos`: what clients notice while parts of the service fail."""

@@ -1,1 +1,0 @@
-"""What every command is made of: flags, settings, output, and where bad input becomes one line."""

@@ -1,1 +1,0 @@
-"""The commands of those who use the service: ask, route, serve, list, export, plot."""

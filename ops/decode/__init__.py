@@ -1,1 +1,0 @@
-"""`specadapt bench decode`: methods side by side with Hugging Face."""

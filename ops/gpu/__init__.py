@@ -1,1 +1,0 @@
-"""`specadapt bench gpu`: the engine alone, on a bare machine."""

@@ -1,0 +1,97 @@
+"""One request to an engine, timed from the outside."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ops.harness.boundary import InputError
+from ops.harness.engines import Engines
+from ops.harness.output import quiet_transformers
+from ops.harness.prompts import Prompt
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams
+from workers.bundle import Bundle
+from workers.chat_template import encode_chat
+from workers.engine import Engine
+
+
+class DecodeFailedError(RuntimeError):
+    """The engine gave up on an answer; the message is its own."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. Seconds run from the request handed to the engine to its last token."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    seconds: float
+    first_token_seconds: float
+    stats: DecodeStats
+
+
+async def decode(
+    engine: Engine | Engines,
+    request_id: str,
+    method: str,
+    prompt_token_ids: Sequence[int],
+    sampling: SamplingParams,
+    on_chunk: Callable[[DecodeChunk], None] | None = None,
+    scope: str = "",
+) -> Answer:
+    """Decode one prompt to its end; raises what the engine raises, and DecodeFailedError.
+
+    scope: drafters know past answers of the same one, and would know a prompt's from before.
+    """
+    request = DecodeRequest(
+        request_id=request_id,
+        method=method,
+        prompt_token_ids=tuple(prompt_token_ids),
+        sampling=sampling,
+        scope=scope,
+    )
+    text: list[str] = []
+    token_ids: list[int] = []
+    started = time.perf_counter()
+    first: float | None = None
+    stats: DecodeStats | None = None
+    async for chunk in engine.generate(request):
+        if chunk.finish_reason == "error":
+            raise DecodeFailedError(f"{method} on {request_id}: {chunk.error}")
+        if first is None and chunk.token_ids:
+            first = time.perf_counter() - started
+        if on_chunk is not None:
+            on_chunk(chunk)
+        text.append(chunk.text)
+        token_ids.extend(chunk.token_ids)
+        stats = chunk.stats or stats
+    seconds = time.perf_counter() - started
+    if stats is None:
+        raise DecodeFailedError(f"{method} on {request_id}: the answer ended without statistics")
+    return Answer("".join(text), tuple(token_ids), seconds, first or seconds, stats)
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """A prompt and the token ids that every decoder is given for it."""
+
+    prompt: Prompt
+    token_ids: tuple[int, ...]
+
+
+def encode(
+    bundle: Bundle, prompts: Sequence[Prompt], longest: int
+) -> tuple[list[EncodedPrompt], int]:
+    """The prompts in the family's chat layout, and how many were left out as too long.
+
+    `longest` is in tokens. Raises InputError where none is left.
+    """
+    quiet_transformers()
+    tokenizer = bundle.tokenizer()
+    encoded = [
+        EncodedPrompt(p, tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)))
+        for p in prompts
+    ]
+    kept = [e for e in encoded if len(e.token_ids) <= longest]
+    if not kept:
+        raise InputError(f"all {len(encoded)} prompts are longer than {longest} tokens")
+    return kept, len(encoded) - len(kept)

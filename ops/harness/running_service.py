@@ -1,0 +1,130 @@
+"""A service to talk to: the one at a URL, or one started here and stopped again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+import httpx
+import yaml
+
+from ops.harness.boundary import InputError
+from ops.harness.settings import resolve, served_config
+from schemas import AppConfig
+
+# Longer than the service's own patience, whose message says more.
+READY_SECONDS = 330.0
+STOP_SECONDS = 30.0
+
+SERVE = ("-m", "ops", "serve", "--config")
+SERVE_WITH_BARE_HOP = ("-m", "ops.harness.bare_hop")
+BARE_HOP = "bare"
+"""Name and path of the second application."""
+
+
+@contextmanager
+def running_service(
+    url: str | None,
+    config: Path | None,
+    bundle: Path | None,
+    command: Sequence[str] = SERVE,
+    routes: Collection[str] = (),
+) -> Iterator[str]:
+    """The address of a service; one started here gets a free port and a state of its own.
+
+    command: what starts it, as arguments of Python; the configuration file follows.
+    routes: paths of more applications that it starts, to be waited for as well.
+
+    Raises InputError where the service that was started does not become ready.
+    """
+    if url is not None:
+        yield url
+        return
+    settings = served_config(config)
+    asked = settings.model_copy(update={"bundle": resolve(settings, bundle).bundle})
+    with started_service(asked, command, routes) as address:
+        yield address
+
+
+@contextmanager
+def started_service(
+    settings: AppConfig,
+    command: Sequence[str] = SERVE,
+    routes: Collection[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[str]:
+    """The address of a service of these settings, on a free port and with a state of its own; it
+    gets more variables from `environment`.
+
+    Raises InputError where it does not become ready.
+    """
+    with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
+        # What was left open stays so: default methods are those that the bundle has parts for.
+        changed = settings.model_dump(mode="json", exclude_unset=True)
+        changed.setdefault("http", {}).update(host="127.0.0.1", port=free_port())
+        changed.setdefault("feedback", {})["state_uri"] = f"{folder}/state"
+        file = Path(folder) / "config.yaml"
+        file.write_text(yaml.safe_dump(changed), encoding="utf-8")
+        log = Path(folder) / "serve.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, *command, str(file)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+        try:
+            address = f"http://127.0.0.1:{changed['http']['port']}"
+            _wait_until_ready(address, process, log, routes)
+            yield address
+        finally:
+            stop(process)
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ctrl-C, and force where that is not enough, for the process and all of its session."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_until_ready(
+    address: str, process: "subprocess.Popen[bytes]", log: Path, routes: Collection[str]
+) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise InputError(f"the service ended before it was ready: {_last_line(log)}")
+        try:
+            known = httpx.get(f"{address}/-/routes", timeout=5.0)
+            healthy = httpx.get(f"{address}/health", timeout=5.0).status_code == httpx.codes.OK
+            if healthy and known.is_success and set(routes) <= known.json().keys():
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise InputError(f"the service was not ready within {READY_SECONDS:.0f} s: {_last_line(log)}")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "it said nothing")

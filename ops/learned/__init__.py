@@ -1,1 +1,0 @@
-"""`specadapt routing`: what a service has learned."""

@@ -1,1 +1,0 @@
-"""`specadapt bench learning`: what learning is worth while the world changes."""

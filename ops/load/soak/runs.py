@@ -1,0 +1,56 @@
+"""The run behind `bench soak`."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from ops.harness.own_service import OwnService
+from ops.harness.prompts import Prompt
+from ops.load.arrivals import Floats
+from ops.load.client import until_quiet
+from ops.load.loadtest.runs import client
+from ops.load.soak.clients import drive
+from ops.load.soak.samples import Sample, sample, watch
+
+STEADY_SECONDS = 5.0
+"""Without a request, before what is held with nothing to do is looked at."""
+
+
+@dataclass
+class Run:
+    """What a soak gave. idle: before the load and after it."""
+
+    outcomes: Counter[str]
+    idle: tuple[Sample, Sample]
+    samples: list[Sample] = field(default_factory=list)
+
+
+async def run_soak(
+    service: OwnService,
+    prompts: Sequence[Prompt],
+    arrivals: Floats,
+    parameters: dict[str, Any],
+    every: float,
+) -> Run:
+    """Load until the last arrival [n] has been answered, with a sample each `every` seconds."""
+    samples: list[Sample] = []
+    before = await _idle(service)
+    watching = asyncio.create_task(watch(service, every, samples))
+    try:
+        # closed before the last look: connections that are kept open are files of the proxy's
+        async with client(service.url, "") as server:
+            outcomes = await drive(server, prompts, arrivals, parameters)
+    finally:
+        watching.cancel()
+    return Run(outcomes, (before, await _idle(service)), samples)
+
+
+async def _idle(service: OwnService) -> Sample:
+    async with httpx.AsyncClient(base_url=service.url) as server:
+        await until_quiet(server, service.replicas)
+    await asyncio.sleep(STEADY_SECONDS)
+    return await asyncio.to_thread(sample, service, 0.0)

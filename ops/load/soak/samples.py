@@ -1,0 +1,71 @@
+"""What the processes of a running service hold, looked at again and again."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+import ray
+from ray import serve
+from ray.serve.exceptions import RayServeException
+
+from deployments.app import INGRESS
+from deployments.run import APPLICATION
+from ops.harness.own_service import CALL_SECONDS, OwnService
+from ops.harness.processes import Process, processes
+
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Held:
+    """By one process. memory_mb: what it alone holds (USS). handles: open file descriptors."""
+
+    memory_mb: float
+    handles: int
+    threads: int
+
+
+@dataclass
+class Sample:
+    """At one moment, `at` seconds into the run. tasks: of asyncio, by deployment, over its
+    replicas; empty where a replica was away."""
+
+    at: float
+    held: dict[Process, Held] = field(default_factory=dict)
+    tasks: dict[str, int] = field(default_factory=dict)
+
+
+async def watch(service: OwnService, every: float, samples: list[Sample]) -> None:
+    """Add a sample each so many seconds until it is cancelled."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        samples.append(await asyncio.to_thread(sample, service, loop.time() - began))
+        await asyncio.sleep(max(0.0, began + every * len(samples) - loop.time()))
+
+
+def sample(service: OwnService, at: float) -> Sample:
+    """What is held now; a process that has just gone is left out."""
+    taken = Sample(at)
+    for process in processes():
+        with suppress(psutil.Error):
+            taken.held[process] = _held(psutil.Process(process.pid))
+    with suppress(RayServeException, ray.exceptions.RayError, TimeoutError):
+        for name in _deployments(service):
+            handle = serve.get_deployment_handle(name, APPLICATION)
+            taken.tasks[name] = sum(handle.broadcast("tasks").results(timeout_s=CALL_SECONDS))
+    return taken
+
+
+def _held(process: psutil.Process) -> Held:
+    with process.oneshot():
+        memory = process.memory_full_info().uss / MB
+        return Held(memory, process.num_fds(), process.num_threads())
+
+
+def _deployments(service: OwnService) -> list[str]:
+    config = service.config
+    if config.layout == "shared":
+        return [INGRESS, config.shared.name]
+    return [INGRESS, *(method.name for method in config.methods)]

@@ -1,1 +1,0 @@
-"""`specadapt loadtest`: any OpenAI server under open-loop load."""

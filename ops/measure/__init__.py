@@ -1,1 +1,0 @@
-"""What every benchmark shares: prompts, engines, decoding, the machine, plots."""

@@ -1,0 +1,106 @@
+"""A GGUF file's tensors, dequantised and under the names of a Hugging Face checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ops.models.bundle.gguf_config import Architecture
+from ops.models.bundle.gguf_file import FIX, GgufFile
+from ops.models.bundle.gguf_rope import FREQUENCIES
+
+NAMED = 4
+"""Tensors that a message names."""
+
+
+def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: Path) -> None:
+    """Write model.safetensors in bfloat16 to `out`, and name the model's class in the config.
+
+    Raises InputError naming tensors that are missing, unknown, of another shape than the config's,
+    not finite, or quantised in a way that is not read.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    model = _without_memory(file, config)
+    config.architectures = [type(model).__name__]
+    expected = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    names = {hf: _gguf_name(file, hf, config.num_hidden_layers) for hf in expected}
+    _refuse_misfit(file, {names[hf]: dims for hf, dims in expected.items()})
+    weights = {}
+    for hf, name in names.items():
+        values = _dequantised(file, name)
+        if values.ndim == 1 and name.endswith("norm.weight"):
+            values = values - architecture.norm_offset
+        if architecture.interleaved and name.split(".")[-2] in ("attn_q", "attn_k"):
+            values = _halves(values, _heads(name, config))
+        weights[hf] = torch.from_numpy(np.array(values)).to(torch.bfloat16)
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+
+
+def _without_memory(file: GgufFile, config: Any) -> Any:
+    """Transformers' own model, for its tensors' names and shapes."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # transformers refuses sizes in ways of its own
+        raise file.refusal(f"its fields make no model: {error}") from error
+
+
+def _gguf_name(file: GgufFile, name: str, layers: int) -> str:
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    arch = next(key for key, value in MODEL_ARCH_NAMES.items() if value == file.architecture)
+    stem, _, suffix = name.rpartition(".")
+    found = get_tensor_name_map(arch, layers).get_name(stem)
+    if found is None:
+        raise file.refusal(f"no tensor is known for {name}: {FIX}")
+    return f"{found}.{suffix}"
+
+
+def _refuse_misfit(file: GgufFile, expected: dict[str, tuple[int, ...]]) -> None:
+    missing = [name for name in expected if name not in file.tensors]
+    if missing:
+        raise file.refusal(
+            f"{len(missing)} tensors are missing ({', '.join(missing[:NAMED])}): "
+            "download the file again, or merge its parts"
+        )
+    extra = [name for name in file.tensors if name not in expected and name != FREQUENCIES]
+    if extra:
+        raise file.refusal(
+            f"a {file.architecture} model does not have {', '.join(extra[:NAMED])} "
+            f"({len(extra)} tensors): {FIX}"
+        )
+    for name, dims in expected.items():
+        found = tuple(int(n) for n in reversed(file.tensors[name].shape))
+        if found != dims:
+            raise file.refusal(f"{name} is {list(found)}, its fields make it {list(dims)}")
+
+
+def _dequantised(file: GgufFile, name: str) -> np.ndarray:
+    from gguf import dequantize
+
+    tensor = file.tensors[name]
+    try:
+        values = dequantize(tensor.data, tensor.tensor_type)
+    except (NotImplementedError, ValueError) as error:
+        raise file.refusal(
+            f"{name} is quantised as {tensor.tensor_type.name}, which is not read: {FIX}"
+        ) from error
+    if not np.isfinite(values).all():
+        raise file.refusal(f"{name} holds NaN or infinity: the file is damaged")
+    return values
+
+
+def _heads(name: str, config: Any) -> int:
+    queries = ".attn_q." in name
+    return int(config.num_attention_heads if queries else config.num_key_value_heads)
+
+
+def _halves(values: np.ndarray, heads: int) -> np.ndarray:
+    """Reorder rows from rotary pairs side by side to one half of each pair after the other."""
+    pairs = values.reshape(heads, -1, 2, *values.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(values.shape)

@@ -1,0 +1,52 @@
+"""`specadapt bundle import`: make a bundle from a published model."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import show_help
+from ops.harness.output import emit, quiet_transformers, say
+
+
+def import_model(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC",
+            help="a GGUF file, a Hugging Face folder, or a bundle whose target is in a package",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="[default: bundles/<the name of SRC>]"),
+    ] = None,
+    json: flags.Json = None,
+) -> None:
+    """Make a bundle of a GGUF file or a Hugging Face folder; nothing where it is there already.
+
+    A bundle that names a packaged model gets its target in the user's cache.
+
+    Example: `specadapt bundle import SmolLM2-135M-Instruct.Q4_1.gguf --out bundles/mine`
+    """
+    from ops.models.bundle.sources import imported
+
+    quiet_transformers()
+    # elsewhere than at a terminal a refusal is the only line
+    made = imported(source, out, say if sys.stderr.isatty() else lambda _: None)
+    millions = made.parameters / 1e6
+    emit(
+        made.figures(),
+        lambda: [f"{made.folder}: {millions:.0f} M parameters, {made.forward}"],
+        json,
+    )
+
+
+bundle = typer.Typer(
+    help="Bundles out of models that others made.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+bundle.command("import")(import_model)

@@ -1,0 +1,86 @@
+"""Whether a converted model decodes: the last thing before it is put in place."""
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from ops.harness.boundary import InputError
+from workers.bundle import Bundle
+from workers.end_tokens import end_tokens
+from workers.target_sizes import target_sizes
+from workers.weight_files import stored_tensors
+
+CONTEXT = 256
+"""Tokens of the trial's KV pool; it decodes one."""
+
+
+def try_out(folder: Path) -> None:
+    """Decode one token with the engine that serves, from target/ and tokenizer/ in `folder`.
+
+    Raises InputError for weights that are not finite, for tokens that the model does not know, and
+    where the token cannot be decoded; BundleError for parts that cannot be loaded.
+    """
+    bundle = Bundle(folder.name, folder, {part: part for part in ("target", "tokenizer")})
+    tokenizer = bundle.tokenizer()
+    _refuse_unknown_tokens(bundle, tokenizer)
+    _refuse_infinite(bundle.part("target"))
+    logging.disable()  # what the engine says of a failure is said once, by the refusal
+    try:
+        ended = asyncio.run(_decode(bundle, min(tokenizer.get_vocab().values())))
+    finally:
+        logging.disable(logging.NOTSET)
+    if ended not in ("stop", "length"):
+        raise InputError("SRC: the model does not decode: its logits are not numbers")
+
+
+def _refuse_unknown_tokens(bundle: Bundle, tokenizer: Any) -> None:
+    rows = target_sizes(bundle.part("target")).vocab
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise InputError(
+            f"SRC: tokenizer.json has token {largest}, the model's vocab_size is {rows}: they are "
+            "of different models"
+        )
+    beyond = [end for end in end_tokens(bundle.part("target"), tokenizer) if not 0 <= end < rows]
+    if beyond:
+        raise InputError(f"SRC: eos_token_id is {beyond[0]}: valid ids are 0 to {rows - 1}")
+
+
+def _refuse_infinite(target: Path) -> None:
+    from safetensors import safe_open
+
+    for name, stored in stored_tensors(target).items():
+        with safe_open(stored.file, "pt") as weights:
+            tensor = weights.get_tensor(name)
+        if stored.is_float and not tensor.float().isfinite().all():
+            raise InputError(f"SRC: {name} holds NaN or infinity: the weights are damaged")
+
+
+async def _decode(bundle: Bundle, token: int) -> str | None:
+    """Decode one token after `token`; return why the answer ended."""
+    from schemas import DecodeRequest, EngineConfig, SamplingParams
+    from workers.loader import load_engine
+
+    config = EngineConfig(
+        threads=len(os.sched_getaffinity(0)),
+        dtype="bfloat16",
+        max_batch=1,
+        kv_slots=CONTEXT,
+        max_context=CONTEXT,
+        joint_prompt_tokens=1,
+    )
+    engine = load_engine(["naive"], bundle, config)
+    try:
+        request = DecodeRequest(
+            request_id="trial",
+            method="naive",
+            prompt_token_ids=(token,),
+            sampling=SamplingParams(temperature=0.0, max_tokens=1),
+        )
+        async for chunk in engine.generate(request):
+            ended = chunk.finish_reason
+        return ended
+    finally:
+        engine.close()

@@ -1,0 +1,1 @@
+"""`specadapt tune-tree` and `specadapt tune-batch`."""

@@ -1,0 +1,148 @@
+"""`specadapt tune-batch`: how much to draft at which batch size, on this machine."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.numbers import whole_numbers
+from ops.harness.output import emit, progress, table
+
+BATCHES = "1,2,4,8"
+
+
+def tune_batch(
+    methods: Annotated[str, typer.Option("--methods", metavar="M,M", help="that draft")],
+    batches: Annotated[
+        str, typer.Option("--batches", metavar="N,N", help="sequences in a step")
+    ] = BATCHES,
+    gammas: Annotated[
+        str | None,
+        typer.Option(
+            "--gammas",
+            metavar="N,N",
+            help="draft tokens a step beside the method's own; 0 is plain  [default: 0,1,2,4,6]",
+        ),
+    ] = None,
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="prompts, equal per domain")] = 18,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="of all that is timed")] = 3,
+    max_tokens: flags.MaxTokens = 64,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    routing: Annotated[
+        Path | None,
+        typer.Option("--routing", metavar="DIR", help="table that gets the schedules' step times"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="where to, with --routing")
+    ] = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Find the number of draft tokens that emits the most tokens a second, by batch size.
+
+    Counts the tokens of a step on real answers and times steps of every size, plain decoding
+    beside them; plans the schedule from both and decodes with it. What is printed goes into the
+    configuration's `methods`. A vLLM method is loaded once for each number of draft tokens, which
+    takes up to a minute each.
+
+    Example: `specadapt tune-batch --methods draft_verify --batches 1,4,8 --json batch.json`
+    """
+    from ops.harness.decoding import encode
+    from ops.harness.machine import describe_machine
+    from ops.harness.prompts import fingerprint, select
+    from ops.harness.settings import load_config, resolve, with_dtype, with_places
+    from ops.models.tune.batch_choice import TunedRouting, gammas_for, tune
+    from ops.models.tune.batch_runs import BatchTask
+    from workers.bundle import load_bundle
+
+    if (routing is None) != (out is None):
+        raise InputError("--routing: the table with the new step times is written to --out DIR")
+    sizes = whole_numbers(batches, "--batches", 1)
+    asked = None if gammas is None else whole_numbers(gammas, "--gammas", 0)
+    setup = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
+    setup = with_places(setup, sizes[-1])
+    family = load_bundle(setup.bundle)
+    chosen = select(prompts, ids, limit, seed)
+    encoded, _ = encode(family, chosen, setup.engine.max_context - max_tokens)
+    tasks = [
+        BatchTask(
+            setup,
+            family,
+            method,
+            encoded,
+            sizes,
+            gammas_for(method, asked),
+            max_tokens,
+            temperature,
+            rounds,
+            seed,
+        )
+        for method in setup.methods
+    ]
+    retimed = TunedRouting.load(routing, setup, family) if routing else None
+    with progress() as bar:
+        tuned = asyncio.run(tune(tasks, retimed, bar))
+    figures: dict[str, Any] = {
+        "methods": tuned,
+        "settings": {
+            **describe_machine(),
+            "dtype": setup.engine.dtype,
+            "threads": setup.engine.threads,
+            "bundle": f"{family.name}@{family.content_hash}",
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "rounds": rounds,
+            "prompts": {"sha256": fingerprint(chosen), "ids": [prompt.id for prompt in chosen]},
+        },
+    }
+    if retimed is not None and out is not None:
+        retimed.save(out)
+        figures["routing"] = {"out": str(out), "fit_id": retimed.table.fit_id}
+    emit(figures, lambda: tables_of(figures), json)
+
+
+def tables_of(figures: dict[str, Any]) -> list[Any]:
+    """By method: tokens per second by batch and gamma, what the schedule does, and its entry."""
+    import yaml
+
+    shown: list[Any] = []
+    for name, tuned in figures["methods"].items():
+        lengths = [row["gamma"] for row in tuned["acceptance"]]
+        rates = {(row["batch"], row["gamma"]): row["tokens_per_s"] for row in tuned["grid"]}
+        plain = {row["batch"]: row["tokens_per_s"] for row in tuned["plain"]}
+        shown += [
+            table(
+                f"{name}: tokens/s of the batch, prompts read, by draft tokens a step",
+                ["batch", "plain", *(str(gamma) for gamma in lengths), "planned"],
+                [
+                    [batch, rate, *(rates[batch, gamma] for gamma in lengths), planned]
+                    for (batch, rate), planned in zip(plain.items(), tuned["planned"], strict=True)
+                ],
+            ),
+            table(
+                "Tokens a step emits",
+                ["draft tokens", "tokens a step"],
+                [[row["gamma"], row["tokens_per_step"]] for row in tuned["acceptance"]],
+            ),
+            table(
+                "Whole answers, tokens/s with prompts read",
+                ["batch", *tuned["measured"]],
+                [
+                    [batch, *(rates_of[str(batch)] for rates_of in tuned["measured"].values())]
+                    for batch in plain
+                ],
+            ),
+            f"num_speculative_tokens_per_batch_size: {tuned['ranges']}",
+        ]
+    entries = [tuned["entry"] for tuned in figures["methods"].values()]
+    entry = yaml.safe_dump(entries, sort_keys=False, width=90, default_flow_style=None)
+    return [*shown, f"For the configuration:\n\nmethods:\n{entry}"]

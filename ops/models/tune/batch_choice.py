@@ -1,0 +1,185 @@
+"""What `tune-batch` chooses, the figures behind the choice, and what it means for routing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.progress import Progress
+
+from ops.harness.boundary import InputError
+from ops.harness.engines import engines_of
+from ops.harness.machine import measured_under
+from ops.harness.settings import Setup
+from ops.models.tune.batch_planner import BatchCosts, plan_batches
+from ops.models.tune.batch_runs import (
+    BatchTask,
+    Measured,
+    compare,
+    measure_gammas,
+    own_gamma,
+    scheduled,
+)
+from ops.tables.profile_runs import ProfilePlan, cells, step_time
+from router.retiming import retimed
+from router.table import check_table, load_table, save_table
+from schemas import MethodSpec, RoutingTable
+from workers.batch_schedule import BatchSchedule
+from workers.bundle import Bundle
+from workers.torch_engine.trees.shape import parse_paths
+from workers.vllm_engine.batch_schedule import batch_ranges
+
+GAMMAS = (0, 1, 2, 4, 6)
+"""Draft tokens that are compared unless others are asked for."""
+
+
+def gammas_for(method: MethodSpec, asked: Sequence[int] | None) -> list[int]:
+    """The numbers of draft tokens to compare, rising: those asked for or else GAMMAS, as far as the
+    method's tree is deep, and the method's own. Raises InputError for a method without a number."""
+    if method.drafter == "none":
+        raise InputError(f"--methods: {method.name!r} drafts nothing; name methods that draft")
+    depth = fixed_depth(method)
+    usual = [gamma for gamma in GAMMAS if depth is None or gamma <= depth]
+    return sorted({own_gamma(method), *(usual if asked is None else asked)})
+
+
+def fixed_depth(method: MethodSpec) -> int | None:
+    """Levels of a static tree; None where the stop alone bounds the depth."""
+    tree = method.settings.get("tree", {})
+    if method.tree != "static":
+        return None
+    if "paths" in tree:
+        return max(map(len, parse_paths(str(tree["paths"]))))
+    return len(tree["widths"])  # type: ignore[arg-type]
+
+
+@dataclass
+class TunedRouting:
+    """A routing table whose methods get the step times of their schedules."""
+
+    table: RoutingTable
+
+    @classmethod
+    def load(cls, folder: Path, setup: Setup, bundle: Bundle) -> "TunedRouting":
+        """Raises InputError or RoutingTableError for a table of other methods, settings or
+        conditions of measurement."""
+        table = load_table(folder)
+        check_table(table, settings_hashes={s.name: s.settings_hash() for s in setup.methods})
+        unknown = [name for name in setup.names if name not in table.methods]
+        if unknown:
+            raise InputError(
+                f"--routing: {', '.join(unknown)} not in the table, which has "
+                f"{', '.join(table.methods)}: profile and fit with them first"
+            )
+        here = measured_under(setup, bundle)
+        if here != table.measured_under:
+            raise InputError(
+                f"--routing: measured under {table.measured_under}, not {here}: give the settings "
+                "that it was measured under, or profile and fit again"
+            )
+        return cls(table)
+
+    async def measure(
+        self, task: BatchTask, spec: MethodSpec, costs: BatchCosts, schedule: BatchSchedule
+    ) -> None:
+        """Put the schedule's step times in the place of the method's."""
+        setup = Setup(task.setup.bundle, (spec,), task.setup.engine, task.setup.shared)
+        plan = ProfilePlan(setup, (), task.max_tokens, task.temperature, 1, task.seed)
+        grid = cells(setup, self.table.batch_grid, self.table.context_grid)
+        with engines_of(setup, task.bundle, "tune-batch") as engines:
+            rows = [await step_time(plan, engines, task.prompts, *cell) for cell in grid]
+        before = costs.tokens[own_gamma(task.method)]
+        self.table = retimed(
+            self.table,
+            spec.name,
+            spec.settings_hash(),
+            rows,
+            lambda batch: costs.tokens[schedule.gamma(batch)] / before,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the table."""
+        save_table(self.table, folder)
+
+
+async def tune(
+    tasks: Sequence[BatchTask], routing: TunedRouting | None, bar: Progress
+) -> dict[str, dict[str, Any]]:
+    """Each method's schedule and figures; its step times go into the routing table.
+
+    Raises ValueError for a method that can follow no schedule.
+    """
+    for task in tasks:
+        _check(task)
+    return {task.method.name: await _tune(task, routing, bar) for task in tasks}
+
+
+async def _tune(task: BatchTask, routing: TunedRouting | None, bar: Progress) -> dict[str, Any]:
+    found = await measure_gammas(task, bar)
+    costs = found.costs
+    schedule = plan_batches(costs)
+    spec = scheduled(task.method, schedule, task.method.name)
+    own = task.method.model_copy(update={"name": f"{task.method.name}_now"})
+    rivals = {"plain": task.plain, "as it is": own, "schedule": spec}
+    measured = await compare(task, rivals, bar)
+    if routing is not None:
+        await routing.measure(task, spec, costs, schedule)
+    return {
+        "schedule": {"batches": list(schedule.batches), "gammas": list(schedule.gammas)},
+        "planned": [schedule.gamma(batch) for batch in task.batches],
+        "ranges": [list(r) for r in schedule.ranges(task.setup.engine.max_batch)],
+        "entry": {
+            "name": spec.name,
+            "spec": spec.model_dump(mode="json", exclude_defaults=True),
+        },
+        "acceptance": [
+            {"gamma": gamma, "tokens_per_step": tokens, "steps": found.steps[gamma]}
+            for gamma, tokens in sorted(costs.tokens.items())
+        ],
+        "grid": _grid(found, costs),
+        "plain": [
+            {"batch": b, "step_ms": 1e3 * median(s), "tokens_per_s": b / median(s)}
+            for b, s in sorted(found.plain.items())
+        ],
+        "measured": {
+            label: {str(batch): rate for batch, rate in rates.items()}
+            for label, rates in measured.items()
+        },
+    }
+
+
+def _check(task: BatchTask) -> None:
+    """Raise ValueError where the method cannot draft as many tokens as it would be asked for, or
+    the engine not hold as many sequences."""
+    method, most = task.method, max(task.gammas)
+    depth = fixed_depth(method)
+    if depth is not None and most > depth:
+        raise InputError(
+            f"--gammas: the tree of {method.name!r} has {depth} levels: give numbers up to {depth}"
+        )
+    if task.slots > task.setup.engine.kv_slots:
+        raise InputError(
+            f"--batches: {max(task.batches)} sequences take {task.slots} tokens, engine.kv_slots "
+            f"is {task.setup.engine.kv_slots}: give smaller batches, or another --config"
+        )
+    if method.engine == "vllm" and not task.setup.shared:
+        batch_ranges(scheduled(method, BatchSchedule((1, 2), (most, 0)), method.name))
+
+
+def _grid(found: Measured, costs: BatchCosts) -> list[dict[str, float]]:
+    """A row per batch size and gamma. spread: of the rounds' seconds, greatest over least."""
+    rows = []
+    for (batch, gamma), seconds in sorted(found.seconds.items()):
+        rate = costs.tokens_per_s(batch, gamma)
+        rows.append(
+            {
+                "batch": batch,
+                "gamma": gamma,
+                "step_ms": 1e3 * costs.step_seconds(batch, gamma),
+                "spread": max(seconds) / min(seconds),
+                "tokens_per_s": rate,
+                "over_plain": rate * median(found.plain[batch]) / batch,
+            }
+        )
+    return rows

@@ -1,0 +1,67 @@
+"""Records how a drafter ranks the tokens that an answer really has."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ops.models.tune.tree_planner import Ranks
+from workers.torch_engine.growth import rows_of
+from workers.torch_engine.models.draft_logits import DraftLogits
+from workers.torch_engine.parts import Drafter, Plan, Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
+
+
+class RankProbe:
+    """Tree, stop and verifier of a method whose answer is known beforehand.
+
+    The tree is a chain of the answer's own tokens, so that every level's ranks are those after
+    what was really said; the verifier keeps none of them, so that a step begins at every
+    position, as it may in real decoding.
+    """
+
+    needs_distribution = False
+    takes_trees = False
+
+    def __init__(self, drafter: Drafter, levels: int, beyond: int) -> None:
+        """beyond: what stands where the answer has ended or nothing was drafted."""
+        self.plan = Plan(drafter, self, self)
+        self._levels, self._beyond = levels, beyond
+        self._answer: Sequence[int] = ()
+        self._ranks: Ranks = np.empty((0, levels), dtype=np.int64)
+
+    def begin(self, answer: Sequence[int]) -> Ranks:
+        """The ranks [positions, levels] that decoding this answer will fill in."""
+        self._answer = answer
+        self._ranks = np.full((len(answer) - 1, self._levels), self._beyond, dtype=np.int64)
+        return self._ranks
+
+    def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
+        """As a stop: all levels."""
+        return self._levels
+
+    def goes_on(self, proposal: Proposal) -> bool:  # noqa: ARG002
+        """As a stop: always."""
+        return True
+
+    def observe(self, proposal: Proposal, path: Path) -> None:
+        """Nothing to learn."""
+
+    def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
+        """As a tree: the answer's next token, and its rank among all."""
+        for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
+            node, said = proposal.frontier[0], logits.rows([rows[0]])
+            level = 0 if node == ROOT else proposal.depths[node] + 1
+            emitted = proposal.sequence.output_tokens
+            token = self._answer[emitted + level]
+            row = said.whole()[0]
+            self._ranks[emitted - 1, level] = int((row > row[token]).sum())
+            proposal.frontier = [proposal.add(token, node, logits=said)]
+
+    def finish(self, proposals: Sequence[Proposal]) -> None:
+        """As a tree: all nodes stay."""
+
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
+        """As a verifier: one token of the answer."""
+        return [Path((), self._answer[proposal.sequence.output_tokens]) for proposal in proposals]

@@ -1,0 +1,108 @@
+"""`specadapt chat`: a terminal chat that shows which method answered, why, and how fast."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.harness import flags
+
+if TYPE_CHECKING:
+    from ops.harness.chat_client import Reply
+
+URL = "http://127.0.0.1:8000"
+QUIT = "/quit"
+
+
+def chat(
+    url: Annotated[str, typer.Option("--url", help="the service's address")] = URL,
+    model: Annotated[
+        str | None, typer.Option("--model", help="<bundle>:<method> pins a method")
+    ] = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+) -> None:
+    """Talk to the service; /quit or Ctrl-D ends, Ctrl-C cuts an answer short.
+
+    Example: `specadapt chat --url http://127.0.0.1:8000`
+    """
+    parameters = {
+        "model": model or asyncio.run(_served_model(url)),
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+    }
+    typer.echo(f"{parameters['model']} at {url}. {QUIT} ends.")
+    messages: list[dict[str, str]] = []
+    while (said := _read_line()) != QUIT:
+        if said:
+            messages.append({"role": "user", "content": said})
+            answer = _answered(url, messages, parameters)
+            # Without an answer the question is taken back: the next turn starts from before it.
+            messages[-1:] = [messages[-1], answer] if answer else []
+
+
+async def _served_model(url: str) -> str:
+    import httpx
+
+    from ops.harness.chat_client import model_name
+
+    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+        return await model_name(client)
+
+
+def _answered(
+    url: str, messages: list[dict[str, str]], parameters: dict[str, Any]
+) -> dict[str, str] | None:
+    """Stream one answer to the terminal; None where there was none to its end."""
+    import httpx
+
+    from ops.harness.chat_client import Reply, RequestFailedError
+
+    reply = Reply()
+    try:
+        text = asyncio.run(_stream(url, messages, reply, parameters))
+    except KeyboardInterrupt:
+        typer.echo("")
+        return None
+    except (RequestFailedError, httpx.HTTPError) as error:
+        typer.secho(f"{error or type(error).__name__}", fg="red", err=True)
+        return None
+    typer.secho(f"\n  {footer(reply)}", dim=True)
+    return {"role": "assistant", "content": text}
+
+
+async def _stream(
+    url: str, messages: list[dict[str, str]], reply: "Reply", parameters: dict[str, Any]
+) -> str:
+    import httpx
+
+    from ops.harness.chat_client import stream_chat
+
+    pieces = []
+    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+        async for text in stream_chat(client, messages, reply, **parameters):
+            pieces.append(text)
+            typer.echo(text, nl=False)
+    return "".join(pieces)
+
+
+def footer(reply: "Reply") -> str:
+    """Method, reason, tokens/s and acceptance of one answer."""
+    figures = [
+        reply.headers.get("x-specadapt-method", "?"),
+        f"({reply.headers.get('x-specadapt-reason', '?')})",
+    ]
+    if reply.output_tokens and reply.seconds:
+        figures.append(f"{reply.output_tokens / reply.seconds:.0f} tokens/s")
+    drafted = reply.speculative.get("drafted_tokens")
+    if drafted:
+        accepted = reply.speculative.get("accepted_tokens", 0)
+        figures.append(f"{accepted} of {drafted} draft tokens accepted")
+    return " · ".join(figures)
+
+
+def _read_line() -> str:
+    try:
+        return input("> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        return QUIT

@@ -1,0 +1,102 @@
+"""`specadapt config`: check, show and compare configurations."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError, show_help
+from ops.harness.output import emit, table
+
+STORE_SECONDS = 20.0
+"""A credential chain may ask several services before it gives up."""
+
+
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="configurations")],
+    fields_only: Annotated[
+        bool,
+        typer.Option("--fields-only", help="not the files it names: they are on other machines"),
+    ] = False,
+) -> None:
+    """Check configurations, Ray Serve configurations and RayService manifests.
+
+    Fields and values first, then what they name: bundle, methods and their parts, routing table,
+    keys. The state's store is opened, and a file is written there and removed.
+
+    Example: `specadapt config validate k8s/overlays/*/service/rayservice.yaml --fields-only`
+    """
+    from deployments.app import checked
+    from deployments.configuration import ConfigError, resolved
+    from deployments.learning.file_system import StoreAwayError
+    from deployments.learning.storage import check_store
+    from ops.operate.config_files import read_configs
+
+    for file in files:
+        for written in read_configs(file):
+            try:
+                if not fields_only:
+                    config = resolved(written.config)
+                    checked(config)
+                    check_store(config.feedback.state_uri, STORE_SECONDS)
+            except StoreAwayError as error:
+                raise InputError(f"{written.place}: feedback.state_uri: {error}") from error
+            except ConfigError as error:
+                raise InputError(f"{written.place}: {error}") from error
+            typer.echo(f"{written.place}: valid")
+
+
+def show(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="[default: what `serve` starts with]")
+    ] = None,
+) -> None:
+    """Print a configuration as the service sees it: defaults filled in, the bundle's own methods.
+
+    Example: `specadapt config show my.yaml`
+    """
+    import yaml
+
+    from ops.harness.settings import served_config
+    from ops.operate.config_files import read_config
+    from ops.operate.effective_config import effective
+
+    config = served_config(None) if file is None else read_config(file)
+    typer.echo(yaml.safe_dump(effective(config), sort_keys=False), nl=False)
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER")],
+    json: flags.Json = None,
+) -> None:
+    """The fields in which two configurations differ, defaults filled in.
+
+    Example: `specadapt config diff serve.yaml new.yaml`
+    """
+    from ops.operate.config_files import read_config
+    from ops.operate.effective_config import effective, fields
+
+    old, new = (fields(effective(read_config(file))) for file in (before, after))
+    changed = {
+        name: {"before": old.get(name), "after": new.get(name)}
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    }
+    rows = [[name, str(found["before"]), str(found["after"])] for name, found in changed.items()]
+    emit(
+        {"changed": changed},
+        lambda: [table("What changes", ["field", "before", "after"], rows)],
+        json,
+    )
+
+
+config = typer.Typer(
+    help="Configurations, read as the service reads them.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+config.command("validate")(validate)
+config.command("show")(show)
+config.command("diff")(diff)

@@ -1,0 +1,109 @@
+"""`specadapt grafana`: dashboards of the service."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ops.harness.boundary import InputError, show_help
+
+
+def export(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="one JSON file a dashboard")],
+) -> None:
+    """Write the dashboards as Grafana's provisioning reads them.
+
+    Example: `specadapt grafana export --out k8s/components/monitoring/dashboards`
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for uid, body in bodies().items():
+        file = out / f"{uid}.json"
+        file.write_text(body, encoding="utf-8")
+        typer.echo(str(file))
+
+
+def push(
+    url: Annotated[str, typer.Option("--url", help="Grafana, such as https://grafana.example.com")],
+    token: Annotated[
+        str,
+        typer.Option(
+            "--token",
+            envvar="GRAFANA_TOKEN",
+            show_default=False,
+            help="of a service account that may write dashboards",
+        ),
+    ],
+    folder: Annotated[
+        str | None, typer.Option("--folder", metavar="UID", help="[default: none]")
+    ] = None,
+) -> None:
+    """Put the dashboards into a Grafana; those of an earlier push are replaced.
+
+    Example: `GRAFANA_TOKEN=glsa_... specadapt grafana push --url https://grafana.example.com`
+    """
+    from urllib.parse import urlsplit
+
+    from grafana_api.grafana_api import GrafanaException
+    from grafana_api.grafana_face import GrafanaFace
+    from requests import RequestException
+
+    place = urlsplit(url)
+    grafana = GrafanaFace(
+        auth=token,
+        host=place.hostname,
+        port=place.port,
+        url_path_prefix=place.path.strip("/") + "/" if place.path.strip("/") else "",
+        protocol=place.scheme,
+    )
+    for uid, body in bodies().items():
+        asked: dict[str, Any] = {"dashboard": json.loads(body), "overwrite": True}
+        if folder is not None:
+            asked["folderUid"] = folder
+        try:
+            answer = grafana.dashboard.update_dashboard(dashboard=asked)
+        except GrafanaException as error:
+            field = "--token: " if error.status_code in (401, 403) else ""
+            raise InputError(f"{field}Grafana refused {uid}: {error}") from error
+        except RequestException as error:
+            raise InputError(f"--url: no Grafana answers at {url} ({error})") from error
+        typer.echo(f"{place.scheme}://{place.netloc}{answer.get('url', '')}")
+
+
+def draw(
+    prometheus: Annotated[str, typer.Option("--prometheus", metavar="URL", help="its address")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="an SVG a dashboard")],
+    minutes: Annotated[float, typer.Option("--minutes", min=1.0, help="up to now")] = 60.0,
+) -> None:
+    """Draw what the dashboards' queries return, without a Grafana.
+
+    Example: `specadapt grafana draw --prometheus http://localhost:9090 --out boards`
+    """
+    from ops.operate.dashboard_pages import BOARDS
+
+    try:
+        from ops.operate.dashboard_pictures import draw as drawn
+    except ImportError as error:
+        raise InputError(f"pictures need `pip install 'specadapt[plots]'`: {error}") from error
+    for board in BOARDS:
+        typer.echo(str(drawn(prometheus.rstrip("/"), board, minutes, out)))
+
+
+def bodies() -> dict[str, str]:
+    """Every dashboard's JSON by its uid, the same each time."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+    from ops.operate.dashboard_pages import BOARDS
+
+    encoder = JSONEncoder(sort_keys=True, indent=1)
+    return {board.uid: encoder.encode(board.built()) + "\n" for board in BOARDS}
+
+
+grafana = typer.Typer(
+    help="The service's dashboards for Grafana.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+grafana.command("export")(export)
+grafana.command("push")(push)
+grafana.command("draw")(draw)

@@ -1,0 +1,54 @@
+"""`specadapt generate`: one answer by one method."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.output import STANDARD_OUTPUT, emit, quiet_transformers, table
+
+
+def generate(
+    method: Annotated[str, typer.Option("--method", help="see `specadapt methods`")],
+    prompt: Annotated[str, typer.Option("--prompt", help="what the user says")],
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Stream one answer, then its statistics.
+
+    Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
+    """
+    from ops.harness.decoding import decode
+    from ops.harness.engines import engines_of
+    from ops.harness.prompts import parse
+    from ops.harness.settings import load_config, resolve
+    from schemas import DecodeChunk, SamplingParams
+    from workers.bundle import load_bundle
+    from workers.chat_template import encode_chat
+
+    setup = resolve(load_config(config), bundle, method, dtype, threads)
+    quiet_transformers()
+    family = load_bundle(setup.bundle)
+    messages = parse({"prompt": prompt}).messages
+    token_ids = encode_chat(family.tokenizer(), messages, add_generation_prompt=True)
+    sampling = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
+
+    def show(chunk: DecodeChunk) -> None:
+        if json != STANDARD_OUTPUT:
+            sys.stdout.write(chunk.text)
+            sys.stdout.flush()
+
+    with engines_of(setup, family, "generate") as engines:
+        answer = asyncio.run(decode(engines, "generate", method, token_ids, sampling, show))
+    stats = answer.stats.model_dump(mode="json")
+    figures = {"text": answer.text, "stats": stats}
+    rows = [[name, str(value)] for name, value in stats.items()]
+    emit(figures, lambda: ["", table(method, ["statistic", "value"], rows)], json)

@@ -1,0 +1,58 @@
+"""`specadapt keys`: API keys of a service."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness.boundary import InputError, show_help
+
+BYTES = 32
+
+
+def new(
+    name: Annotated[str, typer.Option("--name", help="whom it is for; in logs")],
+    file: Annotated[
+        Path, typer.Option("--file", metavar="FILE", help="http.guard.keys_file; made if missing")
+    ],
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="shares the limits that the file gives it")
+    ] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="for /admin, and nothing else")] = False,
+) -> None:
+    """Make a key, print it once, and keep its hash. A running service accepts it at once.
+
+    Example: `specadapt keys new --name chat-app --file keys.yaml`
+    """
+    import yaml
+    from pydantic import ValidationError
+
+    from deployments.guard.key_file import hash_of, read_keys
+    from schemas.keys import ApiKey, KeyRing, Limits
+
+    try:
+        ring = read_keys(file) if file.exists() else KeyRing(keys=())
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    key = f"sk-{secrets.token_urlsafe(BYTES)}"
+    added = ApiKey(name=name, sha256=hash_of(key), tenant=tenant, admin=admin)
+    tenants = dict(ring.tenants) if tenant is None else {tenant: Limits(), **ring.tenants}
+    try:
+        ring = KeyRing(keys=(*ring.keys, added), tenants=tenants)
+    except ValidationError as error:
+        raise InputError(f"--name: {file} has a key of that name: {name!r}") from error
+    # All of it or nothing, in the place of what a service reads; for its owner's eyes.
+    scratch = file.with_name(f".{file.name}.new")
+    scratch.touch(mode=0o600)
+    body = ring.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    scratch.write_text(yaml.safe_dump(body, sort_keys=False), encoding="utf-8")
+    if file.exists():
+        os.chmod(scratch, file.stat().st_mode)  # noqa: PTH101 - of the file that it replaces
+    scratch.replace(file)
+    typer.echo(key)
+
+
+keys = typer.Typer(help="API keys of a service.", callback=show_help, invoke_without_command=True)
+keys.command("new")(new)

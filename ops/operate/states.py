@@ -1,0 +1,156 @@
+"""`specadapt routing`: learned states of a service."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError, show_help
+from ops.harness.output import emit, table
+
+SECONDS = 30.0
+
+Url = Annotated[str, typer.Option("--url", help="the service")]
+Key = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        envvar="SPECADAPT_ADMIN_KEY",
+        show_default=False,
+        help="an admin's, as `specadapt keys new --admin` makes them",
+    ),
+]
+LOCAL = "http://127.0.0.1:8000"
+
+
+def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
+    """The states that a service can go back to, the newest first.
+
+    Example: `specadapt routing history --url http://127.0.0.1:8000`
+    """
+    _emit(_asked("GET", f"{url}/admin/routing/history", key), json)
+
+
+def rollback(
+    snapshot: Annotated[
+        int | None, typer.Argument(metavar="[NUMBER]", min=1, help="[default: the newest]")
+    ] = None,
+    url: Url = LOCAL,
+    key: Key = "",
+    json: flags.Json = None,
+) -> None:
+    """Go back to an earlier state. The present one is kept, so that a second call undoes it.
+
+    Example: `specadapt routing rollback 7`
+    """
+    body = {} if snapshot is None else {"snapshot": snapshot}
+    found = _asked("POST", f"{url}/admin/routing/rollback", key, body)
+    _emit({"snapshots": [found]}, json, "In force again")
+
+
+def reset(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
+    """Forget what was learned; the present state is kept, and `rollback` goes back to it.
+
+    Example: `specadapt routing reset`
+    """
+    _emit(_asked("POST", f"{url}/admin/routing/reset", key), json)
+
+
+def _asked(
+    method: str, url: str, key: str, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The answer's JSON; raises InputError with the service's own words where it refuses."""
+    import httpx
+
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        response = httpx.request(method, url, headers=headers, json=body, timeout=SECONDS)
+        answer: dict[str, Any] = response.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise InputError(f"--url: no service answers at {url} ({error})") from error
+    if response.is_success:
+        return answer
+    field = {401: "--key: ", 403: "--key: "}.get(response.status_code, "")
+    raise InputError(f"{field}{answer.get('error', {}).get('message', response.status_code)}")
+
+
+def _emit(
+    figures: dict[str, Any], json: Any, title: str = "Learned states, the newest first"
+) -> None:
+    rows = [
+        [
+            one["number"],
+            one["at"],
+            one["occasion"],
+            one["version"],
+            one["clusters"],
+            ", ".join(f"{name} {count}" for name, count in one["favourites"].items()),
+        ]
+        for one in figures["snapshots"]
+    ]
+    columns = ["number", "at", "kept before", "version", "clusters", "favourites"]
+    emit(figures, lambda: [table(title, columns, rows)], json)
+
+
+def promote(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new routing table")],
+    config: flags.Config = None,
+    snapshot: Annotated[
+        int | None, typer.Option("--snapshot", min=1, help="[default: the state in force]")
+    ] = None,
+    json: flags.Json = None,
+) -> None:
+    """Make a routing table of what a service has learned, for others to begin with.
+
+    Reads the stored state that the configuration names (`feedback.state_uri`); the service may run.
+
+    Example: `specadapt routing promote --config my.yaml --out bundles/smollm2/routing`
+    """
+    from deployments.artifacts import served_table
+    from deployments.configuration import resolved
+    from deployments.learning.history import History
+    from deployments.learning.state_store import StateStore
+    from ops.harness.settings import served_config
+    from router.adaptation import Adaptation
+    from router.promotion import promoted
+    from router.table import save_table
+
+    settings = resolved(served_config(config))
+    table = served_table(settings)
+    feedback = settings.feedback
+    uri = f"{feedback.state_uri}/{table.fit_id}"
+    if snapshot is None:
+        state = None
+        with suppress(FileNotFoundError):
+            state = StateStore(uri).read()
+        if state is None:
+            raise InputError(f"feedback.state_uri: nothing was learned yet in {uri}")
+    else:
+        kept = History(uri, feedback.snapshot_seconds, feedback.snapshots_kept)
+        try:
+            state = {"seen": [], **kept.state(snapshot)}
+        except LookupError as error:
+            raise InputError(f"--snapshot: {error}") from error
+    learned = Adaptation.restore(table, settings.router, state).table
+    made = promoted(learned)
+    save_table(made, out)
+    figures = {"routing": str(out), **made.provenance["promoted_from"], "promoted": made.fit_id}
+    emit(
+        figures,
+        lambda: [f"{out}: fit {made.fit_id}, of version {learned.version} of {learned.fit_id}"],
+        json,
+    )
+
+
+routing = typer.Typer(
+    help="What a service has learned: look back, go back, begin with it elsewhere.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+routing.command("history")(history)
+routing.command("rollback")(rollback)
+routing.command("reset")(reset)
+routing.command("promote")(promote)

@@ -1,1 +1,0 @@
-"""`specadapt bench quality`: what lossy methods give up for their speed."""

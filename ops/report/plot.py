@@ -1,0 +1,52 @@
+"""`specadapt plot`: figures of the benchmarks that have plots as SVG."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness.boundary import InputError
+
+
+def plot(
+    figures: Annotated[Path, typer.Argument(metavar="JSON", help="what --json wrote")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the plots go")],
+) -> None:
+    """Draw what `bench load`, `learning`, `scaling` or `soak`, or `loadtest` measured; prints the
+    files.
+
+    Example: `specadapt plot load.json --out plots`
+    """
+    from schemas.json_files import read_json
+
+    read = read_json(figures)
+    try:
+        from ops.load import plots as load_plots
+        from ops.load.learning import plots as learning_plots
+        from ops.load.loadtest import plots as loadtest_plots
+        from ops.load.scaling import plots as scaling_plots
+        from ops.load.soak import plots as soak_plots
+    except ImportError as error:
+        raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
+    kinds = {
+        "loads": load_plots.draw,
+        "scenarios": learning_plots.draw,
+        "idle": soak_plots.draw,
+        "timeline": loadtest_plots.draw,
+        "policies": scaling_plots.draw,
+    }
+    known = read.keys() if isinstance(read, dict) else ()
+    draw = next((draw for key, draw in kinds.items() if key in known), None)
+    if draw is None:
+        raise InputError(
+            f"{figures}: no figures of bench load, learning, scaling, soak, or loadtest"
+        )
+    try:
+        drawn = list(draw(read, out, figures.stem))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{figures}: not as the command writes it now: run it again "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    for file in drawn:
+        typer.echo(file)

@@ -1,1 +1,0 @@
-"""`specadapt profile`, `fit`, `assign`, `evaluate`, `bench router`: the table and its worth."""

@@ -1,1 +1,0 @@
-"""`specadapt bench scaling`: autoscaling policies side by side, on replicas that replay."""

@@ -1,1 +1,0 @@
-"""A running service to be measured: started, joined or asked."""

@@ -1,0 +1,129 @@
+"""The load tests that a service answers, a round of them on each service that is started."""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ops.harness.boundary import InputError
+from ops.harness.chat_client import model_name
+from ops.harness.prompts import Prompt
+from ops.harness.running_service import started_service
+from ops.load.arrivals import poisson
+from ops.load.loadtest.figures import Target, summary
+from ops.load.loadtest.runs import asked_of, client, drive
+from schemas import AppConfig
+from schemas.json_files import read_json
+
+WARM_UP = 8
+"""Requests that a service answers before the first load test, at the rate of a calm one."""
+
+Found = dict[str, Any]
+"""What `specadapt loadtest --json` would write."""
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """method: that it pins; None where it is routed. rate: requests a second. calibrates: whether
+    the overhead is found from it; such a test is not judged."""
+
+    method: str | None
+    rate: float
+    requests: int
+    seed: int
+    calibrates: bool = False
+
+    @property
+    def name(self) -> str:
+        kind = ", calibrating" if self.calibrates else ""
+        return f"{self.method or 'routed'} at {self.rate:g} a second{kind}"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What all load tests have in common."""
+
+    config: AppConfig
+    prompts: Sequence[Prompt]
+    max_tokens: int
+    temperature: float
+
+
+def planned(
+    method: str, routed: Sequence[float], pinned: Sequence[float], seconds: float, seed: int
+) -> list[LoadTest]:
+    """A load test of about so many seconds for each rate, and halfway between the two highest
+    rates of each kind one that calibrates."""
+    tests = []
+    for name, rates in ((None, routed), (method, pinned)):
+        highest = sorted(rates)[-2:]
+        between = sum(highest) / len(highest)
+        for rate, calibrates in (*((rate, False) for rate in rates), (between, True)):
+            requests = max(2, round(rate * seconds))
+            tests.append(LoadTest(name, rate, requests, seed + len(tests), calibrates))
+    return tests
+
+
+def answered(
+    asking: Asking,
+    tests: Sequence[LoadTest],
+    number: int,
+    kept: Path,
+    tick: Callable[[int], None],
+) -> list[tuple[LoadTest, Found]]:
+    """The round of this number in the order in which its service answered it: from the file that an
+    earlier run has `kept`, or else of a service that is started now, and kept there.
+
+    Raises InputError for a file of other load tests, and where the service does not answer.
+    """
+    if kept.exists():
+        tick(sum(test.requests for test in tests))
+        return _read(kept, tests)
+    order = list(tests)
+    random.Random(number).shuffle(order)
+    with started_service(asking.config) as url:
+        found = asyncio.run(_asked(url, asking, order, tick))
+    written = [{"test": asdict(test), **one} for test, one in zip(order, found, strict=True)]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(written), encoding="utf-8")
+    return list(zip(order, found, strict=True))
+
+
+def _read(kept: Path, tests: Sequence[LoadTest]) -> list[tuple[LoadTest, Found]]:
+    try:
+        found = [(LoadTest(**one["test"]), one) for one in read_json(kept)]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"--tests: {kept} holds no load tests of this command") from error
+    if {test.name: test for test, _ in found} != {test.name: test for test in tests}:
+        raise InputError(f"--tests: {kept} holds other load tests; name another folder")
+    return found
+
+
+async def _asked(
+    url: str, asking: Asking, tests: Sequence[LoadTest], tick: Callable[[int], None]
+) -> list[Found]:
+    async with client(url, "") as server:
+        model = await model_name(server)
+        calm = LoadTest(None, min(test.rate for test in tests), WARM_UP, seed=0)
+        await _one(server, model, asking, calm)
+        found = []
+        for test in tests:
+            found.append(await _one(server, model, asking, test))
+            tick(test.requests)
+    return found
+
+
+async def _one(server: Any, model: str, asking: Asking, test: LoadTest) -> Found:
+    parameters = {
+        "model": model if test.method is None else f"{model}:{test.method}",
+        "max_tokens": asking.max_tokens,
+        "temperature": asking.temperature,
+    }
+    asked = asked_of(asking.prompts, test.requests, test.seed)
+    arrivals = poisson(test.requests, test.seed) / test.rate
+    answers, seconds = await drive(server, asked, arrivals, parameters, lambda: None)
+    settings = {**parameters, "rate": test.rate, "arrivals": "poisson", "seed": test.seed}
+    return {**summary(answers, seconds, Target(None, None)), "settings": settings}

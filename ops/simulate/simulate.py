@@ -1,0 +1,227 @@
+"""`specadapt simulate`: the served system as discrete events."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from ops.harness import flags
+from ops.harness.output import emit, progress, table
+
+USUAL_SHARE = 0.6
+"""Of what the replicas can do, where no rate is given."""
+
+
+def simulate(
+    config: flags.Config = None,
+    bundle: flags.Bundle = None,
+    routing: flags.Routing = None,
+    methods: flags.Methods = None,
+    traces: flags.AcceptanceTraces = None,
+    costs: flags.StepCosts = "measured",
+    replicas: flags.Replicas = None,
+    requests: Annotated[int, typer.Option("--requests", min=2, metavar="N")] = 10_000,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            min=1e-3,
+            metavar="R",
+            help="requests a second, mean  [default: 0.6 of what the replicas can do]",
+        ),
+    ] = None,
+    trace: flags.Arrivals = None,
+    served: Annotated[
+        Path | None,
+        typer.Option(
+            "--served", metavar="FILE", help="compare with this `specadapt loadtest`, asked alike"
+        ),
+    ] = None,
+    after: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--after",
+            metavar="FILE",
+            help="a load test that the service answered before, and learned from; may be repeated",
+        ),
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="A,B",
+            help="routed, static_table, least_loaded, random, only_METHOD, and adaptive: drafts "
+            "chosen at every step, with --traces and published --costs  "
+            "[default: routed, and each method alone]",
+        ),
+    ] = None,
+    kill: Annotated[
+        list[float] | None,
+        typer.Option("--kill", min=0.0, metavar="S", help="then the busiest replica dies"),
+    ] = None,
+    start_seconds: flags.StartSeconds = 30.0,
+    overhead: flags.ServiceOverhead = None,
+    learn: Annotated[
+        bool,
+        typer.Option("--learn/--no-learn", help="routing learns from its answers, as it serves"),
+    ] = True,
+    deciding: Annotated[
+        bool,
+        typer.Option(
+            "--deciding/--no-deciding",
+            help="adaptive's own deciding takes the seconds that it takes here",
+        ),
+    ] = True,
+    ttft_slo: flags.TtftSlo = None,
+    tpot_slo: flags.TpotSlo = None,
+    latency_slo: flags.LatencySlo = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Simulate the service: its own routing, on replicas that take the seconds of a cost model.
+
+    No model runs. Prompts and what each method gets accepted on them are those of `specadapt trace`
+    (--traces), or else what the routing table knows of its clusters; steps take what the table
+    measured, or with --costs what was published of a GPU.
+
+    Example: `specadapt simulate --traces runs/trace --replicas 8 --rate 20 --json -`
+    """
+    from dataclasses import replace
+
+    from ops.harness.machine import describe_machine
+    from ops.harness.settings import load_config, names
+    from ops.load.arrivals import poisson
+    from ops.load.arrivals import trace as recorded
+    from ops.load.policies import ONLY, ROUTED
+    from ops.simulate.chance import beside_chance
+    from ops.simulate.experiment import load_experiment
+    from ops.simulate.outcomes import Objectives
+    from ops.simulate.overhead import read_overhead
+    from ops.simulate.policies import Fleet, check
+    from ops.simulate.runs import Load, jobs_of, run
+    from ops.simulate.served import WITHIN, compared, in_turn, read_served, within
+
+    experiment = load_experiment(
+        *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
+        *(start_seconds, tuple(kill or ()), seed, read_overhead(overhead), learn, deciding),
+    )
+    methods_served = experiment.methods
+    asked = None if served is None else read_served(served, experiment)
+    fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
+    before = [read_served(file, experiment) for file in after or ()]
+    if before:
+        _, learned = in_turn(experiment.world, fleet, methods_served, before)
+        experiment = replace(experiment, world=replace(experiment.world, learned=learned))
+    if asked is not None:
+        wanted = [asked.policy]
+    elif policies is None:
+        wanted = [ROUTED, *(f"{ONLY}{m}" for m in methods_served)]
+    else:
+        wanted = names(policies)
+    check(wanted, methods_served, experiment.world.stepwise is not None)
+    limit = experiment.limit(fleet)
+    mean = USUAL_SHARE * limit["requests_per_s"] if rate is None else rate
+    if asked is None:
+        unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
+        load = Load(unit / mean, experiment.world.workload.drawn(requests, seed))
+    else:
+        load = asked.load
+    count = len(load.arrivals)
+    jobs = [job for name in wanted for job in jobs_of(name, fleet, methods_served, load, seed)]
+    with progress() as bar:
+        task = bar.add_task("requests", total=count * len(wanted))
+        outcomes = run(experiment.world, jobs, lambda done: bar.advance(task, done))
+    objectives = Objectives(ttft_slo, tpot_slo, latency_slo)
+    by_policy = {
+        name: found.figures(methods_served, objectives) for name, found in outcomes.items()
+    }
+    figures = {
+        **by_policy[wanted[0]],
+        "policy": wanted[0],
+        "limit": limit,
+        "by_policy": by_policy,
+        "settings": {
+            **describe_machine(),
+            **experiment.settings,
+            "replicas": fleet.replicas,
+            "rate": count / float(load.arrivals[-1]) if asked else mean,
+            "after": [file.name for file in after or ()],
+            "arrivals": file.name if (file := served or trace) else "poisson",
+            "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
+        },
+    }
+    if asked is not None:
+        found = compared(asked, by_policy[asked.policy])
+        figures["served"] = beside_chance(experiment, fleet, asked, found)
+        figures["within"] = {"share": WITHIN, "is": within(found)}
+    emit(figures, lambda: _tables(figures), json)
+
+
+def _range(interval: tuple[float, float] | None) -> str | None:
+    return None if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}"
+
+
+def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
+    from ops.simulate.served import JUDGED, WITHIN
+
+    settings, limit = figures["settings"], figures["limit"]
+    columns = {
+        "mean s": "latency_mean_s",
+        "p95 s": "latency_p95_s",
+        "TTFT p95": "ttft_p95_s",
+        "TPOT p95": "tpot_p95_s",
+        "tokens/s": "tokens_per_s",
+        "good": "good_share",
+        "batch": "mean_batch",
+        "busy": "busy_share",
+        "refused": "refused",
+    }
+    yield table(
+        f"Simulated: {figures['requests']} requests at {settings['rate']:.3g} a second on "
+        f"{settings['replicas']} replicas ({settings['layout']})",
+        ["policy", *columns],
+        [
+            [name, *(found.get(key) for key in columns.values())]
+            for name, found in figures["by_policy"].items()
+        ],
+    )
+    yield table(
+        "Who answered",
+        ["policy", *settings["methods"]],
+        [
+            [name, *(f"{found['shares'].get(m, 0.0):.0%}" for m in settings["methods"])]
+            for name, found in figures["by_policy"].items()
+            if found["answered"] and "drafted_by" not in found
+        ],
+    )
+    for name, found in figures["by_policy"].items():
+        if "drafted_by" in found:
+            shares = [f"{who} {share:.0%}" for who, share in found["drafted_by"].items()]
+            yield (
+                f"{name}: drafts of {', '.join(shares)} of the sequences in steps; deciding takes "
+                f"{found['deciding_share']:.0%} of decoding."
+            )
+    if "served" in figures:
+        yield table(
+            "Beside the service",
+            ["", "served", "simulated", "over served", "prompts redrawn", "all redrawn", "slower"],
+            [
+                [
+                    *(name, found["served"], found["simulated"], found["ratio"]),
+                    *(_range(found.get(key)) for key in ("prompts_redrawn", "all_redrawn")),
+                    found.get("slower"),
+                ]
+                for name, found in figures["served"].items()
+            ],
+        )
+        verdict = "Within" if figures["within"]["is"] else "Not within"
+        yield f"{verdict} {WITHIN:.0%} of the service: {', '.join(JUDGED)}."
+    yield (
+        f"No policy exceeds {limit['requests_per_s']:.3g} requests a second here, or goes below "
+        f"{limit['latency_mean_s']:.3g} s on the mean."
+    )
+    yield f"Step costs: {settings['costs']['model']} ({settings['costs']['source']})."

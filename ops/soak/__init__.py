@@ -1,1 +1,0 @@
-"""`specadapt bench soak`: whether the service holds its memory and handles over hours of load."""

@@ -1,1 +1,0 @@
-"""`specadapt bench stages`: where a step's time goes as batches grow."""

@@ -1,1 +1,0 @@
-"""`specadapt bench step`: where the time of one step goes."""

@@ -1,0 +1,1 @@
+"""Commands that make and judge routing tables."""

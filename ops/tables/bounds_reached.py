@@ -1,0 +1,92 @@
+"""Which share of the bounds decoding has reached."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ops.bench.decode.figures import BY_PROMPT
+from ops.harness.boundary import InputError
+from ops.tables.bounds_figures import COMBINED, PROMPT, SCHEDULE, Answer, Floats, domain_weights
+from router.speedup import BASELINE, harmonic_mean, paired_bootstrap_ci, speedup
+from schemas.json_files import read_json
+
+BOUNDS = (PROMPT, COMBINED, SCHEDULE)
+GROUP_RESAMPLES = 1000
+"""Of each group's intervals, of which there may be hundreds."""
+
+
+def reached(
+    decoded: Path, answers: Sequence[Answer], found: Mapping[str, Floats], ids: set[str], seed: int
+) -> dict[str, Any]:
+    """By method of a `bench decode` of the same prompts, over those of the answers that it has a
+    speedup of: its speedup after the first token, and the share of the bounds (`found`, of each
+    answer [n]) that this is, with paired intervals; over all, by domain, and where answers have one
+    by cluster.
+
+    Raises InputError for other prompts, and for a file without speedups by prompt.
+    """
+    measured = _methods(decoded, ids)
+    groups = {"by_domain": [answer.domain for answer in answers]}
+    if all(answer.cluster is not None for answer in answers):
+        groups["by_cluster"] = [answer.cluster for answer in answers]
+    weights = domain_weights(answers)
+    figures = {}
+    for name, by_prompt in measured.items():
+        over = np.asarray([by_prompt.get(answer.prompt_id, np.nan) for answer in answers])
+        known = ~np.isnan(over)
+        if not known.any():
+            continue
+        figures[name] = _shares(over, found, weights, known, seed) | {
+            key: {
+                str(group): _shares(over, found, weights, inside, seed, GROUP_RESAMPLES)
+                for group in sorted(set(labels))
+                if (inside := known & (np.asarray(labels) == group)).any()
+            }
+            for key, labels in groups.items()
+        }
+    return figures
+
+
+def _methods(decoded: Path, ids: set[str]) -> dict[str, dict[str, float]]:
+    """By method and prompt the speedups that were measured."""
+    try:
+        figures = read_json(decoded)
+        methods = {name: own.get(BY_PROMPT) for name, own in figures["methods"].items()}
+        known = set(figures["settings"]["prompts"]["ids"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputError(f"--decoded: {decoded} is no output of `bench decode --json`") from error
+    if known != ids:
+        raise InputError(f"--decoded: {decoded} is about other prompts; decode those of --ids")
+    if BASELINE not in methods:
+        raise InputError(f"--decoded: {decoded} has no {BASELINE} to be compared with")
+    if old := [name for name, speedups in methods.items() if speedups is None]:
+        raise InputError(
+            f"--decoded: {decoded}: methods.{old[0]}.{BY_PROMPT} is missing: an earlier "
+            "`bench decode` wrote it; decode anew"
+        )
+    return methods
+
+
+def _shares(
+    over: Floats,
+    found: Mapping[str, Floats],
+    weights: Floats,
+    inside: "np.ndarray[Any, np.dtype[np.bool_]]",
+    seed: int,
+    resamples: int = 4000,
+) -> dict[str, Any]:
+    own, each = over[inside], weights[inside]
+    mean = harmonic_mean(own, each)
+    bounds = {name: found[name][inside] for name in BOUNDS}
+    beside = {"speedup": np.ones_like(own), **bounds}
+    return {
+        "answers": int(inside.sum()),
+        "speedup": mean,
+        **{name: speedup(harmonic_mean(best, each), mean) for name, best in bounds.items()},
+        "ci95": {
+            name: list(paired_bootstrap_ci(own, other, seed, each, resamples))
+            for name, other in beside.items()
+        },
+    }

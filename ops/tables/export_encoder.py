@@ -1,0 +1,41 @@
+"""`specadapt export-encoder`: the sentence encoder as an ONNX graph; part of installing."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness.flags import Json
+from ops.harness.output import emit, quiet_transformers
+
+
+def export_encoder(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="[default: $SPECADAPT_ENCODER, else the cache]"),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", help="folder or hub name of the weights  [default: the packaged ones]"
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Export all-MiniLM-L6-v2 to quantised ONNX; does nothing where it is there already.
+
+    Example: `specadapt export-encoder`
+    """
+    from router.embed import encoder_dir
+    from router.encoder_export import export_encoder as export
+
+    quiet_transformers()
+    folder = out or encoder_dir()
+    logging.disable(logging.WARNING)  # the quantiser's advice about models larger than this one
+    try:
+        info = export(folder, source)
+    finally:
+        logging.disable(logging.NOTSET)
+    figures = {"path": str(folder), **info.model_dump(mode="json")}
+    emit(figures, lambda: [f"{info.name} ({info.dimension} dimensions) is at {folder}"], json)

@@ -1,0 +1,64 @@
+"""`specadapt extend`: methods that were profiled later into a routing table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.output import emit, table
+
+
+def extend(
+    routing: Annotated[Path, typer.Option("--routing", metavar="DIR", help="routing table")],
+    profile: Annotated[
+        Path, typer.Option("--profile", metavar="DIR", help="of plain decoding and the new methods")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new table's folder")],
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    profile_ids: flags.ProfileIds = None,
+    json: flags.Json = None,
+) -> None:
+    """Add methods to a routing table without measuring its other methods again.
+
+    Clusters stay. Methods that --methods names and the table has already get new seconds, and
+    their acceptance stays. Seconds are related to the table's by plain decoding, so that the
+    profile may be of another machine as long as drafts cost as much there, beside plain steps.
+
+    Example: `specadapt extend --routing bundles/smollm2/routing --profile runs/adaptive
+    --out runs/routing`
+    """
+    from ops.harness.embedding import embed
+    from ops.harness.settings import load_config, names
+    from ops.tables.profile_store import profiled
+    from router import predict
+    from router.embed import Encoder
+    from router.extension import extended
+    from router.table import load_table, save_table
+
+    settings = load_config(config).router
+    encoder = Encoder(settings.encoder, settings.encoder_threads)
+    before = load_table(routing, encoder=encoder.info)
+    measured = profiled(profile, profile_ids)
+    vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
+    made = extended(before, measured, vectors, names(methods) if methods else None)
+    save_table(made, out)
+    seconds = predict.typical_seconds(made)
+    plain = seconds[:, made.methods.index(measured.baseline)]
+    by_method = {
+        name: {
+            "predicted_speedup": float((plain / seconds[:, index]).mean()),
+            "favourite_of": sum(row.count(name) for row in made.assignment),
+        }
+        for index, name in enumerate(made.methods)
+    }
+    figures = {
+        "fit_id": made.fit_id,
+        "extended": before.fit_id,
+        "methods": by_method,
+        "default_method": made.default_method,
+    }
+    rows = [[name, *figure.values()] for name, figure in by_method.items()]
+    columns = ["method", f"predicted over {measured.baseline}", "favourite of"]
+    emit(figures, lambda: [table(f"{out}: fit {made.fit_id}", columns, rows)], json)

@@ -1,0 +1,140 @@
+"""`specadapt fit`: prompts to clusters, a profile to the routing table."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.harness import flags
+from ops.harness.output import emit, table
+
+if TYPE_CHECKING:
+    from router.cluster import Quality
+    from schemas import RoutingTable
+
+
+def fit(
+    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="measured profile")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the routing table's folder")],
+    clusters: Annotated[int, typer.Option("--clusters", min=2, help="how many")] = 10,
+    clustering: Annotated[
+        flags.Clustering,
+        typer.Option("--clustering", help="what makes clusters; hdbscan finds their number itself"),
+    ] = flags.Clustering.kmeans,
+    predictor: Annotated[
+        flags.Predictor,
+        typer.Option(
+            "--predictor",
+            help="what foretells acceptance: a prompt's cluster (clusters), or its cluster "
+            "corrected for the single prompt by its vector and features (regression)",
+        ),
+    ] = flags.Predictor.clusters,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE",
+            help="prompts to cluster, may be repeated  [default: the profile's]",
+        ),
+    ] = None,
+    ids: flags.Ids = None,
+    profile_ids: flags.ProfileIds = None,
+    limit: flags.Limit = None,
+    lossy: Annotated[
+        bool, typer.Option("--lossy", help="admit methods that are not lossless")
+    ] = False,
+    objective: Annotated[
+        flags.Objective,
+        typer.Option(
+            "--objective",
+            help="what routing makes small: mean seconds over plain decoding's (speedup), in "
+            "which all answers count alike, or mean seconds, in which long ones count for more",
+        ),
+    ] = flags.Objective.speedup,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Embed, cluster and assign; write the routing table.
+
+    Example: `specadapt fit --profile runs/profile --clusters 10 --out bundles/demo/routing`
+    """
+    from ops.harness.embedding import embed
+    from ops.harness.prompts import select
+    from ops.harness.settings import load_config, names
+    from ops.tables.local_router import sample_of
+    from ops.tables.profile_store import profiled
+    from router import cluster
+    from router.assign import build_table
+    from router.clusterings import CLUSTERINGS
+    from router.correction import corrected
+    from router.drift import Reference
+    from router.embed import Encoder
+    from router.table import save_table
+    from schemas import TEMPERATURE_BANDS
+
+    routing = load_config(config).router
+    measured = profiled(profile, profile_ids)
+    encoder = Encoder(routing.encoder, routing.encoder_threads)
+    vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
+    texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
+    clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
+    centroids = CLUSTERINGS[clustering.value](clustered, clusters, seed)
+    made = build_table(
+        measured,
+        vectors,
+        centroids,
+        encoder.info,
+        methods=names(methods) if methods else None,
+        lossy=lossy,
+        objective=objective.value,
+        default_method=routing.default_method,
+        clustered_prompts=texts,
+    )
+    if predictor is flags.Predictor.regression:
+        made = corrected(made, measured, vectors, routing.default_method)
+    # The examples are of the shipped prompts: a table may be published, what was profiled not.
+    sample = sample_of(made, encoder, select(None))
+    labels = cluster.assign(centroids, clustered)
+    distances = Reference.of_fit(centroids, clustered, labels).state()
+    added = {"sample": sample, "distances": distances, "clustering": clustering.value}
+    made = made.model_copy(update={"provenance": {**made.provenance, **added}})
+    save_table(made, out)
+    quality = cluster.quality(clustered, labels, centroids)
+    figures = _figures(made, quality)
+    rows = [
+        [index, size, *by_band.values()]
+        for index, (size, by_band) in enumerate(
+            zip(figures["sizes"], figures["assignment"], strict=True)
+        )
+    ]
+    title = f"{out}: silhouette {quality.silhouette:.3f}, fit {made.fit_id}"
+    emit(figures, lambda: [table(title, ["cluster", "prompts", *TEMPERATURE_BANDS], rows)], json)
+
+
+def _by_band(made: "RoutingTable") -> list[dict[str, str]]:
+    from schemas import TEMPERATURE_BANDS
+
+    return [dict(zip(TEMPERATURE_BANDS, row, strict=True)) for row in made.assignment]
+
+
+def _figures(made: "RoutingTable", quality: "Quality") -> dict[str, Any]:
+    return {
+        "clusters": len(made.centroids),
+        "clustering": made.provenance["clustering"],
+        "predictor": "regression" if made.features else "clusters",
+        "sizes": list(quality.sizes),
+        "silhouette": quality.silhouette,
+        "davies_bouldin": quality.davies_bouldin,
+        "calinski_harabasz": quality.calinski_harabasz,
+        "inertia": quality.inertia,
+        "assignment": _by_band(made),
+        "by_measured_speedup": made.provenance["by_measured_speedup"],
+        "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],
+        "profiled_prompts": made.provenance["profiled_prompts"],
+        "clustered_prompts": made.provenance["clustered_prompts"],
+        "objective": made.objective,
+        "default_method": made.default_method,
+        "fit_id": made.fit_id,
+    }

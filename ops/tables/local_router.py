@@ -1,0 +1,89 @@
+"""The router as the ingress runs it, for commands that ask it directly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ops.harness.output import quiet_transformers
+from ops.harness.prompts import Prompt
+from ops.harness.settings import resolve
+from router import cluster
+from router.constraints import Constraints
+from router.embed import Encoder
+from router.policy import Features, choose
+from router.regression import foretold_of
+from router.table import load_table
+from schemas import AppConfig, Decision, RouterConfig, RoutingTable
+from workers.bundle import load_bundle
+from workers.chat_template import encode_chat
+
+SAMPLE_PER_CLUSTER = 5
+
+
+@dataclass(frozen=True)
+class Router:
+    """Encoder, table and policy settings; decides for an unloaded system, without exploring."""
+
+    encoder: Encoder
+    table: RoutingTable
+    config: RouterConfig
+    tokenizer: Any
+
+    @classmethod
+    def load(
+        cls,
+        config: AppConfig,
+        bundle: Path | None = None,
+        routing: Path | None = None,
+        threads: int | None = None,
+    ) -> "Router":
+        """Raises ValueError where bundle, encoder or table is absent or they do not fit."""
+        quiet_transformers()
+        setup = resolve(config, bundle)
+        encoder = Encoder(config.router.encoder, threads or config.router.encoder_threads)
+        folder = routing or config.router.routing or setup.bundle / "routing"
+        table = load_table(folder, encoder=encoder.info)
+        return cls(encoder, table, config.router, load_bundle(setup.bundle).tokenizer())
+
+    def prompt_tokens(self, prompt: Prompt) -> int:
+        """Tokens of the prompt in the family's chat layout."""
+        return len(encode_chat(self.tokenizer, prompt.messages, add_generation_prompt=True))
+
+    def decide(self, text: str, features: Features) -> Decision:
+        """Tokenise, embed, find the cluster, choose."""
+        vector = self.encoder.embed([text])
+        [label] = cluster.assign(self.table.centroids, vector)
+        [said] = foretold_of(self.table, vector, [text], [features.prompt_tokens])
+        features = replace(features, said=said)
+        constraints = Constraints(healthy=frozenset(self.table.methods), explore=False)
+        rng = np.random.default_rng(0)
+        return choose(self.table, int(label), features, (), constraints, rng, self.config)
+
+
+def sample_of(
+    table: RoutingTable, encoder: Encoder, prompts: Sequence[Prompt]
+) -> list[dict[str, str]]:
+    """The prompts nearest to each centroid, to be kept with the table as examples of it."""
+    vectors = encoder.embed([prompt.text for prompt in prompts])
+    labels = cluster.assign(table.centroids, vectors)
+    closeness = (vectors * table.centroids[labels]).sum(axis=1)
+    chosen: list[dict[str, str]] = []
+    for label in range(len(table.assignment)):
+        members = np.flatnonzero(labels == label)
+        best = members[np.argsort(-closeness[members], kind="stable")][:SAMPLE_PER_CLUSTER]
+        chosen += [{"domain": prompts[i].domain, "text": prompts[i].text} for i in best]
+    return chosen
+
+
+def nearest(router: Router, text: str, count: int) -> list[dict[str, Any]]:
+    """The table's example prompts that are most similar to a text, by cosine."""
+    sample = router.table.provenance.get("sample", [])
+    if not sample:
+        return []
+    vectors = router.encoder.embed([entry["text"] for entry in sample])
+    similarity = vectors @ router.encoder.embed([text])[0]
+    order = np.argsort(-similarity, kind="stable")[:count]
+    return [{**sample[i], "similarity": round(float(similarity[i]), 4)} for i in order]

@@ -1,0 +1,82 @@
+"""`specadapt profile`: every prompt under every method, and the step times of this machine."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.output import emit, progress, table
+
+
+def profile(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the profile's folder")],
+    bundle: flags.Bundle = None,
+    config: flags.Config = None,
+    methods: flags.Methods = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            "--traces",
+            metavar="DIR",
+            help="take answers and acceptance from `specadapt trace`, and decode only for seconds",
+        ),
+    ] = None,
+    prompts: flags.Prompts = None,
+    ids: flags.Ids = None,
+    limit: flags.Limit = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    dtype: flags.DtypeFlag = None,
+    concurrency: flags.Concurrency = 1,
+    threads: flags.Threads = None,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Measure every prompt x method (a plain one always among them) under the settings that serve.
+
+    Rows are added as they come; the same command again goes on where the last one stopped. With
+    --concurrency batches hold as many sequences as are in flight. With --traces every answer of
+    the trace is in the profile, at all of its temperatures, and a few prompts are decoded at
+    --temperature to time prefills and to check the traces.
+
+    Example: `specadapt profile --out runs/profile --limit 600`
+    """
+    from ops.harness.prompts import select
+    from ops.harness.settings import load_config, resolve, with_baseline, with_dtype, with_places
+    from ops.tables.profile_runs import ProfilePlan, run_profile
+    from ops.tables.profile_traces import profile_traces
+    from router.speedup import harmonic_mean
+
+    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
+    setup = with_places(with_baseline(asked), concurrency)
+    if traces is not None and (prompts or ids or limit or concurrency > 1):
+        raise InputError("--traces: its prompts are profiled, one at a time; leave the others out")
+    chosen = select(prompts, ids, limit, seed) if traces is None else []
+    plan = ProfilePlan(setup, chosen, max_tokens, temperature, concurrency, seed)
+    checks = None
+    with progress() as bar:
+        if traces is None:
+            measured = asyncio.run(run_profile(plan, out, bar))
+        else:
+            measured, checks = asyncio.run(profile_traces(plan, traces, out, bar))
+    paired = measured.paired()
+    speedups = {
+        name: harmonic_mean(paired.speedups[:, column])
+        for column, name in enumerate(paired.methods)
+    }
+    figures = {
+        "rows": len(measured.rows),
+        "methods": list(measured.meta.methods),
+        "baseline": measured.baseline,
+        "harmonic_mean_speedup": speedups,
+        "prompts": len(paired.prompt_ids),
+        "decoded_over_traced_mat": checks,
+        "settings": measured.meta.model_dump(mode="json"),
+    }
+    rows = [[name, value] for name, value in speedups.items()]
+    title = f"{figures['rows']} rows, {figures['prompts']} prompts count for speed"
+    columns = ["method", f"speedup over {measured.baseline}"]
+    emit(figures, lambda: [table(title, columns, rows)], json)

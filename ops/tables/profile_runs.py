@@ -1,0 +1,253 @@
+"""The measuring behind `specadapt profile`: answers one by one, then the step-time grid."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import Progress
+
+from ops.harness.batch_steps import measure
+from ops.harness.decoding import Answer, EncodedPrompt, decode, encode
+from ops.harness.engines import Engines, engines_of
+from ops.harness.machine import describe_machine, measured_under
+from ops.harness.prompts import Prompt
+from ops.harness.settings import Setup
+from ops.tables.profile_store import ProfileStore
+from router.profile import Profile
+from schemas import DecodeChunk, MeasuredUnder, SamplingParams
+from schemas.profile import ProfileMeta, ProfileRow, RecordedTokens, StepRow
+from workers.bundle import load_bundle
+
+STEP_BATCHES = (1, 2, 4, 8, 16)
+STEP_CONTEXTS = (128, 512, 1024)
+STEP_TOKENS = 64
+STEP_COUNT = 24
+STEP_TEXTS = 8
+"""Texts that steps of smaller batches go on from, one batch after another."""
+STEP_ROOM = 512
+
+BLOCK_ROUNDS = 4
+"""With requests in flight, a method answers so many times as many prompts before the next one."""
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """What is profiled, and under which settings."""
+
+    setup: Setup
+    prompts: Sequence[Prompt]
+    max_tokens: int
+    temperature: float
+    concurrency: int
+    seed: int
+
+    @property
+    def block(self) -> int:
+        """Prompts that one method answers before the next one does."""
+        return 1 if self.concurrency == 1 else BLOCK_ROUNDS * self.concurrency
+
+
+async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
+    """Measure what the folder does not hold yet; returns all that it holds then.
+
+    Raises InputError where the folder's profile was taken under other settings.
+    """
+    bundle = load_bundle(plan.setup.bundle)
+    engine_config = plan.setup.engine
+    encoded, _ = encode(bundle, plan.prompts, engine_config.max_context - plan.max_tokens)
+    store = ProfileStore(out, profile_meta(plan, measured_under(plan.setup, bundle)))
+    with engines_of(plan.setup, bundle, "profile") as engines:
+        await warm_up(plan, engines, encoded[0])
+        done = store.answered(plan.temperature)
+        todo = [item for item in encoded if item.prompt.id not in done]
+        task = bar.add_task("prompts", total=len(todo))
+        for start in range(0, len(todo), plan.block):
+            items = todo[start : start + plan.block]
+            rows = await all_methods(plan, engines, items)
+            for item in items:
+                store.add_answers(item, rows[item.prompt.id])
+                bar.advance(task)
+        await grid_steps(plan, engines, encoded, store, bar)
+    return Profile.load(out)
+
+
+async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> None:
+    """A short answer of each method: first calls allocate."""
+    for name in plan.setup.names:
+        await decode(engines, f"warm-up-{name}", name, item.token_ids, _sampling(plan, 8))
+
+
+async def grid_steps(
+    plan: ProfilePlan,
+    engines: Engines,
+    encoded: Sequence[EncodedPrompt],
+    store: ProfileStore,
+    bar: Progress,
+) -> None:
+    """What the store lacks of the step-time grid. The methods of a batch size and context come one
+    after another: what is compared is measured within the same minute."""
+    grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
+    task = bar.add_task("step times", total=len(grid))
+    for method, batch, context in sorted(grid, key=lambda cell: cell[1:]):
+        if not store.has_step(method, batch, context):
+            store.add_step(await step_time(plan, engines, encoded, method, batch, context))
+        bar.advance(task)
+
+
+async def all_methods(
+    plan: ProfilePlan, engines: Engines, items: Sequence[EncodedPrompt]
+) -> dict[str, list[ProfileRow]]:
+    """These prompts' rows by prompt id, under every method in an order of the prompts' own."""
+    order = random.Random(" ".join([str(plan.seed), *(item.prompt.id for item in items)]))
+    rows: dict[str, list[ProfileRow]] = {item.prompt.id: [] for item in items}
+    for name in order.sample(plan.setup.names, len(plan.setup.names)):
+        await engines.others_asleep(name)
+        places = asyncio.Semaphore(plan.concurrency)
+
+        async def one(item: EncodedPrompt, name: str, places: asyncio.Semaphore) -> None:
+            async with places:
+                rows[item.prompt.id].append(await _answer(plan, engines, item, name))
+
+        await asyncio.gather(*(one(item, name, places) for item in items))
+    return rows
+
+
+async def _answer(
+    plan: ProfilePlan, engines: Engines, item: EncodedPrompt, name: str
+) -> ProfileRow:
+    chunks: list[DecodeChunk] = []
+    answer = await decode(
+        engines,
+        f"{item.prompt.id}-{name}",
+        name,
+        item.token_ids,
+        _sampling(plan, plan.max_tokens),
+        chunks.append,
+        scope=f"{name} {plan.temperature:g}",
+    )
+    return _row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks))
+
+
+def _recorded(chunks: Sequence[DecodeChunk]) -> RecordedTokens:
+    return RecordedTokens(
+        token_ids=tuple(token for chunk in chunks for token in chunk.token_ids),
+        drafted=tuple(drafted for chunk in chunks for drafted in chunk.drafted),
+        finish_reason="stop" if chunks[-1].finish_reason == "stop" else "length",
+    )
+
+
+def _row(
+    prompt_id: str, method: str, temperature: float, answer: Answer, recorded: RecordedTokens
+) -> ProfileRow:
+    stats = answer.stats
+    return ProfileRow(
+        prompt_id=prompt_id,
+        method=method,
+        temperature=temperature,
+        prompt_tokens=stats.prompt_tokens,
+        output_tokens=stats.output_tokens,
+        target_steps=stats.target_steps,
+        seconds=answer.seconds,
+        prefill_seconds=stats.first_token_seconds,
+        decode_seconds=stats.decode_seconds,
+        mean_batch=max(1.0, stats.mean_batch),
+        looping=stats.looping,
+        answer=hashlib.sha256(repr(answer.token_ids).encode()).hexdigest()[:12],
+        recorded=recorded,
+    )
+
+
+def cells(
+    setup: Setup, batches: Sequence[int], contexts: Sequence[int]
+) -> list[tuple[str, int, int]]:
+    """Method, batch, context of every cell that the engine's limits admit."""
+    limits = setup.engine
+    return [
+        (name, batch, context)
+        for name in setup.names
+        for batch in batches
+        for context in contexts
+        if batch <= limits.max_batch
+        and context + STEP_TOKENS <= limits.max_context
+        and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
+    ]
+
+
+async def step_time(
+    plan: ProfilePlan,
+    engines: Engines,
+    encoded: Sequence[EncodedPrompt],
+    method: str,
+    batch: int,
+    context: int,
+) -> StepRow:
+    """Seconds per step of `batch` sequences at about `context` tokens each.
+
+    Every method and batch size goes on from the same texts, so many sequences at a time: how many
+    tokens a step emits depends on them far more than on the batch.
+    """
+    longest = plan.setup.engine.max_context
+    length = max(8, context - STEP_TOKENS // 2)
+    # Ample: the first sequences go on while the last prompts are read.
+    room = min(STEP_ROOM, longest - length)
+    sampling = SamplingParams(temperature=plan.temperature, max_tokens=room, ignore_eos=True)
+    texts = _texts(encoded, length, random.Random(f"{plan.seed} {context}"), max(batch, STEP_TEXTS))
+    await engines.others_asleep(method)
+    rounds = [
+        await measure(
+            engines,
+            method,
+            texts[start : start + batch],
+            sampling,
+            STEP_COUNT,
+            scope=f"steps {method} {batch} {context} {start}",
+        )
+        for start in range(0, len(texts) - batch + 1, batch)
+    ]
+    count = sum(measured.count for measured in rounds)
+    return StepRow(
+        method=method,
+        batch=batch,
+        context=context,
+        seconds=sum(measured.seconds * measured.count for measured in rounds) / count,
+        count=count,
+        tokens=sum(measured.tokens * measured.count for measured in rounds) / count,
+    )
+
+
+def _texts(
+    encoded: Sequence[EncodedPrompt], length: int, order: random.Random, count: int
+) -> list[tuple[int, ...]]:
+    """`count` texts of exactly `length` tokens: prompts laid end to end, of which the last one is
+    whole where it is no longer, so that what follows is its answer: another one for each text while
+    there are any. The first texts are the same for every count."""
+    result, last = [], list[EncodedPrompt]()
+    for _ in range(count):
+        last = last or order.sample(encoded, len(encoded))
+        ids = [*last.pop().token_ids]
+        while len(ids) < length:
+            ids = [*order.choice(encoded).token_ids, *ids]
+        result.append(tuple(ids[-length:]))
+    return result
+
+
+def profile_meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
+    """What the plan measures, and under which conditions."""
+    specs = plan.setup.methods
+    return ProfileMeta(
+        measured_under=under,
+        methods=tuple(spec.name for spec in specs),
+        settings_hashes={spec.name: spec.settings_hash() for spec in specs},
+        lossless={spec.name: spec.lossless for spec in specs},
+        max_tokens=plan.max_tokens,
+        concurrency=plan.concurrency,
+        seed=plan.seed,
+        provenance=describe_machine(),
+    )
+
+
+def _sampling(plan: ProfilePlan, max_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=plan.temperature, max_tokens=max_tokens)

@@ -1,0 +1,106 @@
+"""A profile's folder while it grows: lines are added as they are measured, and a second run
+goes on where the first one stopped."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from ops.harness.boundary import InputError
+from ops.harness.decoding import EncodedPrompt
+from ops.harness.prompts import read_ids
+from router.profile import Profile, ProfileError
+from schemas.json_files import read_record
+from schemas.profile import ProfileMeta, ProfileRow, StepRow
+from schemas.profile import Prompt as ProfilePrompt
+
+# What makes two runs' seconds comparable; the rest of the meta may differ from run to run.
+SAME_IN_EVERY_RUN = ("measured_under", "methods", "settings_hashes", "max_tokens", "concurrency")
+
+
+class ProfileStore:
+    """Appends to `profile.json`, `prompts.jsonl`, `rows.jsonl` and `steps.jsonl` of one folder."""
+
+    def __init__(self, folder: Path, meta: ProfileMeta) -> None:
+        """Raises InputError where the folder holds a profile taken under other settings."""
+        self._folder = folder
+        if (folder / "profile.json").is_file():
+            _refuse_other_settings(folder / "profile.json", meta)
+            for name in ("prompts.jsonl", "rows.jsonl", "steps.jsonl"):
+                _drop_unfinished_line(folder / name)
+        else:
+            Profile(meta=meta, prompts=(), rows=()).save(folder)
+        self._profile = Profile.load(folder)
+        self._known = {prompt.id for prompt in self._profile.prompts}
+
+    def answered(self, temperature: float) -> set[str]:
+        """Ids of the prompts that every method has answered at this temperature."""
+        seen: dict[str, set[str]] = {}
+        for row in self._profile.rows:
+            if row.temperature == temperature:
+                seen.setdefault(row.prompt_id, set()).add(row.method)
+        wanted = set(self._profile.meta.methods)
+        return {prompt_id for prompt_id, methods in seen.items() if methods == wanted}
+
+    def has_answers(self) -> bool:
+        """Whether any prompt has been answered."""
+        return bool(self._profile.rows)
+
+    def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
+        """All methods' answers to one prompt, in one write."""
+        if item.prompt.id not in self._known:
+            self._append("prompts.jsonl", [prompt_of(item)])
+            self._known.add(item.prompt.id)
+        self._append("rows.jsonl", rows)
+
+    def has_step(self, method: str, batch: int, context: int) -> bool:
+        """Whether this cell of the step-time grid was measured before this run."""
+        wanted = method, batch, context
+        return any((row.method, row.batch, row.context) == wanted for row in self._profile.steps)
+
+    def add_step(self, step: StepRow) -> None:
+        """A cell of the step-time grid."""
+        self._append("steps.jsonl", [step])
+
+    def _append(self, name: str, lines: Iterable[BaseModel]) -> None:
+        with (self._folder / name).open("a", encoding="utf-8") as file:
+            file.write("".join(line.model_dump_json() + "\n" for line in lines))
+
+
+def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
+    """A prompt as a profile keeps it."""
+    asked = item.prompt
+    return ProfilePrompt(
+        id=asked.id, domain=asked.domain, text=asked.text, token_ids=item.token_ids
+    )
+
+
+def _refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
+    present = read_record(file, ProfileMeta)
+    for name in SAME_IN_EVERY_RUN:
+        before, now = getattr(present, name), getattr(meta, name)
+        if before != now:
+            raise InputError(
+                f"{file}: {name} was {before} and is {now} now; take another --out, or the same "
+                "settings"
+            )
+
+
+def _drop_unfinished_line(file: Path) -> None:
+    """An interrupted run may leave half a line, which the next one measures again."""
+    body = file.read_bytes()
+    whole = body[: body.rfind(b"\n") + 1]
+    if whole != body:
+        file.write_bytes(whole)
+
+
+def profiled(folder: Path, ids: Path | None, flag: str = "--profile-ids") -> Profile:
+    """The profile, or of it the prompts that a file of ids names; raises ProfileError, and
+    InputError naming the file of ids and the flag that it was given by."""
+    profile = Profile.load(folder)
+    if ids is None:
+        return profile
+    try:
+        return profile.only(read_ids(ids))
+    except ProfileError as error:
+        raise InputError(f"{flag}: {ids}: {error}") from error

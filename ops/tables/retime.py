@@ -1,0 +1,64 @@
+"""`specadapt retime`: a profile's answers in the time that a routing table predicts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.output import emit
+
+
+def retime(
+    routing: Annotated[
+        Path, typer.Option("--routing", metavar="DIR", help="the table that says what steps take")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new profile's folder")],
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="DIR", help="measured profile")
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="of `specadapt trace`, in the place of one"),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="A,B", help="[default: all that the table has]"),
+    ] = None,
+    json: flags.Json = None,
+) -> None:
+    """Write the answers of a profile or of a trace with every second as a table predicts it.
+
+    For answers that were profiled beside other work or on another machine, or only traced: what
+    was accepted does not depend on it. A table may have methods that cannot be traced (adaptive);
+    --methods leaves them out.
+
+    Example: `specadapt retime --profile runs/profile --routing bundles/demo/routing
+    --out runs/timed`
+    """
+    from ops.harness.settings import names
+    from ops.tables.profile_traces import in_steps
+    from router.profile import Profile
+    from router.table import load_table, restrict
+    from router.timed import timed_by
+
+    given = profile or traces
+    if given is None or (profile and traces):
+        raise InputError("--profile: name a profile, or a trace by --traces instead")
+    if out.resolve() == given.resolve():
+        raise InputError(f"--out: {out} is the profile itself, whose seconds would be lost")
+    table = load_table(routing)
+    if methods is not None:
+        table = restrict(table, names(methods))
+    answers = in_steps(given, table.methods) if traces else Profile.load(given)
+    made = timed_by(table, answers)
+    made.save(out)
+    figures = {
+        "rows": len(made.rows),
+        "methods": list(made.meta.methods),
+        "timed_by": table.fit_id,
+        "measured_under": table.measured_under.model_dump(mode="json"),
+    }
+    text = f"{out}: {len(made.rows)} answers in the time of fit {table.fit_id}"
+    emit(figures, lambda: [text], json)

@@ -1,1 +1,0 @@
-"""`specadapt train`: drafters for a target, and the small demo."""

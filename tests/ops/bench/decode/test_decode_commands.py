@@ -1,0 +1,172 @@
+"""`generate` and `bench decode` on a tiny bundle: the real engine, the real transformers."""
+
+import random
+import time
+
+import pytest
+
+from ops.bench.decode.lockstep import Asked, in_lockstep
+from ops.harness.decoding import encode
+from ops.harness.prompts import Prompt
+from ops.harness.settings import Setup
+from schemas import EngineConfig, SamplingParams
+from workers.bundle import load_bundle
+from workers.methods import get_method
+
+
+@pytest.fixture
+def small(tiny_bundle):
+    return ["--bundle", tiny_bundle.path, "--dtype", "float32", "--max-tokens", 12]
+
+
+def test_generate_streams_text_and_returns_its_stats(specadapt, small):
+    arguments = ["generate", "--method", "naive", "--prompt", "Hello", *small]
+    figures = specadapt.json(*arguments)
+    assert figures["stats"]["method"] == "naive"
+    assert 1 <= figures["stats"]["output_tokens"] <= 12
+    shown = specadapt(*arguments).stdout
+    assert shown.startswith(figures["text"][:10])
+    assert "target_steps" in shown
+
+
+def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, prompts_file):
+    figures = specadapt.json(
+        *["bench", "decode", "--methods", "draft_verify,ngram", "--prompts", prompts_file],
+        *["--limit", 4, "--repeats", 2, *small],
+    )
+    assert list(figures["methods"]) == ["naive", "draft_verify", "ngram"]
+    assert set(figures["hf"]) == {"plain", "assisted", "prompt_lookup"}
+    assert all(mode["tokens_per_s"] > 0 for mode in figures["hf"].values())
+    naive = figures["methods"]["naive"]
+    assert naive["speedup_vs_naive"] == pytest.approx(1.0)
+    assert naive["mat"] == pytest.approx(1.0)
+    for name, method in figures["methods"].items():
+        assert method["match_rate"] == 1.0, (name, method["divergences"])
+        assert method["speedup_vs_hf"] > 0
+        assert set(method["by_domain"]) == {"edit", "math"}
+        assert method["by_domain"]["math"].keys() >= {
+            "tokens_per_s",
+            "speedup_vs_naive",
+            "mat",
+            "prompts",
+        }
+    settings = figures["settings"]
+    assert settings["dtype"] == "float32"
+    assert settings["threads"] == 1
+    assert settings["repeats"] == 2
+    assert len(settings["prompts"]["ids"]) == 4
+    assert settings["hf"]["assisted"]["num_assistant_tokens"] == 4
+
+
+def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, small, prompts_file):
+    figures = specadapt.json(
+        *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],
+        *["--limit", 4, "--repeats", 1, "--concurrency", 3, *small],
+    )
+    naive = figures["methods"]["naive"]
+    assert naive["throughput_tokens_per_s"] > 0
+    assert naive["match_rate"] == 1.0
+
+
+def test_bench_decode_leaves_out_what_is_not_asked_of_hugging_face(specadapt, small, prompts_file):
+    command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file]
+    command += ["--limit", 2, "--repeats", 1, *small]
+    alone = specadapt.json(*command, "--hf", "none")
+    assert alone["hf"] == {}
+    assert alone["methods"]["naive"]["match_rate"] is None
+    plain = specadapt.json(*command, "--hf", "plain")
+    assert set(plain["hf"]) == {"plain"}
+    assert plain["methods"]["naive"]["match_rate"] == 1.0
+    assert "--hf: 'beams'" in specadapt.refusal(*command, "--hf", "beams")
+
+
+def test_bench_decode_samples_as_requests_ask(specadapt, small, prompts_file):
+    command = ["bench", "decode", "--methods", "ngram", "--prompts", prompts_file, "--hf", "none"]
+    command += ["--limit", 2, "--repeats", 1, *small]
+    greedy = specadapt.json(*command)
+    surest = specadapt.json(*command, "--temperature", 1, "--top-p", 0.01, "--seeded")
+    settings = surest["settings"]
+    assert (settings["temperature"], settings["top_p"], settings["seeded"]) == (1.0, 0.01, True)
+    assert surest["methods"]["ngram"]["mat"] == greedy["methods"]["ngram"]["mat"]
+
+
+def test_bench_step_says_where_a_step_goes(specadapt, small, prompts_file):
+    figures = specadapt.json(
+        *["bench", "step", "--methods", "naive,draft_verify", "--prompts", prompts_file],
+        *["--limit", 2, *small],
+    )
+    naive, drafting = figures["methods"]["naive"], figures["methods"]["draft_verify"]
+    assert naive["tokens_per_step"] == pytest.approx(1.0)
+    assert naive["drafter_forwards"] == naive["drafter_forwards_ms"] == 0.0
+    assert drafting["drafter_forwards"] > 1.0
+    for method in (naive, drafting):
+        assert 0.0 < method["target_forward_ms"] < method["step_ms"]
+        assert method["drafter_forwards_ms"] < method["step_ms"]
+        assert 0.0 < method["outside_forward_share"] < 1.0
+        assert method["limit_ms"] > 0.0
+        assert any("linear" in o["operator"] or "mm" in o["operator"] for o in method["operators"])
+    # the same target; a draft beside it brings its own weights, once for every forward
+    assert drafting["bytes_per_step"] > naive["bytes_per_step"] > 0
+    assert figures["settings"]["threads"] == 1
+
+
+@pytest.mark.slow
+def test_bench_decode_prints_tables_for_people(specadapt, small, prompts_file):
+    shown = specadapt(
+        *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],
+        *["--limit", 2, "--repeats", 1, "--temperature", 0.8, *small],
+    )
+    assert shown.exit_code == 0
+    assert "HF plain" in shown.stdout
+    assert "Speedup over naive, by domain" in shown.stdout
+
+
+def test_prompts_beyond_the_context_are_refused(specadapt, tiny_bundle, tmp_path):
+    file = tmp_path / "long.jsonl"
+    file.write_text('{"prompt": "' + "long words " * 2000 + '"}\n')
+    line = specadapt.refusal("bench", "decode", "--bundle", tiny_bundle.path, "--prompts", file)
+    assert "longer than" in line
+
+
+def test_in_lockstep_methods_decode_the_same_answers(specadapt, small, prompts_file):
+    command = ["bench", "decode", "--lockstep", "--methods", "naive,ngram,adaptive"]
+    command += ["--prompts", prompts_file, "--limit", 5, "--repeats", 2, "--concurrency", 2, *small]
+    figures = specadapt.json(*command)
+    assert figures["hf"] == {}
+    assert figures["settings"]["lockstep"]
+    methods = figures["methods"]
+    assert list(methods) == ["naive", "ngram", "adaptive"]
+    for method in methods.values():
+        assert method["prompts"] == methods["naive"]["prompts"]
+        assert method["throughput_tokens_per_s"] > 0
+    assert methods["naive"]["mat"] == pytest.approx(1.0)
+    assert methods["ngram"]["mat"] >= 1.0
+    assert "--lockstep: Hugging Face" in specadapt.refusal(*command, "--hf", "plain")
+
+
+async def test_a_methods_clock_stands_still_while_others_decode(tiny_bundle):
+    """All answers of a method are over when its own steps are, and each gives plain decoding's."""
+    setup = Setup(
+        tiny_bundle.path,
+        tuple(map(get_method, ("naive", "ngram"))),
+        EngineConfig(dtype="float32", threads=1, max_context=128),
+    )
+    bundle = load_bundle(tiny_bundle.path)
+    prompts = [Prompt(str(i), "edit", ({"role": "user", "content": "a b " * i},)) for i in (1, 5)]
+    encoded, _ = encode(bundle, prompts, 100)
+    asked = Asked(SamplingParams(max_tokens=9, ignore_eos=True), 0)
+    done, clock = [], time.perf_counter()
+    runs, seconds = await in_lockstep(
+        setup, bundle, encoded, asked, 1, random.Random(0), lambda: done.append(1)
+    )
+    assert sum(seconds.values()) <= time.perf_counter() - clock
+    assert len(done) == len(runs) == 4
+    answers = {(run.method, run.prompt_id): run for run in runs}
+    for prompt in ("1", "5"):
+        naive, ngram = answers["naive", prompt], answers["ngram", prompt]
+        assert naive.token_ids == ngram.token_ids
+        assert len(naive.token_ids) == naive.target_steps == 9
+        assert 0 < naive.first_token_seconds < naive.seconds
+    for method, took in seconds.items():  # one after the other: together they are the method's
+        each = [run.seconds for run in runs if run.method == method]
+        assert sum(each) == pytest.approx(took)

@@ -1,0 +1,149 @@
+"""The arithmetic of `bench bounds` on made-up answers."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.tables.bounds_costs import StepSeconds
+from ops.tables.bounds_figures import Answer, bounds, speedups_of
+from ops.tables.bounds_reached import reached
+
+LEVELS = {"copy": 4, "draft": 4}
+SECONDS = StepSeconds(
+    whole={"naive": 1.0, "copy": 1.1, "draft": 1.4},
+    drafting={"naive": 0.0, "copy": 0.0, "draft": 0.3},
+    rows=np.asarray([1.0, 5.0]),
+    forwards=np.asarray([1.0, 1.1]),
+)
+TOKENS = 12
+
+
+def answer(name, copy, draft, cluster=None, routed=None):
+    """Of a drafter so many tokens are kept everywhere; the domain is the name's first letter."""
+    kept = {"copy": [copy] * TOKENS, "draft": [draft] * TOKENS}
+    return Answer(name, name[0], kept, cluster, routed)
+
+
+def found(answers):
+    return bounds(answers, LEVELS, speedups_of(answers, LEVELS, SECONDS), seed=0)
+
+
+def test_the_best_of_a_group_is_one_drafter_for_all_of_it():
+    answers = [answer("a1", 3, 0), answer("a2", 3, 0), answer("b1", 0, 3), answer("b2", 3, 2)]
+    figures = found(answers)
+    assert figures["best_single"]["speedup"] < figures["best_of_domain"] < figures["best_of_prompt"]
+    assert figures["by_domain"]["a"]["best_of_domain"] == figures["by_domain"]["a"]["copy"]
+    assert figures["by_domain"]["b"]["best_of_domain"] == figures["by_domain"]["b"]["draft"]
+    assert "routed" not in figures
+
+
+def test_where_no_drafter_pays_the_best_of_a_group_is_none():
+    figures = found([answer("a1", 0, 0)])
+    assert figures["by_domain"]["a"]["best_of_domain"] == 1.0
+    assert figures["best_single"]["speedup"] < 1.0
+
+
+def test_what_routing_reaches():
+    answers = [
+        answer("a1", 3, 0, 0, "copy"),
+        answer("a2", 0, 3, 1, "draft"),
+        answer("b1", 0, 0, 1, "naive"),
+    ]
+    figures = found(answers)
+    assert figures["by_cluster"]["0"]["routed"] == pytest.approx(1 / 1.1 * 4)
+    assert figures["by_domain"]["b"]["routed"] == 1.0
+    assert figures["routed_over"]["best_of_prompt"]["ratio"] == pytest.approx(1.0)
+    low, high = figures["routed_over"]["best_of_prompt"]["ci95"]
+    assert low == high == pytest.approx(1.0)
+    assert figures["by_cluster"]["1"]["answers"] == 2
+
+
+def test_clusters_are_in_the_order_of_their_numbers():
+    answers = [answer(f"a{c}", 3, 0, c, "copy") for c in (10, 2, 1)]
+    assert list(found(answers)["by_cluster"]) == ["1", "2", "10"]
+
+
+def decoded(folder, methods, ids):
+    """A file of `bench decode` with these speedups by prompt."""
+    file = folder / "decoded.json"
+    named = {name: {"decode_speedup_by_prompt": own} for name, own in methods.items()}
+    file.write_text(json.dumps({"methods": named, "settings": {"prompts": {"ids": ids}}}))
+    return file
+
+
+def test_what_decoding_reaches(tmp_path):
+    answers = [
+        answer("a1", 3, 0, 0, "copy"),
+        answer("a2", 1, 0, 1, "copy"),
+        answer("b1", 3, 2, 1, "copy"),
+    ]
+    ids = [a.prompt_id for a in answers]
+    speedups = speedups_of(answers, LEVELS, SECONDS)
+    best = dict(zip(ids, speedups["oracle_combine"].tolist(), strict=True))
+    half = {name: value / 2 for name, value in best.items()}
+    file = decoded(tmp_path, {"naive": dict.fromkeys(ids, 1.0), "copy": half}, ids)
+    own = reached(file, answers, speedups, set(ids), seed=0)["copy"]
+    assert own["oracle_combine"] == pytest.approx(0.5)
+    assert own["ci95"]["oracle_combine"] == pytest.approx([0.5, 0.5])
+    means = bounds(answers, LEVELS, speedups, seed=0)
+    assert own["speedup"] == pytest.approx(means["oracle_combine"] / 2)
+    assert own["best_schedule"] == pytest.approx(own["speedup"] / means["best_schedule"])
+    low, high = own["ci95"]["speedup"]
+    assert low < own["speedup"] < high
+    assert {d: found["answers"] for d, found in own["by_domain"].items()} == {"a": 2, "b": 1}
+    assert own["by_domain"]["b"]["speedup"] == pytest.approx(half["b1"])
+    assert {c: found["answers"] for c, found in own["by_cluster"].items()} == {"0": 1, "1": 2}
+    assert own["by_cluster"]["0"]["speedup"] == pytest.approx(half["a1"])
+
+
+def test_an_answer_without_a_plain_rate_has_no_share(tmp_path):
+    """Plain answers may be too short to have a rate where a lossy method's are not."""
+    answers = [answer("a1", 3, 0), answer("b1", 0, 3)]
+    speedups = speedups_of(answers, LEVELS, SECONDS)
+    methods = {"naive": {"a1": 1.0}, "copy": {"a1": 2.0}, "none": {}}
+    found = reached(decoded(tmp_path, methods, ["a1"]), answers, speedups, {"a1"}, seed=0)
+    assert list(found) == ["naive", "copy"]
+    assert list(found["copy"]["by_domain"]) == ["a"]
+    assert "by_cluster" not in found["copy"]
+    assert found["copy"]["speedup"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "no output of `bench decode"),
+        ('{"methods": {"naive": {}}, "settings": {"prompts": {"ids": ["x"]}}}', "other prompts"),
+        ('{"methods": {}, "settings": {"prompts": {"ids": ["a1"]}}}', "no naive"),
+        (
+            '{"methods": {"naive": {}}, "settings": {"prompts": {"ids": ["a1"]}}}',
+            "methods.naive.decode_speedup_by_prompt is missing",
+        ),
+    ],
+)
+def test_what_was_not_decoded_so_is_refused(tmp_path, text, says):
+    file = tmp_path / "decoded.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=says):
+        reached(file, [answer("a1", 3, 0)], {}, {"a1"}, seed=0)
+
+
+KEPT = st.tuples(st.integers(0, 4), st.integers(0, 4))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(KEPT, min_size=2, max_size=6))
+def test_bounds_are_in_order(kept):
+    answers = [answer(f"{'ab'[i % 2]}{i}", *both, i % 2, "copy") for i, both in enumerate(kept)]
+    figures = found(answers)
+    single, eps = figures["best_single"]["speedup"], 1e-9
+    assert single <= figures["best_of_domain"] + eps
+    assert figures["best_of_prompt"] >= single - eps
+    assert figures["best_schedule"] >= figures["oracle_combine"] - eps
+    assert figures["best_schedule"] >= max(figures["oracle_length"].values()) - eps
+    assert list(figures["combined"]) == ["copy + draft"]
+    assert figures["combined"]["copy + draft"]["speedup"] == figures["oracle_combine"]
+    for name, (low, high) in figures["ci95"].items():
+        assert low - eps <= high, name
