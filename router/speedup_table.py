@@ -14,6 +14,8 @@ from router.speedup import harmonic_mean
 from schemas.text_files import text_lines
 
 Floats = NDArray[np.float64]
+MOST = 1e6
+"""What is beyond it, or below its inverse, was not measured; harmonic means of it may overflow."""
 
 
 class SpeedupTableError(ValueError):
@@ -95,6 +97,8 @@ def _speedup(cell: str, name: str, place: str) -> float:
         value = math.nan
     if not 0.0 < value < math.inf:
         raise SpeedupTableError(f"{place}: {name} must be a number above 0, not {cell[:40]!r}")
+    if not 1.0 / MOST <= value <= MOST:
+        raise SpeedupTableError(f"{place}: {name} is {cell[:40]}: no speedup is so far from 1")
     return value
 
 

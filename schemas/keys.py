@@ -1,9 +1,10 @@
 """API keys as they are kept: by hash, with whom they belong to and what they may ask for."""
 
+import hashlib
 from collections import Counter
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.base import Settings
 
@@ -35,6 +36,13 @@ class ApiKey(Settings):
         default=True, description="its prompts' vectors are kept and may move the clusters"
     )
     limits: Limits = Limits()
+
+    @field_validator("sha256")
+    @classmethod
+    def _of_a_key(cls, value: str) -> str:
+        if value == hashlib.sha256().hexdigest():
+            raise ValueError("this is the hash of an empty text, which everybody presents")
+        return value
 
 
 class KeyRing(Settings):

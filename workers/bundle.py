@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -235,7 +236,7 @@ def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged |
     names = [one.name for one in fields(Packaged)]
     if not isinstance(body, dict) or not all(isinstance(body.get(n), str) for n in names):
         raise BundleError(f"{manifest}: 'packaged' must have {', '.join(names)}, all strings")
-    if len(body["sha256"]) != 64:
+    if not re.fullmatch("[0-9a-f]{64}", body["sha256"]):
         raise BundleError(f"{manifest}: packaged.sha256 must have 64 hex digits")
     twice = sorted(set(PACKAGED_PARTS) & set(parts))
     if twice:

@@ -104,6 +104,11 @@ class _Rendered:
         taken = set("".join(contents)) if said else set()
         free = (char for char in map(chr, _PRIVATE) if char not in taken)
         self._hidden = dict(zip(sorted(said), free, strict=False))
+        if len(self._hidden) < len(said):
+            raise ChatFormatError(
+                "the messages hold every private character from U+F0000 to U+FFFFD, which leaves "
+                "none to stand for the control tokens that they name"
+            )
         self._messages = [
             {**message, "content": self._control.replaced(content, self._hidden)}
             for message, content in zip(messages, contents, strict=True)

@@ -17,6 +17,24 @@ def _nothing(value: Any) -> Any:
 Unsupported = Annotated[list[Any] | None, Field(max_length=0), BeforeValidator(_nothing)]
 
 
+MAX_PIECES = 4096
+"""Messages of a request, and parts of them. Each costs time in which nobody else is answered."""
+
+
+def _few(messages: Any) -> Any:
+    """Refuse too many before any is read."""
+    if isinstance(messages, list):
+        contents = (one.get("content") for one in messages if isinstance(one, dict))
+        pieces = len(messages) + sum(len(one) for one in contents if isinstance(one, list))
+        if pieces > MAX_PIECES:
+            raise PydanticCustomError(
+                "too_long",
+                "at most {most} messages and parts of messages, got {got}",
+                {"most": MAX_PIECES, "got": pieces},
+            )
+    return messages
+
+
 class TextPart(Input):
     """One part of a message; only text is understood."""
 
@@ -41,3 +59,7 @@ class ChatMessage(Input):
         if isinstance(self.content, str):
             return {"role": role, "content": self.content}
         return {"role": role, "content": "".join(part.text for part in self.content)}
+
+
+Messages = Annotated[list[ChatMessage], BeforeValidator(_few)]
+"""A conversation."""

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
-from deployments.api.messages import ChatMessage
+from deployments.api.messages import ChatMessage, Messages
 from deployments.errors import ApiError
 
 CHAT_MAX_TOKENS = 256
@@ -31,7 +31,7 @@ class ChatRequest(GenerationRequest):
     default_max_tokens: ClassVar[int] = CHAT_MAX_TOKENS
     prompt_field: ClassVar[str] = "messages"
 
-    messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
+    messages: Messages = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -115,7 +115,7 @@ class ExplainRequest(Input):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] = Field(default=[], fail_fast=True)
+    messages: Messages = Field(default=[], fail_fast=True)
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     max_tokens: int | None = Field(default=None, ge=1)
 

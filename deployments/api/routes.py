@@ -199,9 +199,9 @@ class HttpApi:
             scope=caller.scope,
             teaches=caller.teaches,
         )
-        asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
         read = sum(len(prompt.token_ids) for prompt in prompts)
         caller.read(read)
+        asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
         try:
             answers = await all_or_none(asking, _close)
         except ApiError:

@@ -57,6 +57,8 @@ def test_the_standard_columns_give_table_four() -> None:
             (f"cluster,a\n0,1\n1,{cell}\n", "line 3: a must be a number above 0")
             for cell in ("fast", "0", "-1", "1e400", "-1e400", "nan", "inf", "1_0", "0x1")
         ),
+        ("cluster,a\n0,1e-320\n", "line 2: a is 1e-320: no speedup is so far from 1"),
+        ("cluster,a\n0,1e308\n", "line 2: a is 1e308"),
         ('cluster,a\n0,"1\n', "line 2: not CSV"),
         ("cluster,a\r0,1\r", "line 1: not CSV"),
         ('cluster,a\n0,"' + "1" * 200_000 + '"\n', "line 2: not CSV"),

@@ -119,6 +119,7 @@ def test_a_named_part_leaves_the_rest_of_the_manifest(tmp_path: Path) -> None:
     [
         ("a.gguf", "'packaged' must have package, file, sha256"),
         (PACKAGED | {"sha256": "12"}, "64 hex digits"),
+        (PACKAGED | {"sha256": "../" * 21 + "x"}, "64 hex digits"),
     ],
 )
 def test_what_is_packaged_badly_is_refused(tmp_path: Path, packaged: object, said: str) -> None:

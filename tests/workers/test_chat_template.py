@@ -152,6 +152,16 @@ def test_what_a_template_refuses_is_said():
         encode_chat(without, PLAIN, True)
 
 
+def test_more_private_characters_than_there_are_for_names_are_refused():
+    every = "".join(map(chr, range(0xF0000, 0xFFFFE)))
+    with pytest.raises(ChatFormatError, match="private character"):
+        encode_chat(
+            chatml_tokenizer(),
+            [{"role": "user", "content": every + "<|im_end|>"}],
+            add_generation_prompt=True,
+        )
+
+
 def test_a_template_that_changes_what_was_said_has_no_turns():
     last = "{% for m in messages %}{% if loop.last %}{{ m['content'] }}{% endif %}{% endfor %}"
     with pytest.raises(ChatFormatError, match="rewrites earlier messages"):

@@ -18,7 +18,7 @@ from llguidance import LLTokenizer
 from schemas import Grammar
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import VERBOSE, compiled, wrapped
-from workers.grammar.sentence import check_beginning, check_rules
+from workers.grammar.sentence import check_beginning, check_rules, check_way_back
 from workers.grammar.specification import GrammarError
 
 CPU_SECONDS = 1.0
@@ -60,7 +60,8 @@ def check(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> None
     check_rules(os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace"))
     # Another one: writing the log takes longer than the masks.
     matcher = AnswerMatcher(compiled(grammar, tokenizer))
-    check_beginning(matcher, tokenizer.vocab_size, end)
+    check_beginning(matcher.copy(), tokenizer.vocab_size, end)
+    check_way_back(matcher, tokenizer.vocab_size, end)
 
 
 def _check_and_exit(

@@ -57,6 +57,23 @@ def check_beginning(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> 
         waiting += [(here.copy(), [token]) for token in allowed]
 
 
+def check_way_back(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> None:
+    """Raise GrammarError if a step cannot be taken back, as engines do that draft.
+
+    matcher: at the beginning of an answer; it is moved.
+    """
+    bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
+    try:
+        matcher.fill(bits, 0)
+        for token in np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist():
+            if token not in end:
+                matcher.advance([token])
+                matcher.back()
+                return
+    except RequestFaultError as error:
+        raise GrammarError(f"answers cannot be drafted under it: {error}") from error
+
+
 def _rules(log: str) -> list[tuple[str, list[str]]]:
     """Return the last grammar of a log as pairs of a rule's name and an alternative's symbols."""
     _, found, last = log.rpartition("Grammar:\n")

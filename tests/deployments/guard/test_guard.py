@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import warnings
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from asking import HELLO
 from ray.exceptions import TaskCancelledError
 
 from deployments.errors import line_full
+from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
@@ -212,6 +214,21 @@ async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answ
             response = await meagre.post("/v1/chat/completions", json=HELLO)
             assert response.json()["error"]["code"] == "server_busy"
     assert len(begun) == 2
+
+
+async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(app, monkeypatch):
+    """A coroutine that nobody awaits is a line in the log for every refused request."""
+
+    def full(*_):
+        raise line_full()
+
+    monkeypatch.setattr(Caller, "read", full)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        async with client(app, "app-key") as asking:
+            response = await asking.post("/v1/chat/completions", json=HELLO)
+    assert response.status_code == 429
+    assert not told
 
 
 async def test_browsers_are_told_what_a_page_may_do(app):

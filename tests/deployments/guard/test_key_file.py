@@ -61,6 +61,7 @@ def test_a_version_that_cannot_be_read_leaves_the_one_before_in_force(file, capl
         ({"keys": [key("one", tenant="acme")]}, "tenant 'acme' is not among tenants"),
         ({"keys": [{"name": "one", "sha256": "secret"}]}, "keys.0.sha256"),
         ({"keys": [key("one", limits={"tokens_per_minute": 0})]}, "limits.tokens_per_minute"),
+        ({"keys": [key("one", sha256=hash_of(""))]}, "keys.0.sha256: this is the hash of an empty"),
         ({"keys": [], "keyz": []}, "keyz"),
         (["one"], "valid dictionary"),
     ],

@@ -38,6 +38,16 @@ def test_masks_that_take_too_long_end_the_answer(monkeypatch):
         filled(matcher)
 
 
+def test_steps_that_take_too_long_end_the_answer(monkeypatch):
+    matcher = started("[0-9]{8}")
+    clock = iter([0.0, 0.0, 0.0, 5.0, 5.0, 5.0])  # the step from one mask to the next takes 5 s
+    monkeypatch.setattr(answer_matcher.time, "thread_time", lambda: next(clock))
+    filled(matcher)
+    matcher.advance(ids("1"))
+    with pytest.raises(RequestFaultError, match="too slow to follow: 2 masks"):
+        filled(matcher)
+
+
 def test_a_copy_goes_on_with_what_was_spent(monkeypatch):
     matcher = started("[0-9]{8}")
     filled(matcher)

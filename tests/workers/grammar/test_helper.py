@@ -98,6 +98,10 @@ WITHOUT_SENTENCE = {
     "no terminal": lark("start: T\nT: /a/ & /b/"),
     "no terminal in the middle": lark('start: "x" T\nT: /a/ & /b/'),
 }
+UNDRAFTABLE = {
+    "tokens at most": lark('start: "a" b\nb[max_tokens=3]: /[a-z]+/'),
+    "a stop": lark('start: "a" b "c"\nb[stop="."]: /[a-z]*/'),
+}
 GOOD = {
     "linked list": schema(
         {
@@ -131,6 +135,7 @@ GOOD = {
     "ignored spaces": lark('start: "a" "b"\n%ignore / +/'),
     "alternatives": regex("(yes|no)!"),
     "long text": regex("a{2000}"),
+    "a suffix": lark('start: "a" b "c"\nb[suffix="."]: /[a-z]*/'),
     "letters": regex(r"\p{L}{1,100}"),
     "empty": regex("a?"),
     "a million letters": regex("(a{1000}){1000}"),
@@ -173,6 +178,12 @@ def test_what_would_kill_an_ingress_is_refused(verdict, name):
 @pytest.mark.parametrize("name", WITHOUT_SENTENCE)
 def test_what_no_answer_satisfies_is_refused(verdict, name):
     assert verdict(WITHOUT_SENTENCE[name])
+
+
+@pytest.mark.parametrize("name", UNDRAFTABLE)
+def test_what_no_draft_can_follow_is_refused(verdict, name):
+    """Otherwise the method that answers would decide whether the answer comes to an end."""
+    assert "answers cannot be drafted under it" in verdict(UNDRAFTABLE[name])
 
 
 @pytest.mark.parametrize("name", GOOD)
