@@ -19,6 +19,7 @@ from schemas.json_files import read_json
 MODEL_FILE = "model.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 INFO_FILE = "encoder.json"
+FIX = "run `specadapt export-encoder`, or point SPECADAPT_ENCODER at an exported encoder"
 
 
 class EncoderMissingError(ValueError):
@@ -36,14 +37,13 @@ def encoder_dir() -> Path:
 
 def read_info(path: Path) -> EncoderInfo:
     """The identity of the encoder exported to `path`; raises EncoderMissingError."""
-    fix = "run `specadapt export-encoder`, or point SPECADAPT_ENCODER at an exported encoder"
     missing = [f for f in (MODEL_FILE, TOKENIZER_FILE, INFO_FILE) if not (path / f).is_file()]
     if missing:
-        raise EncoderMissingError(f"no encoder in {path} ({', '.join(missing)} missing): {fix}")
+        raise EncoderMissingError(f"no encoder in {path} ({', '.join(missing)} missing): {FIX}")
     try:
         return EncoderInfo.model_validate(read_json(path / INFO_FILE)["info"])
     except (ValueError, KeyError, TypeError) as error:
-        raise EncoderMissingError(f"{path / INFO_FILE} is not readable ({error}): {fix}") from error
+        raise EncoderMissingError(f"{path / INFO_FILE} is not readable ({error}): {FIX}") from error
 
 
 class Encoder:
@@ -56,19 +56,24 @@ class Encoder:
     def __init__(self, path: Path | None = None, threads: int = 1) -> None:
         folder = path if path is not None else encoder_dir()
         self.info = read_info(folder)
-        self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-        self._counter = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-        truncation = self._counter.truncation
-        assert truncation is not None  # the export cuts texts at the encoder's length
-        self.max_tokens = int(truncation["max_length"])
-        self._counter.no_truncation()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(
-            str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+            self._counter = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+            self._session = onnxruntime.InferenceSession(
+                str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # neither library raises anything narrower
+            raise EncoderMissingError(
+                f"the encoder in {folder} cannot be read ({error}): {FIX}"
+            ) from error
+        truncation = self._counter.truncation
+        assert truncation is not None  # the export cuts texts at the encoder's length
+        self.max_tokens = int(truncation["max_length"])
+        self._counter.no_truncation()
 
     def token_count(self, text: str) -> int:
         """All of the text's tokens and the two special ones, also beyond `max_tokens`."""

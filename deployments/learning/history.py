@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from deployments.learning.file_system import file_system
+from deployments.learning.state_store import parsed_state
 from schemas import RoutingTable, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class History:
     def state(self, number: int) -> dict[str, Any]:
         """What a snapshot holds. Raises UnknownSnapshotError."""
         try:
-            state: dict[str, Any] = self._read(number)["state"]
+            state = self._read(number)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
             there = ", ".join(map(str, self._numbers())) or "none"
             raise UnknownSnapshotError(
@@ -91,7 +92,10 @@ class History:
         return sorted(int(match[1]) for match in map(_NAME.search, names) if match)
 
     def _read(self, number: int) -> dict[str, Any]:
-        body: dict[str, Any] = json.loads(self._fs.cat_file(self._path(number)))
+        """Raises ValueError and KeyError for what is no snapshot, FileNotFoundError."""
+        body = json.loads(self._fs.cat_file(self._path(number)))
+        if not isinstance(body, dict) or parsed_state(body["state"]) is None:
+            raise ValueError("it holds no state")
         return body
 
     def _path(self, number: int) -> str:

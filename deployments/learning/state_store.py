@@ -113,7 +113,7 @@ class StateStore:
         for epoch in reversed(epochs):
             path = self._path(epoch)
             try:
-                state: dict[str, Any] | None = json.loads(self._fs.cat_file(path))
+                state = parsed_state(json.loads(self._fs.cat_file(path)))
             except FileNotFoundError:
                 continue  # another claim has tidied it away
             except ValueError as error:
@@ -147,6 +147,14 @@ class StateStore:
         finally:
             if self._fs.exists(temporary):
                 self._fs.rm_file(temporary)
+
+
+def parsed_state(value: Any) -> dict[str, Any] | None:
+    """Return a stored state, None for that of an owner who has learned nothing. Raises ValueError
+    for anything else: it could not be compared with others."""
+    if value is None or (isinstance(value, dict) and type(value.get("version", 0)) is int):
+        return value
+    raise ValueError("not a state: it is no object, or its version is no whole number")
 
 
 def _encoded(value: dict[str, Any] | int | None) -> bytes:

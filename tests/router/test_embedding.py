@@ -91,6 +91,17 @@ def test_a_damaged_record_is_named(exported: Path, tmp_path: Path) -> None:
         Encoder(tmp_path)
 
 
+@pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
+def test_a_damaged_encoder_counts_as_missing(exported: Path, tmp_path: Path, file: str) -> None:
+    """The service goes on without one, and a command says what to do in one line."""
+    for other in exported.iterdir():
+        (tmp_path / other.name).symlink_to(other)
+    (tmp_path / file).unlink()
+    (tmp_path / file).write_bytes((exported / file).read_bytes()[:1000])
+    with pytest.raises(EncoderMissingError, match=r"cannot be read .*specadapt export-encoder"):
+        Encoder(tmp_path)
+
+
 def test_a_source_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(EncoderExportError, match=r"model\.safetensors"):

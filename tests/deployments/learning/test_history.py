@@ -1,5 +1,7 @@
 """Earlier states of what was learned, and the ways back to them."""
 
+import json
+
 import pytest
 from observations import observation
 
@@ -96,6 +98,20 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
     assert [s.number for s in await actor.history()] == [3, 1]
     with pytest.raises(UnknownSnapshotError, match=r"no snapshot 2 \(there are 1, 2, 3\)"):
         await actor.roll_back(2)
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"state": None}, {"state": [1]}, {"state": {"version": "x"}}, {"snapshot": 5}]
+)
+async def test_a_snapshot_that_holds_no_state_keeps_nobody_from_starting(config, tmp_path, spoilt):
+    actor = Feedback(often(config))
+    known = await taught(actor, "ab")
+    [file] = tmp_path.rglob("snapshot-00000002.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | spoilt))
+    successor = Feedback(config)
+    assert [s.number for s in await successor.history()] == [1]
+    table = (await successor.exchange([], COLD)).table
+    assert table.live_steps.sum() == pytest.approx(known.live_steps.sum())
 
 
 async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(config, tmp_path):

@@ -72,13 +72,14 @@ def test_a_claim_without_a_save_keeps_the_state(tmp_path):
     assert len(list(tmp_path.glob("state-*.json"))) == 3
 
 
-def test_a_half_written_state_gives_way_to_the_one_before(tmp_path):
+@pytest.mark.parametrize("text", ['{"version": ', "[1]", '"x"', '{"version": "x"}', "\0"])
+def test_what_is_no_state_gives_way_to_the_one_before(tmp_path, text):
     first = store(tmp_path)
     first.claim()
     first.save({"version": 1})
     second = store(tmp_path)
     second.claim()
-    (tmp_path / f"state-{second.epoch:010d}.json").write_text('{"version": ')
+    (tmp_path / f"state-{second.epoch:010d}.json").write_text(text)
     assert store(tmp_path).claim() == {"version": 1}
 
 
