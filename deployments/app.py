@@ -72,6 +72,9 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
     """Each method's deployment in a resolved configuration, once all that can be known without
     starting anything fits together: bundle, methods, GPUs, routing table, recording, keys. Raises
     ConfigError naming the field."""
+    names = deployment_names(config)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"methods: {INGRESS!r} is the HTTP ingress's name: rename the method")
     try:
         bundle = load_bundle(config.bundle)
         engines = portfolios(config)

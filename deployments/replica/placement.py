@@ -6,6 +6,7 @@ from typing import Any
 
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from workers.bundle import Bundle
+from workers.portfolio import part_of
 from workers.vllm_engine.environment import process_environment
 from workers.vllm_engine.versions import require
 
@@ -79,8 +80,8 @@ def placed_engine(
 
 
 def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
-    """Raises ValueError where one engine cannot hold these methods, or the vLLM that is installed
-    lacks one of them; the message names the fix."""
+    """Raises ValueError where one engine cannot hold these methods, the bundle has no part that one
+    of them drafts with, or the vLLM that is installed lacks one; the message names the fix."""
     engines = sorted({spec.engine for spec in specs})
     if len(engines) > 1:
         by_engine = "; ".join(
@@ -91,6 +92,10 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
             f"layout: a shared engine holds methods of one engine, and there are {by_engine}: "
             "leave some out, or choose layout per_method"
         )
+    for spec in specs:
+        part = part_of(spec)
+        if part is not None and spec.engine != "replay":
+            bundle.part(part)
     if _in_vllm(specs):
         require(specs, bundle)
 

@@ -8,6 +8,7 @@ import typer
 from ops.harness import flags
 from ops.harness.boundary import InputError, show_help
 from ops.harness.output import emit, table
+from schemas import AppConfig
 
 STORE_SECONDS = 20.0
 """A credential chain may ask several services before it gives up."""
@@ -28,7 +29,7 @@ def validate(
     Example: `specadapt config validate k8s/overlays/*/service/rayservice.yaml --fields-only`
     """
     from deployments.app import checked
-    from deployments.configuration import ConfigError, resolved
+    from deployments.configuration import resolved
     from deployments.learning.file_system import StoreAwayError
     from deployments.learning.storage import check_store
     from ops.operate.config_files import read_configs
@@ -39,12 +40,25 @@ def validate(
                 if not fields_only:
                     config = resolved(written.config)
                     checked(config)
+                    _check_parts(config)
                     check_store(config.feedback.state_uri, STORE_SECONDS)
             except StoreAwayError as error:
                 raise InputError(f"{written.place}: feedback.state_uri: {error}") from error
-            except ConfigError as error:
+            except ValueError as error:
                 raise InputError(f"{written.place}: {error}") from error
             typer.echo(f"{written.place}: valid")
+
+
+def _check_parts(config: AppConfig) -> None:
+    """Raise ValueError for parts and settings that our own engine does not have."""
+    from deployments.artifacts import portfolios
+
+    ours = [spec for specs in portfolios(config) for spec in specs if spec.engine == "torch"]
+    if ours:  # torch takes seconds to import
+        from workers.torch_engine.registry import check_parts
+
+        for spec in ours:
+            check_parts(spec)
 
 
 def show(

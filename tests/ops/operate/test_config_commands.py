@@ -11,6 +11,15 @@ CASES = Path(__file__).parents[3].parent / "shared" / "cases"
 RAY_SERVICE = "apiVersion: ray.io/v1\nkind: RayService\nmetadata: {name: x}\nspec: {}\n"
 
 
+ELSEWHERE = {"drafter": {"part": "other"}}
+
+
+def own(name, **parts):
+    """A method that the configuration itself defines."""
+    spec = {"name": name, "lossless": True, "source": "a test"} | parts
+    return {"name": name, "spec": spec}
+
+
 @pytest.fixture
 def fields(tiny_bundle, tmp_path):
     return {
@@ -62,6 +71,10 @@ def test_what_fits_together_is_valid(specadapt, write, fields, tmp_path):
         ({"methodz": []}, "methodz"),
         ({"engine": {"threads": 0}}, "engine.threads"),
         ({"methods": [{"name": "warp"}]}, "unknown method 'warp'"),
+        ({"methods": [own("mine", drafter="warp")]}, "method mine: unknown drafter 'warp'"),
+        ({"methods": [own("mine", settings={"stop": {"gamma": "x"}})]}, "gamma is 'x'"),
+        ({"methods": [own("mine", drafter="draft_model", settings=ELSEWHERE)]}, "no part 'other'"),
+        ({"methods": [own("ingress")]}, "'ingress' is the HTTP ingress's name"),
         ({"bundle": "/no/such"}, "bundle.json"),
         ({"http": {"guard": {"keys_file": "/no/keys"}}}, "http.guard.keys_file"),
         ({"feedback": {"state_uri": "/proc/state"}}, "feedback.state_uri: /proc/state"),
