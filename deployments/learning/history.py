@@ -75,7 +75,7 @@ class History:
     def state(self, number: int) -> dict[str, Any]:
         """What a snapshot holds. Raises UnknownSnapshotError."""
         try:
-            state = self._read(number)["state"]
+            state: dict[str, Any] = self._read(number)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
             there = ", ".join(map(str, self._numbers())) or "none"
             raise UnknownSnapshotError(
