@@ -198,7 +198,7 @@ class GuardConfig(Settings):
     keys_file: Path | None = Field(
         default=None, description="API keys, YAML or JSON; without one everybody may ask"
     )
-    cors_origins: tuple[str, ...] = Field(
+    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
         default=(), description="origins whose pages may ask, such as https://chat.example.com"
     )
     isolation: Isolation | None = Field(

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from schemas.json_files import validated
+from schemas.json_files import read_json, validated
 from schemas.keys import ApiKey, KeyRing
 from schemas.text_files import FileError
 from schemas.yaml_files import read_document
@@ -55,7 +55,9 @@ def hash_of(key: str) -> str:
 def read_keys(file: Path) -> KeyRing:
     """Read the keys of a YAML or JSON file. Raises ValueError naming the file and the field."""
     try:
-        return validated(KeyRing, read_document(file), str(file))
+        # YAML takes no tabs, which JSON may be indented with.
+        found = read_json(file) if file.suffix == ".json" else read_document(file)
+        return validated(KeyRing, found, str(file))
     except FileError as error:
         raise ValueError(f"http.guard.keys_file: {error}") from error
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from deployments.learning.file_system import file_system
-from deployments.learning.state_store import parsed_state
+from deployments.learning.state_store import checked_state, read_strictly
 from schemas import RoutingTable, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class History:
             favourites=dict(favourites.most_common()),
         )
         body = {"snapshot": snapshot.model_dump(), "state": state}
-        self._fs.pipe_file(self._path(snapshot.number), json.dumps(body).encode())
+        self._fs.pipe_file(self._path(snapshot.number), json.dumps(body, allow_nan=False).encode())
         for old in [*numbers, snapshot.number][: -self._kept]:
             with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(old))
@@ -93,8 +93,9 @@ class History:
 
     def _read(self, number: int) -> dict[str, Any]:
         """Raises ValueError and KeyError for what is no snapshot, FileNotFoundError."""
-        body = json.loads(self._fs.cat_file(self._path(number)))
-        if not isinstance(body, dict) or parsed_state(body["state"]) is None:
+        path = self._path(number)
+        body = read_strictly(self._fs.cat_file(path), path)
+        if not isinstance(body, dict) or checked_state(body["state"]) is None:
             raise ValueError("it holds no state")
         return body
 

@@ -19,6 +19,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from deployments.learning.file_system import file_system
+from schemas.json_files import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class StateStore:
         for epoch in reversed(epochs):
             path = self._path(epoch)
             try:
-                state = parsed_state(json.loads(self._fs.cat_file(path)))
+                state = checked_state(read_strictly(self._fs.cat_file(path), path))
             except FileNotFoundError:
                 continue  # another claim has tidied it away
             except ValueError as error:
@@ -149,7 +150,13 @@ class StateStore:
                 self._fs.rm_file(temporary)
 
 
-def parsed_state(value: Any) -> dict[str, Any] | None:
+def read_strictly(raw: bytes, path: str) -> Any:
+    """Return a JSON value. Raises ValueError, for NaN and infinity too: one in a state would make
+    every prediction NaN, and with it every request fail."""
+    return parse_json(raw.decode(), path)
+
+
+def checked_state(value: Any) -> dict[str, Any] | None:
     """Return a stored state, None for that of an owner who has learned nothing. Raises ValueError
     for anything else: it could not be compared with others."""
     if value is None or (isinstance(value, dict) and type(value.get("version", 0)) is int):
@@ -158,4 +165,4 @@ def parsed_state(value: Any) -> dict[str, Any] | None:
 
 
 def _encoded(value: dict[str, Any] | int | None) -> bytes:
-    return json.dumps(value).encode()
+    return json.dumps(value, allow_nan=False).encode()

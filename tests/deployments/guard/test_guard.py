@@ -9,6 +9,7 @@ import httpx
 import pytest
 import yaml
 from asking import HELLO
+from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
 from deployments.errors import line_full
@@ -229,6 +230,12 @@ async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(app, monkeypatch):
             response = await asking.post("/v1/chat/completions", json=HELLO)
     assert response.status_code == 429
     assert not told
+
+
+@pytest.mark.parametrize("origin", ["https://chat.example.com/", "chat.example.com", ""])
+def test_what_no_browser_calls_an_origin_is_refused(origin):
+    with pytest.raises(ValidationError, match="cors_origins"):
+        GuardConfig(cors_origins=(origin,))
 
 
 async def test_browsers_are_told_what_a_page_may_do(app):

@@ -1,5 +1,6 @@
 """The file of API keys: what it may say, and that a new version is read."""
 
+import json
 import logging
 
 import pytest
@@ -88,6 +89,12 @@ def test_what_is_no_yaml_is_named(tmp_path, body, said):
     file.write_bytes(body)
     with pytest.raises(ValueError, match=f"http.guard.keys_file: .*{said}"):
         read_keys(file)
+
+
+def test_json_may_be_indented_with_tabs(tmp_path):
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [key("one")]}, indent="\t"))
+    assert [one.name for one in read_keys(file).keys] == ["one"]
 
 
 def test_no_file_is_named(tmp_path):

@@ -1,6 +1,7 @@
 """Earlier states of what was learned, and the ways back to them."""
 
 import json
+import math
 
 import pytest
 from observations import observation
@@ -101,7 +102,14 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "spoilt", [{"state": None}, {"state": [1]}, {"state": {"version": "x"}}, {"snapshot": 5}]
+    "spoilt",
+    [
+        {"state": None},
+        {"state": [1]},
+        {"state": {"version": "x"}},
+        {"state": {"version": 9, "x": math.inf}},
+        {"snapshot": 5},
+    ],
 )
 async def test_a_snapshot_that_holds_no_state_keeps_nobody_from_starting(config, tmp_path, spoilt):
     actor = Feedback(often(config))

@@ -72,7 +72,9 @@ def test_a_claim_without_a_save_keeps_the_state(tmp_path):
     assert len(list(tmp_path.glob("state-*.json"))) == 3
 
 
-@pytest.mark.parametrize("text", ['{"version": ', "[1]", '"x"', '{"version": "x"}', "\0"])
+@pytest.mark.parametrize(
+    "text", ['{"version": ', "[1]", '"x"', '{"version": 2, "x": NaN}', '{"version": "x"}', "\0"]
+)
 def test_what_is_no_state_gives_way_to_the_one_before(tmp_path, text):
     first = store(tmp_path)
     first.claim()
