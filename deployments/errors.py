@@ -4,6 +4,7 @@ from typing import Any
 
 RETRY_AFTER_SECONDS = 1
 GIVEN_UP = "request_given_up"
+REQUEST_FAULT = "request_fault"
 
 
 class ApiError(Exception):
@@ -31,6 +32,12 @@ class ApiError(Exception):
         if self.status == 429:
             return "rate_limit_error"
         return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    @property
+    def worked_on(self) -> bool:
+        """Whether an engine has worked on the request, which is why it has no answer: its own
+        deadline passed, or its own grammar let it go no further."""
+        return self.status == 504 or self.code == REQUEST_FAULT
 
     def body(self) -> dict[str, Any]:
         """The JSON body: `{"error": {message, type, param, code}}`."""
@@ -78,7 +85,7 @@ def given_up(failures: int) -> ApiError:
 
 def request_fault(message: str) -> ApiError:
     """The answer cannot go on for a reason that lies in the request."""
-    return ApiError(400, message, code="request_fault")
+    return ApiError(400, message, code=REQUEST_FAULT)
 
 
 def broken_off(method: str) -> ApiError:

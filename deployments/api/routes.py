@@ -204,8 +204,9 @@ class HttpApi:
         asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
         try:
             answers = await all_or_none(asking, _close)
-        except ApiError:
-            caller.unread(read)
+        except ApiError as error:
+            if not error.worked_on:
+                caller.unread(read)
             raise
         reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
         if asked.stream:

@@ -12,11 +12,12 @@ from asking import HELLO
 from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
-from deployments.errors import line_full
+from deployments.errors import line_full, request_fault
 from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
+from deployments.request.deadline import missed
 from deployments.request.shedding import shed
 from schemas import GuardConfig, LoadReport
 
@@ -215,6 +216,20 @@ async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answ
             response = await meagre.post("/v1/chat/completions", json=HELLO)
             assert response.json()["error"]["code"] == "server_busy"
     assert len(begun) == 2
+
+
+@pytest.mark.parametrize("error", [missed(started=False), request_fault("no token may follow")])
+async def test_what_ends_by_the_requests_own_wish_is_charged(app, ingress, monkeypatch, error):
+    """Short deadlines, or grammars that lead nowhere, would have prompts read for nothing."""
+
+    async def fails(_):
+        raise error
+
+    monkeypatch.setattr(ingress.answerer, "answers", fails)
+    async with client(app, "meagre-key") as meagre:
+        first = await meagre.post("/v1/chat/completions", json=HELLO)
+        again = await meagre.post("/v1/chat/completions", json=HELLO)
+    assert (first.status_code, again.status_code) == (error.status, 429)
 
 
 async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(app, monkeypatch):
