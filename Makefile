@@ -100,6 +100,6 @@ $(VENV)/.smollm2: bundles/smollm2/bundle.json ops/models/bundle/gguf_model.py $(
 	  $(BIN)/specadapt bundle import bundles/smollm2; then touch $@; else \
 	  echo "SmolLM2 could not be installed: only the small demo, bundles/demo, is here" >&2; fi
 
-$(VENV)/.encoder: $(VENV)/.installed router/encoder_export.py
+$(VENV)/.encoder: $(VENV)/.installed router/fit/encoder_export.py
 	$(BIN)/specadapt export-encoder
 	@touch $@

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
+from router.fit.unfitted import unfitted_table
 from router.table import load_table, restrict
-from router.unfitted import unfitted_table
 from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
 from workers.bundle import load_bundle
 from workers.methods import get_method

@@ -1,22 +1,21 @@
-"""A routing table that learns and, where prompts drift, is fitted again."""
+"""A routing table that learns, and is fitted again when prompts drift."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Self
 
+from router.current_fit import Fit
 from router.drift import DriftWatch, Reference
-from router.fit import Fit
 from router.learner import Learner
-from router.observed import ObservedTraffic
-from router.recent import RecentAnswers
-from router.refit import Refitted, moved, refit, successor
+from router.refit import RecentAnswers, Refitted, moved, refit, successor
+from router.shadow import ShadowTraffic
 from schemas import DriftReport, Observation, ObservedReport, RouterConfig, RoutingTable
 
 
 class Adaptation:
-    """The learner of the fit in force, its prompts, and the way to the next fit.
+    """The learner of the fit in force, its recent prompts, and the steps to the next fit.
 
-    Not thread-safe; what `refitting` returns may run in another thread.
+    Not thread-safe; the function that `refitting` returns may run in another thread.
     """
 
     def __init__(self, disk: RoutingTable, config: RouterConfig) -> None:
@@ -27,7 +26,7 @@ class Adaptation:
         self._fit = Fit.on_disk(disk)
         self._learner = Learner(disk, config)
         self._watch = self._watching(self._fit.reference)
-        self._observed = ObservedTraffic()
+        self._shadow = ShadowTraffic()
 
     @property
     def table(self) -> RoutingTable:
@@ -35,10 +34,10 @@ class Adaptation:
         return self._learner.table
 
     def observe(self, observations: Iterable[Observation]) -> bool:
-        """Learn from each observation once; True where the prompts are a drift.
+        """Learn from each observation once; return whether the prompts have drifted.
 
-        Those of an earlier fit are moved to the clusters of the present one, by their vectors;
-        without one they only count for step times. Those of unknown fits are dropped.
+        Observations of an earlier fit move to the present clusters by their vectors; without a
+        vector they count for machine speed only. Those of unknown fits are dropped.
         """
         present, drift = [], False
         for observation in observations:
@@ -55,12 +54,12 @@ class Adaptation:
             present.append(observation)
         for observation in present:
             if not self._learner.counted(observation):
-                self._observed.add(observation)
+                self._shadow.add(observation)
         self._learner.observe(present)
         return drift
 
     def refitting(self) -> Callable[[], Refitted | None]:
-        """The making of the next fit from the prompts there are now; see `router.refit.refit`."""
+        """Return a function that makes the next fit from the present prompts (`router.refit`)."""
         reference = self._watch.reference
         if reference is None:
             return lambda: None
@@ -68,10 +67,10 @@ class Adaptation:
         return partial(refit, self._fit, self.table, reference, recent, self._config.drift_window)
 
     def adopting(self, made: Refitted) -> Self:
-        """The same under the new fit; this one stays as it was."""
+        """Return the adaptation under the new fit; this one stays as it is."""
         adopted = type(self)(self._disk, self._config)
         adopted._late_moved, adopted._late_dropped = self._late_moved, self._late_dropped
-        adopted._recent, adopted._observed = self._recent, self._observed
+        adopted._recent, adopted._shadow = self._recent, self._shadow
         adopted._fit = made.fit
         adopted._learner = successor(
             self._learner, made, self._disk, self._config, self._recent.all()
@@ -80,17 +79,19 @@ class Adaptation:
         return adopted
 
     def under(self, config: RouterConfig) -> Self:
-        """The same, learning on by other settings."""
+        """Return the adaptation under other settings."""
         other = self.restore(self._disk, config, self.state())
         other._recent, other._watch = self._recent, self._watch
         if config.observe and not self._config.observe:
-            other._observed = ObservedTraffic()
+            other._shadow = ShadowTraffic()
         other._late_moved, other._late_dropped = self._late_moved, self._late_dropped
         return other
 
     def back_to(self, state: dict[str, Any]) -> Self:
-        """As an earlier `state` was, but for the answers that were counted, which stay counted, and
-        the table's version, which goes on. Raises ValueError where it is none of this table's."""
+        """Return to an earlier state, except for the ids counted and the version, which go on.
+
+        Raises ValueError if it is not a state of this table.
+        """
         present = self._learner.state()
         version = max(int(present["version"]), int(state.get("version", 0)))
         other = self.restore(
@@ -100,11 +101,12 @@ class Adaptation:
         return other
 
     def anew(self) -> Self:
-        """With nothing learned; the table's version goes on."""
+        """Return an adaptation that has learned nothing; the table's version goes on."""
         fresh = type(self)(self._disk, self._config)
         return self.back_to(fresh.state())
 
     def report(self) -> DriftReport:
+        """Return the state of the drift test and of the refits."""
         watch = self._watch
         source = "live" if watch.from_live else "fit"
         return DriftReport(
@@ -118,22 +120,22 @@ class Adaptation:
             late_dropped=self._late_dropped,
         )
 
-    def observed(self) -> ObservedReport | None:
-        """What routing would have won; None where it was never only observed."""
-        return self._observed.report()
+    def shadow(self) -> ObservedReport | None:
+        """Return what routing would have won in shadow mode; None without an answer."""
+        return self._shadow.report()
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart, as JSON values: not the prompts, whose window fills anew."""
+        """Return what must survive a restart, as JSON values; the prompts' window fills anew."""
         reference = self._watch.reference if self._watch.from_live else None
         return self._learner.state() | {
             "fit": self._fit.state() if self._fit.history else None,
             "live_reference": reference and reference.state(),
-            "observed": self._observed.state(),
+            "observed": self._shadow.state(),
         }
 
     @classmethod
     def restore(cls, disk: RoutingTable, config: RouterConfig, state: dict[str, Any]) -> Self:
-        """Goes on where `state` stopped. Raises ValueError where it is none of this table's."""
+        """Continue from a state. Raises ValueError if it is not a state of this table."""
         restored = cls(disk, config)
         if state.get("fit") is not None:
             restored._fit = Fit.read(state["fit"], disk)
@@ -142,7 +144,7 @@ class Adaptation:
         if reference is None and state.get("live_reference") is not None:
             restored._watch.reference = Reference.read(state["live_reference"])
         restored._learner = Learner.restore(restored._fit.table(disk), config, state)
-        restored._observed = ObservedTraffic.restored(state.get("observed"))
+        restored._shadow = ShadowTraffic.restored(state.get("observed"))
         return restored
 
     def _watching(self, reference: Reference | None) -> DriftWatch:

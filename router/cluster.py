@@ -1,12 +1,12 @@
-"""k-means over prompt vectors: fit, assign, quality (the paper's Table I)."""
+"""k-means over prompt vectors: fit, assign, and quality (Table I of the paper)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-# scikit-learn is imported where clusters are made: it takes most of a second of every replica's
-# start, and no replica makes any.
+# scikit-learn is imported where clusters are made. The import takes most of a second, and replicas
+# do not need it.
 
 Vectors = NDArray[np.float32] | NDArray[np.float64]
 Labels = NDArray[np.intp]
@@ -16,7 +16,7 @@ SILHOUETTE_SAMPLE = 2000
 
 @dataclass(frozen=True)
 class Quality:
-    """How compact and distinct the clusters are; `silhouette` over a sample of the prompts."""
+    """How compact and distinct clusters are; `silhouette` is over a sample of the prompts."""
 
     silhouette: float
     davies_bouldin: float
@@ -26,9 +26,9 @@ class Quality:
 
 
 def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
-    """Centroids [k, d], the largest cluster first; the best of ten k-means++ starts.
+    """Fit k-means and return centroids [k, d], the largest cluster first.
 
-    Raises ValueError when there are fewer vectors than clusters.
+    The best of ten k-means++ starts counts. Raises ValueError for fewer vectors than clusters.
     """
     if not 1 <= k <= len(vectors):
         raise ValueError(f"clusters: {k} asked for, but there are {len(vectors)} prompts")
@@ -40,14 +40,14 @@ def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
 
 
 def preload() -> None:
-    """Import what `refit` needs, 65 MB: a process that serves shall not grow by that one night."""
+    """Import what `refit` needs (65 MB) now, so that a serving process does not grow later."""
     import sklearn.cluster  # noqa: F401
 
 
 def refit(
     start: NDArray[np.float64], vectors: Vectors, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Centroids [k, d] of vectors [n, d] of these weights [n], in the order of `start` [k, d]."""
+    """Fit k-means from `start` [k, d] to vectors [n, d] with weights [n]; the order stays."""
     from sklearn.cluster import KMeans
 
     means = KMeans(n_clusters=len(start), init=start, n_init=1)
@@ -56,7 +56,10 @@ def refit(
 
 
 def assign(centroids: NDArray[np.float64], vectors: Vectors) -> Labels:
-    """The nearest centroid [n] (Euclidean) of each vector [n, d]; raises ValueError on width."""
+    """Return the nearest centroid [n] (Euclidean) of each vector [n, d].
+
+    Raises ValueError for vectors of another dimension.
+    """
     if vectors.ndim != 2 or vectors.shape[1] != centroids.shape[1]:
         raise ValueError(f"vectors have shape {vectors.shape}, centroids {centroids.shape}")
     squared: NDArray[np.float64] = (centroids**2).sum(axis=1) - 2.0 * (vectors @ centroids.T)
@@ -70,11 +73,11 @@ def distances(
     labels: Labels,
     sizes: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Euclidean distance [n] of each vector [n, d] to its centroid.
+    """Return the Euclidean distance [n] of each vector [n, d] to its centroid.
 
-    With `sizes` [k], the mass each centroid is the mean of and the vectors (of mass 1) are part
-    of, the distance is to the mean of the others: a centroid lies nearer to what it was made of
-    than to the next prompt of the same kind, in 384 dimensions by a good deal.
+    sizes: [k] the mass of each cluster when the vectors, of mass 1 each, were part of its fit. The
+    distance is then to the mean of the others. A centroid is nearer to the vectors it was made of
+    than to further prompts of the same kind, in 384 dimensions considerably.
     """
     apart: NDArray[np.float64] = np.linalg.norm(vectors - centroids[labels], axis=1)
     if sizes is not None:
@@ -84,22 +87,22 @@ def distances(
 
 
 def packed(vector: Vectors) -> bytes:
-    """A unit vector [d] or [1, d] as it travels: float16, little-endian."""
+    """Pack a unit vector [d] or [1, d] as little-endian float16."""
     return np.asarray(vector, dtype="<f2").tobytes()
 
 
 def unpacked(data: bytes, dimension: int) -> NDArray[np.float32]:
-    """The vector [d] of `packed`; raises ValueError on another width or what is no number."""
+    """Unpack a vector [d]. Raises ValueError for another dimension, NaN or infinity."""
     if len(data) != 2 * dimension:
-        raise ValueError(f"{len(data)} bytes are no vector of {dimension} dimensions")
+        raise ValueError(f"{len(data)} bytes are not a vector of {dimension} dimensions")
     vector = np.frombuffer(data, dtype="<f2").astype(np.float32)
     if not np.isfinite(vector).all():
-        raise ValueError("the vector holds what is no number")
+        raise ValueError("the vector holds NaN or infinity")
     return vector
 
 
 def quality(vectors: Vectors, labels: Labels, centroids: NDArray[np.float64]) -> Quality:
-    """Table I's figures; needs at least two clusters that hold prompts (ValueError)."""
+    """Compute the figures of Table I. Raises ValueError with fewer than two non-empty clusters."""
     from sklearn.metrics import (
         calinski_harabasz_score,
         davies_bouldin_score,

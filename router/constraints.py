@@ -1,4 +1,4 @@
-"""What a request asks of the methods, and which of them may answer it."""
+"""What a request demands of the methods, and which of them may answer it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from schemas import LoadReport, Reason, RouterConfig, RoutingTable
 
 @dataclass(frozen=True)
 class Constraints:
-    """What limits the choice.
+    """Limits of the choice for one request.
 
-    `healthy`: methods with a replica that answers. `excluded`: methods that cannot serve a
-    parameter of the request. `resting`: methods whose circuit is open. `conversation_method`: who
-    answered the turn before; while it goes on nothing is tried out. `deadline_seconds`: from now;
-    the method is chosen among those predicted to meet it, and nothing is tried out either.
-    `explore`: whether this request may be used to learn. `startable`: methods without a replica
-    that get one when they are asked.
+    healthy: methods with a live replica. startable: methods without one that get one when asked.
+    pinned: the only method allowed. excluded: methods that cannot serve a parameter of the request.
+    resting: methods whose circuit is open. deadline_seconds: from now; the choice is limited to
+    methods predicted to meet it. conversation_method: which method answered the last turn. explore:
+    whether the request may be used to learn. With a deadline, or while the conversation keeps its
+    method, nothing is tried out.
     """
 
     healthy: frozenset[str]
@@ -35,7 +35,7 @@ def obstacles_of(
     constraints: Constraints,
     config: RouterConfig,
 ) -> dict[str, Reason | None]:
-    """Per method: None when it may answer, else the reason that sending it elsewhere has."""
+    """Return by method the reason why it may not answer, or None if it may."""
     lossless_only = constraints.lossless_only or not config.lossy
     obstacles: dict[str, Reason | None] = {}
     well: set[str] = set()
@@ -44,7 +44,7 @@ def obstacles_of(
         (well if report.healthy else unwell).update(report.methods)
     for name in table.methods:
         sick = name in unwell and name not in well
-        # Whoever pins a method by name has decided about losslessness.
+        # A request that pins a method has decided about losslessness.
         lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
         retired = config.weights.get(name) == 0.0 and constraints.pinned != name
         if name in constraints.excluded or lossy or retired:
@@ -64,11 +64,11 @@ def why_not(
     constraints: Constraints,
     obstacles: Mapping[str, Reason | None],
 ) -> str:
-    """What stands against a method, for the caller of a request that none may answer."""
+    """Explain to a client why a method may not answer its request."""
     if name not in table.methods:
-        return f"{name} is not served (there are {', '.join(table.methods)})"
+        return f"{name} is not served; available methods: {', '.join(table.methods)}"
     if name in constraints.resting:
-        return f"{name} rests after failures"
+        return f"{name} is disabled after repeated failures"
     if obstacles[name] == "failover":
         return f"{name} has no healthy replica"
-    return f"{name} may not serve this request"
+    return f"{name} cannot serve this request"

@@ -1,16 +1,16 @@
-"""Drift of prompts: whether they lie farther from their centroids than at the fit.
+"""Drift detection: whether prompts lie farther from their centroids than at the fit.
 
-Every prompt's distance to its centroid becomes a rank among the distances of its own cluster's
-prompts at the fit, 0 to 1. While prompts are of the same kinds the ranks are uniform, whatever the
-mix of kinds. The statistic is the one-sided Kolmogorov-Smirnov distance of the last `window` ranks
-from uniform: where a share w of the prompts is new and the others are as before it is at most w,
-so it reads as *at least this share of the recent prompts is of a kind the fit has not seen*.
+Each prompt's distance to its centroid becomes a rank, 0 to 1, among the distances of its cluster's
+prompts at the fit. Ranks are uniform while the kinds of prompts stay the same, whatever their mix.
+The statistic is the one-sided Kolmogorov-Smirnov distance of the last `window` ranks from uniform.
+If a share w of the prompts is new and the rest is unchanged, it is at most w. So it means: at least
+this share of the recent prompts is of a kind that the fit has not seen.
 
-Drift is called when the statistic exceeds LEAST_SHARE and what chance gives with probability
-SIGNIFICANCE (Massart 1990, doi:10.1214/aop/1176990746, who bounds it for every sample size; the
-finite reference counts through the two samples' effective size). There are TESTS_PER_WINDOW tests
-in a window, so prompts that come independently of each other raise at most one false alarm in
-window / TESTS_PER_WINDOW / SIGNIFICANCE prompts: 100,000 at the default window of 400.
+There is drift when the statistic exceeds LEAST_SHARE and the bound that chance exceeds with
+probability SIGNIFICANCE (Massart 1990, doi:10.1214/aop/1176990746, for every sample size; the
+finite reference enters by the effective size of two samples). With TESTS_PER_WINDOW tests in a
+window, independent prompts raise at most one false alarm in window / TESTS_PER_WINDOW /
+SIGNIFICANCE prompts: 100,000 at the default window of 400.
 """
 
 import math
@@ -26,30 +26,30 @@ Floats = NDArray[np.float64]
 
 SIGNIFICANCE = 0.001
 LEAST_SHARE = 0.1
-"""A smaller share of new prompts is not worth a refit, however certain it is."""
+"""Least share of new prompts that is worth a refit."""
 
 TESTS_PER_WINDOW = 4
 REFERENCE_WINDOWS = 2
-"""Windows of live prompts that make the reference where the table has none."""
+"""Windows of live prompts that make the reference when the table has none."""
 
 MIN_CLUSTER = 20
-"""Prompts that a cluster needs for a reference of its own."""
+"""Least prompts of a cluster with a reference of its own."""
 
 TOLERANCE = 0.002
-"""Distances that differ by less count as equal: vectors travel in half precision."""
+"""Distances that differ by less count as equal, because vectors are sent in half precision."""
 
 _POINTS = 21
 
 
 class Reference:
-    """Distances of a fit's prompts to their centroids, by cluster: quantiles [k + 1, 21].
+    """Distances of a fit's prompts to their centroids, by cluster, as quantiles [k + 1, 21].
 
-    The last row is over all prompts; it also stands for clusters that came later. `prompts`: how
-    many there were.
+    The last row is over all prompts, and also stands for clusters that were added later. prompts:
+    their number.
     """
 
     def __init__(self, quantiles: Floats, prompts: int) -> None:
-        """Raises ValueError where the quantiles are not rising rows of 21."""
+        """Raise ValueError unless the quantiles are rows of 21 that do not fall."""
         shaped = quantiles.ndim == 2 and len(quantiles) > 1 and quantiles.shape[1] == _POINTS
         if not shaped or not (np.diff(quantiles, axis=1) >= 0.0).all() or prompts < 1:
             raise ValueError("the distances of the fit are not rows of 21 rising quantiles")
@@ -58,17 +58,17 @@ class Reference:
 
     @property
     def clusters(self) -> int:
-        """k"""
+        """The number of clusters, k."""
         return len(self.quantiles) - 1
 
     @classmethod
     def of(
         cls, labels: cluster.Labels, distances: Floats, k: int, before: Self | None = None
     ) -> Self:
-        """From labels and distances [n] of a fit's prompts in k clusters.
+        """Make a reference from labels and distances [n] of a fit's prompts in k clusters.
 
-        A cluster with few prompts keeps its row of `before`; where there is none all such clusters
-        share one row, or take everybody's where that is not enough either.
+        A cluster with few prompts keeps its row of `before`. Without one, all such clusters share a
+        row; if they have too few prompts together, they use the row over all prompts.
         """
         points = np.linspace(0.0, 1.0, _POINTS)
         everybody = np.quantile(distances, points)
@@ -89,12 +89,12 @@ class Reference:
     def of_fit(
         cls, centroids: Floats, vectors: NDArray[np.float32], labels: cluster.Labels
     ) -> Self:
-        """From the vectors [n, d] and labels [n] that the centroids [k, d] are the means of."""
+        """Make a reference from the vectors [n, d] and labels [n] of the centroids' fit."""
         sizes = np.bincount(labels, minlength=len(centroids)).astype(np.float64)
         return cls.of(labels, cluster.distances(centroids, vectors, labels, sizes), len(centroids))
 
     def ranks(self, labels: cluster.Labels, distances: Floats) -> Floats:
-        """The share [n] of its cluster's prompts that was clearly nearer than each distance."""
+        """Return each distance's rank [n]: the share of its cluster that is clearly nearer."""
         rows = np.minimum(labels, self.clusters)
         ranks = np.empty(len(distances))
         for row in np.unique(rows):
@@ -103,12 +103,12 @@ class Reference:
         return ranks
 
     def state(self) -> dict[str, Any]:
-        """As JSON values; `read` takes them back."""
+        """Return JSON values for `read`."""
         return {"quantiles": self.quantiles.round(5).tolist(), "prompts": self.prompts}
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> Self:
-        """Raises ValueError where it is no such state."""
+        """Return the reference of a state. Raises ValueError if it is not one."""
         try:
             quantiles = np.asarray(state["quantiles"], dtype=np.float64)
             return cls(quantiles, int(state["prompts"]))
@@ -117,7 +117,7 @@ class Reference:
 
 
 def _rank(quantiles: Floats, values: Floats) -> Floats:
-    # From the left: of prompts that repeat, none is farther than the others.
+    # From the left, so that repeats of a prompt have the same rank.
     above = np.searchsorted(quantiles, values, side="left")
     inside = np.clip(above, 1, _POINTS - 1)
     low, high = quantiles[inside - 1], quantiles[inside]
@@ -127,19 +127,19 @@ def _rank(quantiles: Floats, values: Floats) -> Floats:
 
 
 def share_farther(ranks: Floats) -> float:
-    """The statistic of ranks [n], n > 0."""
+    """Return the statistic of ranks [n], n > 0."""
     ordered = np.sort(ranks)
     return max(0.0, float((ordered - np.arange(len(ordered)) / len(ordered)).max()))
 
 
 def alarm_above(prompts: int, reference_prompts: int) -> float:
-    """The statistic of so many prompts from which on there is drift."""
+    """Return the statistic above which a window of `prompts` has drifted."""
     effective = prompts * reference_prompts / (prompts + reference_prompts)
     return max(LEAST_SHARE, math.sqrt(math.log(1.0 / SIGNIFICANCE) / (2.0 * effective)))
 
 
 class DriftWatch:
-    """Follows the prompts of one fit; without a reference the first of them make one."""
+    """Tests the prompts of one fit for drift; without a reference the first prompts make one."""
 
     def __init__(self, centroids: Floats, reference: Reference | None, window: int) -> None:
         """centroids: [k, d]."""
@@ -153,25 +153,25 @@ class DriftWatch:
 
     @property
     def prompts(self) -> int:
-        """How many of the window's prompts are there."""
+        """The number of prompts in the window."""
         return len(self._ranks)
 
     @property
     def share_farther(self) -> float | None:
-        """The statistic; None while the window is not full."""
+        """The statistic, or None until the window is full."""
         if len(self._ranks) < self.window:
             return None
         return share_farther(np.asarray(self._ranks))
 
     @property
     def alarm_above(self) -> float | None:
-        """None while there is no reference."""
+        """The statistic above which there is drift, or None without a reference."""
         if self.reference is None:
             return None
         return alarm_above(self.window, self.reference.prompts)
 
     def see(self, vectors: NDArray[np.float32]) -> bool:
-        """Take in prompts [n, d]; True where they are a drift."""
+        """Add prompts [n, d]; return whether they have drifted."""
         if not len(vectors):
             return False
         labels = cluster.assign(self._centroids, vectors)

@@ -1,7 +1,7 @@
-"""Prompt to unit vector: an ONNX session and a tokenizer, no torch.
+"""Embedding prompts with an ONNX session and a tokenizer, without torch.
 
 The encoder is sentence-transformers/all-MiniLM-L6-v2 (arXiv 2002.10957), exported once by
-`router.encoder_export`.
+`router.fit.encoder_export`.
 """
 
 import os
@@ -23,11 +23,11 @@ FIX = "run `specadapt export-encoder`, or point SPECADAPT_ENCODER at an exported
 
 
 class EncoderMissingError(ValueError):
-    """No usable exported encoder in the folder; the message names the command that makes one."""
+    """The folder has no usable encoder; the message names the command that exports one."""
 
 
 def encoder_dir() -> Path:
-    """Where the exported encoder lives: $SPECADAPT_ENCODER, else the user's cache folder."""
+    """Return the exported encoder's folder: $SPECADAPT_ENCODER, else the user's cache folder."""
     named = os.environ.get("SPECADAPT_ENCODER")
     if named:
         return Path(named).expanduser()
@@ -36,7 +36,7 @@ def encoder_dir() -> Path:
 
 
 def read_info(path: Path) -> EncoderInfo:
-    """The identity of the encoder exported to `path`; raises EncoderMissingError."""
+    """Return the identity of the encoder exported to `path`. Raises EncoderMissingError."""
     missing = [f for f in (MODEL_FILE, TOKENIZER_FILE, INFO_FILE) if not (path / f).is_file()]
     if missing:
         raise EncoderMissingError(f"no encoder in {path} ({', '.join(missing)} missing): {FIX}")
@@ -47,10 +47,10 @@ def read_info(path: Path) -> EncoderInfo:
 
 
 class Encoder:
-    """Texts to unit vectors; safe to call from several threads.
+    """Embeds texts as unit vectors; safe to call from several threads.
 
-    `threads` are the session's own; they sleep, rather than spin, while there is nothing to do,
-    because decoding replicas need the same cores.
+    The session's own `threads` sleep instead of spinning while idle, because decoding replicas need
+    the same cores.
     """
 
     def __init__(self, path: Path | None = None, threads: int = 1) -> None:
@@ -76,14 +76,14 @@ class Encoder:
         self._counter.no_truncation()
 
     def token_count(self, text: str) -> int:
-        """All of the text's tokens and the two special ones, also beyond `max_tokens`."""
+        """Return the number of the text's tokens with the two special ones, without truncation."""
         return len(self._counter.encode(text).ids)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors [n, dimension] float32; a text is cut at `max_tokens`.
+        """Return unit vectors [n, dimension], float32; a text is cut at `max_tokens`.
 
-        One text per run, not a batch: int8 activations are scaled by the largest value of the
-        whole tensor, so a batch mate would change a prompt's vector, and with it its cluster.
+        Texts run one by one: int8 activations are scaled by the largest value of the whole tensor,
+        so other texts in a batch would change a prompt's vector and perhaps its cluster.
         """
         vectors = np.empty((len(texts), self.info.dimension), dtype=np.float32)
         for row, text in enumerate(texts):

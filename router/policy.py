@@ -1,73 +1,98 @@
 """Which method answers a prompt, and why.
 
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
-size the sequence will join. The unloaded favourite keeps its place until another is better by
-`hysteresis`; under load the method is taken that costs all requests together the least seconds;
-what may be learned from may go elsewhere, where that is affordable (`router.explore`).
+size that the sequence will join. The cluster's favourite keeps its place until another method is
+better by `hysteresis`. Under load the policy takes the method that costs all requests together the
+fewest seconds. A request that may be used to learn can go to another method, if the exploration
+budget pays for it (`router.trials`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp
+from typing import NamedTuple
 
-import numpy as np
-
-from router import belief, explore, predict
-from router.admission import in_time
+from router import evidence, favourites
 from router.constraints import Constraints, obstacles_of, why_not
-from router.purse import Purse
-from router.queueing import Prospect
-from router.regression import Foretold
-from schemas import (
-    Decision,
-    LoadReport,
-    Reason,
-    RouterConfig,
-    RoutingTable,
-    temperature_band,
-)
+from router.load import Prospect
+from router.prompt import Features
+from router.trials import Option, Trials
+from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
 
 POLICY = "predicted_seconds"
 
 START_SECONDS = 30.0
-"""From the first request for a method without a replica until it has one: a process starts and
+"""From the first request for a method without a replica until a replica is up: a process starts and
 loads a model."""
+
+TEACHING_REASONS = ("favourite", "load", "constraint", "failover", "starting")
+"""Reasons of decisions that exploration may change."""
 
 
 class NoMethodAvailableError(RuntimeError):
-    """No method may answer this request; the message says what stands against each."""
+    """No method may answer this request; the message gives the obstacle of each."""
 
 
-@dataclass(frozen=True)
-class Features:
-    """What a prompt is, beside its cluster. `said`: of its acceptance, by the table's regression
-    where it has one."""
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """One method's prospects for one request.
 
-    prompt_tokens: int
-    max_tokens: int
-    temperature: float = 0.0
-    said: Foretold = field(default_factory=dict, hash=False)
+    predicted: seconds under the present load. The next four are divided by the method's weight in
+    the configuration, because methods are compared by them: alone: seconds on an idle replica.
+    usual: `alone` without the prompt's deviation from its cluster. loaded: `predicted`. cost:
+    `predicted` plus `delay`.
+    waiting: seconds of `predicted` until it gets a place. delay: seconds by which it delays other
+    requests. answers: evidence behind its acceptance. log_error: standard error of the logarithm of
+    `alone`, and error: of `predicted`. The load is known from reports, so a queue makes no method
+    uncertain. obstacle: why it should not answer.
+    """
+
+    name: str
+    predicted: float
+    alone: float
+    usual: float
+    loaded: float
+    cost: float
+    waiting: float
+    delay: float
+    answers: float
+    log_error: float
+    error: float
+    obstacle: Reason | None
+
+    @property
+    def doubt(self) -> float:
+        """How many times slower it is a standard error from the prediction.
+
+        It is 1 with enough evidence to compare the method by.
+        """
+        return 1.0 if self.answers >= favourites.MIN_EVIDENCE_ANSWERS else exp(self.error)
+
+
+class _Chosen(NamedTuple):
+    """The choice before exploration, its reason, and the favourite."""
+
+    method: str
+    reason: Reason
+    favourite: str
 
 
 def choose(
     table: RoutingTable,
-    cluster: int,
     features: Features,
     loads: Sequence[LoadReport],
     constraints: Constraints,
-    rng: np.random.Generator,
     config: RouterConfig,
-    purse: Purse | None = None,
+    trials: Trials | None = None,
 ) -> Decision:
-    """Route one prompt; `cluster` -1 means that it could not be embedded. Nothing is tried out
-    without a `purse` to pay for it.
+    """Route one prompt. Nothing is tried out without `trials`.
 
-    Reasons: favourite; load (another, because of queues and batches); exploration; constraint
-    (the favourite may not serve this request or would miss its deadline); failover (the favourite
-    is not healthy or rests); starting (the favourite has no replica yet); pinned;
-    pinned_cluster; conversation (stays with the last turn's method against the favourite);
-    observed (the default answers, since routing is only observed); degraded (no cluster).
-    Raises NoMethodAvailableError.
+    Reasons: favourite; load (another method, because of queues and batches); exploration;
+    constraint (the favourite may not serve this request or would miss its deadline); failover (the
+    favourite is not healthy or is disabled after failures); starting (the favourite has no replica
+    yet); pinned; pinned_cluster; conversation (the last turn's method instead of the favourite);
+    observed (the default method, in shadow mode); degraded (no cluster). Raises
+    NoMethodAvailableError.
     """
     obstacles = obstacles_of(table, loads, constraints, config)
     names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
@@ -76,60 +101,43 @@ def choose(
         why = [why_not(table, n, constraints, obstacles) for n in names]
         raise NoMethodAvailableError("; ".join(why))
 
-    band = temperature_band(features.temperature)
-    prospect = Prospect(
-        table, cluster, band, features.prompt_tokens, features.max_tokens, features.said
-    )
-    alone, busy = prospect.alone(), prospect.under(loads)
-    usual = prospect.usual() if features.said else alone
-    loaded = {n: forecast.seconds for n, forecast in busy.items()}
-    delays = {n: f.delay for n, f in busy.items()}
-    loaded |= {n: loaded[n] + START_SECONDS for n in constraints.startable if n in loaded}
-    costs = {n: loaded[n] + delays[n] for n in loaded}
-    timely = in_time(admissible, loaded, constraints.deadline_seconds)
-    obstacles |= {n: "constraint" for n in admissible if n not in timely}
-    weighed = [_weighed(seconds, config) for seconds in (alone, loaded, costs)]
-    usual = weighed[0] if usual is alone else _weighed(usual, config)
-    errors = _errors(table, cluster, band, alone, loaded)
-    method, reason, favourite = _greedy(
-        table, cluster, features, constraints, config, timely, obstacles, errors, usual, *weighed
-    )
+    candidates = _candidates(table, features, loads, constraints, config)
+    for name, obstacle in obstacles.items():
+        candidates[name].obstacle = obstacle
+    allowed = [candidates[n] for n in admissible]
+    timely = in_time(allowed, constraints.deadline_seconds)
+    for one in allowed:
+        if one not in timely:
+            one.obstacle = "constraint"
+    chosen = _greedy(table, features, candidates, timely, constraints, config)
     instead_of = None
     default = config.default_method or table.default_method
-    if config.observe and reason not in ("pinned", "degraded") and default in timely:
-        instead_of, method, favourite, reason = method, default, default, "observed"
-    ranked = sorted(admissible, key=lambda n: (n != method, loaded[n]))
+    may_serve = any(one.name == default for one in timely)
+    if config.observe and chosen.reason not in ("pinned", "degraded") and may_serve:
+        instead_of, chosen = chosen.method, _Chosen(default, "observed", default)
+    method, reason, favourite = chosen
+    ranked = sorted(allowed, key=lambda one: (one.name != method, one.predicted))
     propensity, extra, waiting = 1.0, 0.0, 0.0
-    to_learn_from = ("favourite", "load", "constraint", "failover", "starting")
-    explorable = reason in to_learn_from and len(ranked) > 1
+    explorable = reason in TEACHING_REASONS and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
     explorable &= method != constraints.conversation_method
-    if explorable and purse is not None and config.exploration > 0.0:
-        made = explore.choice(
-            [weighed[1][n] for n in ranked],
-            [errors[n] for n in ranked],
-            [delays[n] for n in ranked],
-            config.hysteresis,
-            config.exploration,
-            purse,
-            rng,
-            table.objective,
-        )
-        method, propensity, extra = ranked[made.index], made.propensity, made.seconds
+    if explorable and trials is not None and config.exploration > 0.0:
+        options = [Option(one.loaded, one.error, one.delay) for one in ranked]
+        made = trials.choose(options, table.objective, config)
+        method, propensity, extra = ranked[made.index].name, made.propensity, made.seconds
         if made.index > 0:
-            reason = "exploration"
-            waiting = busy[ranked[0]].waiting
+            reason, waiting = "exploration", ranked[0].waiting
     return Decision(
         method=method,
-        ranked=tuple(ranked),
-        cluster=cluster,
+        ranked=tuple(one.name for one in ranked),
+        cluster=features.cluster,
         reason=reason,
         propensity=propensity,
         policy=POLICY,
         fit_id=table.fit_id,
         table_version=table.version,
-        predicted_seconds={n: round(loaded[n], 6) for n in ranked},
-        foretold=dict(features.said),
+        predicted_seconds={one.name: round(one.predicted, 6) for one in ranked},
+        foretold=dict(features.predicted),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
         instead_of=instead_of,
@@ -137,141 +145,141 @@ def choose(
     )
 
 
-def _greedy(
+def in_time(candidates: Sequence[Candidate], deadline_seconds: float | None) -> list[Candidate]:
+    """Return the candidates predicted to meet the deadline, or the fastest one if none is."""
+    if deadline_seconds is None:
+        return list(candidates)
+    meeting = [one for one in candidates if one.predicted <= deadline_seconds]
+    return meeting or [min(candidates, key=lambda one: one.predicted)]
+
+
+def _candidates(
     table: RoutingTable,
-    cluster: int,
     features: Features,
+    loads: Sequence[LoadReport],
     constraints: Constraints,
     config: RouterConfig,
-    admissible: Sequence[str],
-    obstacles: Mapping[str, Reason | None],
-    errors: Mapping[str, float],
-    usual: Mapping[str, float],
-    alone: Mapping[str, float],
-    loaded: Mapping[str, float],
-    costs: Mapping[str, float],
-) -> tuple[str, Reason, str]:
-    """The choice before exploration, its reason, and the favourite. `usual`: the seconds alone but
-    for what is foretold of this prompt; `costs` are loaded + delays."""
-    if constraints.pinned is not None:
-        return constraints.pinned, "pinned", constraints.pinned
-    pinned = config.pinned_clusters.get(cluster)
-    if pinned is not None and pinned in admissible:
-        return pinned, "pinned_cluster", pinned
-    if cluster < 0:
-        default = config.default_method or table.default_method
-        fallback = min(admissible, key=lambda n: loaded[n])
-        default = default if default in admissible else fallback
-        return default, "degraded", default
-
-    favourite = _favourite(table, cluster, features, config, usual, alone)
-    obstacle = obstacles[favourite]
-    running = [n for n in admissible if n not in constraints.startable]
-    if obstacle is None and favourite in constraints.startable and running:
-        obstacle = "starting"
-    unloaded = min(running or admissible, key=lambda n: alone[n]) if obstacle else favourite
-    doubts = _doubts(table, cluster, features, errors)
-    method = _under_load(unloaded, admissible, alone, costs, doubts)
-    reason: Reason = "favourite" if method == favourite else obstacle or "load"
-    last = constraints.conversation_method
-    if last is not None and last in admissible and last != method:
-        clearly = costs[method] * (1.0 + config.conversation_margin) < costs[last]
-        if not clearly:
-            return last, "conversation", favourite
-    return method, reason, favourite
+) -> dict[str, Candidate]:
+    """Return all methods of the table by name, without obstacles."""
+    prospect = Prospect(table, features)
+    alone, busy = prospect.alone(), prospect.under(loads)
+    usual = prospect.usual() if features.predicted else alone
+    cell = features.cluster, slice(None), features.band
+    answers = evidence.answers(table)[cell].tolist()
+    log_errors = evidence.log_error(table)[cell].tolist()
+    candidates = {}
+    for name, known, log_error in zip(table.methods, answers, log_errors, strict=True):
+        seconds, waiting, delay = busy[name]
+        seconds += START_SECONDS if name in constraints.startable else 0.0
+        own = min(1.0, alone[name] / seconds) if seconds > 0.0 else 1.0
+        weight = config.weights.get(name) or 1.0
+        candidates[name] = Candidate(
+            name=name,
+            predicted=seconds,
+            alone=alone[name] / weight,
+            usual=usual[name] / weight,
+            loaded=seconds / weight,
+            cost=(seconds + delay) / weight,
+            waiting=waiting,
+            delay=delay,
+            answers=known,
+            log_error=log_error,
+            error=max(evidence.LEAST_ERROR, own * log_error),
+            obstacle=None,
+        )
+    return candidates
 
 
-def _weighed(seconds: Mapping[str, float], config: RouterConfig) -> dict[str, float]:
-    """Predicted seconds as methods are compared by them; those of weight 0 never are."""
-    if not config.weights:
-        return dict(seconds)
-    return {n: s / (config.weights.get(n) or 1.0) for n, s in seconds.items()}
-
-
-def _under_load(
-    unloaded: str,
-    admissible: Sequence[str],
-    alone: Mapping[str, float],
-    costs: Mapping[str, float],
-    doubts: Mapping[str, float],
-) -> str:
-    """Who costs the least seconds once queues and batches count, the request's own and those by
-    which it delays others, `unloaded` being the choice without them.
-
-    That choice has been made on evidence: predicted to be sooner does not suffice. So no other
-    counts as sooner than it is alone, and only what the load adds can move a prompt; to a method of
-    which little is known only if it were still the sooner one a standard error later than that.
-    """
-    doubts = {**doubts, unloaded: 1.0}
-    seconds = {n: costs[n] * doubts[n] + max(0.0, alone[unloaded] - alone[n]) for n in admissible}
-    return min(admissible, key=lambda n: (seconds[n], n != unloaded))
-
-
-def _doubts(
-    table: RoutingTable, cluster: int, features: Features, errors: Mapping[str, float]
-) -> dict[str, float]:
-    """By method, how many times slower it is a standard error from what is predicted under load,
-    where there is too little evidence to compare it by; else 1."""
-    known = belief.answers(table)[cluster, :, temperature_band(features.temperature)].tolist()
-    return {
-        n: 1.0 if answers >= predict.MIN_EVIDENCE_ANSWERS else exp(errors[n])
-        for n, answers in zip(table.methods, known, strict=True)
-    }
-
-
-def _errors(
+def _greedy(
     table: RoutingTable,
-    cluster: int,
-    band: int,
-    alone: Mapping[str, float],
-    loaded: Mapping[str, float],
-) -> dict[str, float]:
-    """By method, the standard error of the logarithm of its predicted seconds under load: what is
-    added by the load is known from the replicas' reports, so queues make no method uncertain."""
-    errors = {}
-    known = belief.log_error(table)[cluster, :, band].tolist()
-    for name, error in zip(table.methods, known, strict=True):
-        own = min(1.0, alone[name] / loaded[name]) if loaded[name] > 0.0 else 1.0
-        errors[name] = max(belief.LEAST_ERROR, own * error)
-    return errors
+    features: Features,
+    candidates: Mapping[str, Candidate],
+    timely: Sequence[Candidate],
+    constraints: Constraints,
+    config: RouterConfig,
+) -> _Chosen:
+    """Choose among the timely candidates without exploring."""
+    if constraints.pinned is not None:
+        return _Chosen(constraints.pinned, "pinned", constraints.pinned)
+    named = {one.name: one for one in timely}
+    pinned = config.pinned_clusters.get(features.cluster)
+    if pinned is not None and pinned in named:
+        return _Chosen(pinned, "pinned_cluster", pinned)
+    if features.cluster < 0:
+        default = config.default_method or table.default_method
+        fallback = min(timely, key=lambda one: one.loaded).name
+        default = default if default in named else fallback
+        return _Chosen(default, "degraded", default)
+
+    favourite = _favourite(table, features, candidates, config)
+    obstacle = favourite.obstacle
+    running = [one for one in timely if one.name not in constraints.startable]
+    if obstacle is None and favourite.name in constraints.startable and running:
+        obstacle = "starting"
+    unloaded = min(running or timely, key=lambda one: one.alone) if obstacle else favourite
+    method = _under_load(unloaded, timely)
+    reason: Reason = "favourite" if method is favourite else obstacle or "load"
+    last = named.get(constraints.conversation_method or "")
+    if last is not None and last is not method:
+        clearly = method.cost * (1.0 + config.conversation_margin) < last.cost
+        if not clearly:
+            return _Chosen(last.name, "conversation", favourite.name)
+    return _Chosen(method.name, reason, favourite.name)
+
+
+def _under_load(unloaded: Candidate, timely: Sequence[Candidate]) -> Candidate:
+    """Return the candidate with the least cost under load, own seconds and delays of others.
+
+    `unloaded` is the choice without load. It was made on evidence, so a better prediction does not
+    suffice to replace it: no other counts as faster than `unloaded` is alone, and only the cost of
+    the load can move a prompt. A candidate with little evidence has to win by a standard error.
+    """
+
+    def seconds(one: Candidate) -> float:
+        doubt = 1.0 if one is unloaded else one.doubt
+        return one.cost * doubt + max(0.0, unloaded.alone - one.alone)
+
+    return min(timely, key=lambda one: (seconds(one), one is not unloaded))
 
 
 def _favourite(
     table: RoutingTable,
-    cluster: int,
     features: Features,
+    candidates: Mapping[str, Candidate],
     config: RouterConfig,
-    usual: Mapping[str, float],
-    alone: Mapping[str, float],
-) -> str:
-    """The favourite for this prompt, among all methods: the cluster's for such a length and
-    temperature, unless what is foretold of the prompt makes another one sooner.
+) -> Candidate:
+    """Return the favourite for this prompt among all methods.
 
-    The cluster's has been found on evidence, by a margin. So no other counts as sooner than it is
-    as usual, and only what is foretold can move a prompt, to a method with as much evidence.
+    It is the favourite of the cluster and temperature band, unless the prediction for this prompt
+    makes another method faster. The cluster's favourite was found on evidence, by a margin. So no
+    other counts as faster than the favourite usually is, and only the prompt's deviation can move
+    it, to a method with as much evidence.
     """
-    band = temperature_band(features.temperature)
-    current = table.methods.index(table.assignment[cluster][band])
+    everyone = list(candidates.values())
+    current = table.methods.index(table.assignment[features.cluster][features.band])
     allowed = [
         i
         for i, n in enumerate(table.methods)
         if (config.lossy or table.lossless.get(n, False)) and config.weights.get(n) != 0.0
     ] or [current]
-    answers = belief.answers(table)[cluster, :, band].tolist()
-    winner = predict.favourite(
-        [usual[n] for n in table.methods],
-        answers,
-        belief.log_error(table)[cluster, :, band].tolist(),
+    winner = favourites.favourite(
+        [one.usual for one in everyone],
+        [one.answers for one in everyone],
+        [one.log_error for one in everyone],
         current,
-        config.hysteresis,
-        config.confidence,
+        config,
         allowed,
     )
-    best = table.methods[winner]
-    if usual is alone or answers[winner] < predict.MIN_EVIDENCE_ANSWERS:
+    best = everyone[winner]
+    if not features.predicted or best.answers < favourites.MIN_EVIDENCE_ANSWERS:
         return best
-    rivals = [table.methods[i] for i in allowed if answers[i] >= predict.MIN_EVIDENCE_ANSWERS]
-    # of a prompt whose answer takes no time, nothing is to be won
-    ratio = {n: alone[n] / usual[n] if usual[n] > 0.0 else 1.0 for n in rivals}
-    seconds = {n: ratio[n] * max(usual[n], usual[best]) for n in rivals}
-    return min(rivals, key=lambda n: (seconds[n], n != best))
+
+    def seconds(one: Candidate) -> float:
+        # When an answer takes no time, nothing can be won.
+        ratio = one.alone / one.usual if one.usual > 0.0 else 1.0
+        return ratio * max(one.usual, best.usual)
+
+    rivals = [
+        everyone[i] for i in allowed if everyone[i].answers >= favourites.MIN_EVIDENCE_ANSWERS
+    ]
+    return min(rivals, key=lambda one: (seconds(one), one is not best))

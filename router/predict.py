@@ -1,65 +1,64 @@
-"""Seconds that a prompt will take, from the two factors of a routing table.
+"""Predicted seconds of an answer, from the two factors of a routing table.
 
 Predicted seconds = prefill + decode steps x seconds per step, where decode steps = (expected
 output tokens - 1) / acceptance; the prefill emits the first token. Acceptance depends on the
-prompt and is kept per cluster; step time and prefill depend on the machine and the load and are
-kept per method, so that evidence about one slow replica serves every cluster.
+prompt and is kept per cluster. Step time and prefill depend on the machine and the load and are
+kept per method, so evidence about a slow replica serves every cluster.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 from typing import TypeVar
 
 import numpy as np
-from scipy.special import ndtr
 
-from router.belief import OFFLINE_ANSWERS, Floats, acceptance, once
-from router.step_ratio import crowd
+from router.evidence import OFFLINE_ANSWERS, Floats, once
 from schemas import RoutingTable
 
-MIN_EVIDENCE_ANSWERS = 8.0
-"""Two methods are compared for a cluster's favourite only with so many answers behind each, those
-that the cell's other temperature bands lend included: a profile at temperature 0 chooses for the
-other bands until they have answers of their own."""
-
 OUTPUT_PRIOR = 5.0
-"""Answers' worth of all clusters' mean length in each cluster's."""
+"""Weight, in answers, of the mean output length over all clusters in each cluster's."""
 
 TYPICAL_PROMPT_TOKENS = 64.0
+
+FULL_BATCH = 8.0
+"""Sequences from which on a batch counts as full. How step time grows with the batch depends on the
+machine: a head that wins alone may lose at a batch of eight, or the other way round."""
 
 Acceptance = TypeVar("Acceptance", float, Floats)
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:
-    """Output tokens of a prompt of this cluster (-1: of any), were its answer not cut off; the
-    profile's answers count as at most OFFLINE_ANSWERS beside live ones."""
+    """Return the expected output tokens of a prompt of this cluster (-1: of any) without a limit.
+
+    The profile's answers count as OFFLINE_ANSWERS at most next to live ones.
+    """
     return float(_uncut_output(table)[cluster])
 
 
 def emitted_output(table: RoutingTable, cluster: int) -> float:
-    """Output tokens of such a prompt under the limits that requests have set so far."""
+    """Return the expected output tokens under the limits that requests have set so far."""
     return float(_cut_output(table)[cluster])
 
 
 @once
 def _uncut_output(table: RoutingTable) -> Floats:
-    return _output(table, table.live_output[:, 1])
+    return _output(table, table.live.output[:, 1])
 
 
 @once
 def _cut_output(table: RoutingTable) -> Floats:
-    return _output(table, table.live_answers)
+    return _output(table, table.live.answers)
 
 
 def _output(table: RoutingTable, live_count: Floats) -> Floats:
-    """Output tokens [k + 1] of every cluster and, at the end, of any."""
+    """Return output tokens [k + 1] of every cluster and, last, of any cluster."""
     weight = np.minimum(1.0, OFFLINE_ANSWERS / np.maximum(table.output_count, 1.0))
     offline = weight * table.output_count
-    tokens = offline * table.output_tokens + table.live_output[:, 0]
+    tokens = offline * table.output_tokens + table.live.output[:, 0]
     count = offline + live_count
-    # Over clusters as often as the profile saw them: the live mix passes.
+    # Clusters are weighted as in the profile, because the live mix changes.
     often = table.output_count / max(1.0, float(table.output_count.sum()))
     if not often.any():
         return np.full(len(tokens) + 1, table.output_tokens.mean())
@@ -70,10 +69,12 @@ def _output(table: RoutingTable, live_count: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Machine:
-    """What a table says of the machine, as lists: every prompt asks for single values, which
-    arrays are slow to give. By method: `steps` [m][B][C], their ratio and the logarithm of the
-    further one in a full batch; the prefill's line, its ratio, and the share of prompts that is
-    cached."""
+    """A table's times by method, as lists: prompts ask for single values, which are slow in arrays.
+
+    steps: seconds [m][B][C]. step_ratio: live over profiled, alone. full_batch: logarithm of the
+    further ratio in a full batch. prefill: constant and seconds per token. prefill_ratio: live over
+    profiled. cached_share: share of prompt tokens found in the prefix cache.
+    """
 
     steps: list[list[list[float]]]
     step_ratio: list[float]
@@ -87,22 +88,21 @@ class _Machine:
 def _machine(table: RoutingTable) -> _Machine:
     return _Machine(
         steps=table.step_seconds.tolist(),
-        step_ratio=table.live_step_ratio.tolist(),
-        full_batch=np.log(table.live_batch_ratio).tolist(),
+        step_ratio=table.live.step_ratio.tolist(),
+        full_batch=np.log(table.live.batch_ratio).tolist(),
         prefill=[(constant, slope) for constant, slope in table.prefill_seconds.tolist()],
-        prefill_ratio=table.live_prefill_ratio.tolist(),
-        cached_share=table.live_cached_share.tolist(),
+        prefill_ratio=table.live.prefill_ratio.tolist(),
+        cached_share=table.live.cached_share.tolist(),
     )
 
 
 class StepTimes:
-    """Seconds of every method's steps at one context length. Of the grid's many values a prompt
-    asks for a few, which are computed as they are asked for."""
+    """Step times of every method at one context length, computed when asked for."""
 
     __slots__ = ("_batches", "_left", "_machine", "_right", "_share", "_steps")
 
     def __init__(self, table: RoutingTable, context: float) -> None:
-        """Linear in the context on the grid, and its nearest end beyond it."""
+        """Interpolate linearly in the context; beyond the grid its nearest end counts."""
         contexts, last = table.context_grid, len(table.context_grid) - 1
         self._right = min(max(1, bisect_right(contexts, context)), last)
         self._left = max(0, self._right - 1)
@@ -112,7 +112,7 @@ class StepTimes:
         self._batches, self._steps = table.batch_grid, self._machine.steps
 
     def of(self, method: int, batch: float) -> float:
-        """Of a batch of one method, extended linearly beyond the grid's largest."""
+        """Return seconds per step in a batch of one method, linear beyond the grid's largest."""
         return self._measured(method, batch) * _ratio(self._machine, method, batch)
 
     def _measured(self, method: int, batch: float) -> float:
@@ -130,32 +130,34 @@ class StepTimes:
         return below + slope * (batch - batches[left])
 
     def mixed(self, counts: Mapping[int, float], batch: float) -> float:
-        """Of a batch that methods share, so many sequences of each of them: the mean of what a
-        batch of each one's own takes. One forward verifies all drafts, and what a step takes are
-        its rows: beside seven plain sequences one of EAGLE-3's made a step of SmolLM2's take 40 ms,
-        four of each 51, where eight of them take 76 and eight plain ones 30."""
+        """Return seconds per step in a batch with this many sequences of each method (by index).
+
+        It is the mean of the methods' step times in batches of their own, because one forward
+        verifies all drafts and its time depends on its rows. With SmolLM2, a step of eight plain
+        sequences takes 30 ms, of seven and one EAGLE-3 sequence 40, of four each 51, of eight
+        EAGLE-3 sequences 76.
+        """
         whole = sum(counts.values())
         return sum([count * self.of(m, batch) for m, count in counts.items()]) / whole
 
     def _on_grid(self, method: int, batch: int) -> float:
-        """At one of the grid's batch sizes, by its index."""
+        """Return profiled seconds at one of the grid's batch sizes, by its index."""
         line = self._steps[method][batch]
         return (1.0 - self._share) * line[self._left] + self._share * line[self._right]
 
 
+def batch_fullness(batch: float) -> float:
+    """Return how full a batch counts, from 0 (one sequence) to 1 (FULL_BATCH), logarithmically."""
+    return min(1.0, log(batch) / log(FULL_BATCH)) if batch > 1.0 else 0.0
+
+
 def step_ratio(table: RoutingTable, method: int, batch: float) -> float:
-    """How many times as long as measured a method's steps take here, in such a batch."""
+    """Return the ratio of live to profiled step time for a method in a batch of this size."""
     return _ratio(_machine(table), method, batch)
 
 
-def ends(table: RoutingTable) -> Floats:
-    """The same of every method alone and in a full batch [m, 2]."""
-    alone = table.live_step_ratio
-    return np.stack([alone, alone * table.live_batch_ratio], axis=1)
-
-
 def step_ratios(table: RoutingTable) -> Floats:
-    """The same of every method on the grid of batches [m, B]."""
+    """Return the ratio of live to profiled step time [m, B] for all methods on the batch grid."""
     methods = range(len(table.methods))
     return np.asarray([[step_ratio(table, m, b) for b in table.batch_grid] for m in methods])
 
@@ -163,23 +165,25 @@ def step_ratios(table: RoutingTable) -> Floats:
 def _ratio(machine: _Machine, method: int, batch: float) -> float:
     full = machine.full_batch[method]
     alone = machine.step_ratio[method]
-    return alone * exp(full * crowd(batch)) if full and batch > 1.0 else alone
+    return alone * exp(full * batch_fullness(batch)) if full and batch > 1.0 else alone
 
 
 def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:
-    """Seconds of a step, bilinear on the grid, extended linearly beyond its largest batch."""
+    """Return seconds per step: bilinear on the grid, linear beyond its largest batch."""
     return StepTimes(table, context).of(method, batch)
 
 
 def measured_prefill(table: RoutingTable, method: int, read_tokens: float) -> float:
-    """Seconds until the first token where so many prompt tokens are read, as measured offline."""
+    """Return the profiled seconds to the first token when this many prompt tokens are read."""
     constant, per_token = _machine(table).prefill[method]
     return constant + per_token * read_tokens
 
 
 def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> float:
-    """Seconds from admission to the first token, of a prompt of which the method finds its usual
-    share in the prefix cache."""
+    """Predict seconds from admission to the first token.
+
+    The method finds its usual share of the prompt in the prefix cache.
+    """
     machine = _machine(table)
     read = prompt_tokens * (1.0 - machine.cached_share[method])
     constant, per_token = machine.prefill[method]
@@ -187,7 +191,7 @@ def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> f
 
 
 def prefills(table: RoutingTable, prompt_tokens: float) -> list[float]:
-    """The same of every method [m]."""
+    """Predict seconds from admission to the first token for every method [m]."""
     machine = _machine(table)
     return [
         ratio * (line[0] + line[1] * (prompt_tokens * (1.0 - cached)))
@@ -205,63 +209,10 @@ def predicted_seconds(
     output_tokens: float,
     batch: float = 1.0,
 ) -> Acceptance:
-    """Seconds from admission to the last token, in a batch of the method's own.
+    """Predict seconds from admission to the last token, in a batch of the method's own.
 
-    `accepted`: tokens per step of the method, one or an array of any shape, which the seconds have
-    as well.
+    accepted: the method's tokens per step, a number or an array whose shape the result has.
     """
     step = step_seconds(table, method, batch, prompt_tokens + output_tokens / 2.0)
     steps = max(0.0, output_tokens - 1.0) / accepted
     return prefill_seconds(table, method, prompt_tokens) + steps * step
-
-
-def typical_seconds(table: RoutingTable) -> Floats:
-    """Predicted seconds [k, m, t] of each cluster's typical prompt in each temperature band, alone
-    on a replica."""
-    accepted = acceptance(table)
-    prompts = table.provenance.get("prompt_tokens", [])
-    seconds = np.empty(accepted.shape)
-    methods = range(len(table.methods))
-    for k in range(len(table.assignment)):
-        prompt = prompts[k] if k < len(prompts) else TYPICAL_PROMPT_TOKENS
-        output = emitted_output(table, k)
-        times = StepTimes(table, prompt + output / 2.0)
-        alone = np.asarray([times.of(m, 1.0) for m in methods])
-        steps = max(0.0, output - 1.0) / accepted[k]
-        seconds[k] = np.asarray(prefills(table, prompt))[:, None] + steps * alone[:, None]
-    return seconds
-
-
-def fastest(table: RoutingTable) -> tuple[tuple[str, ...], ...]:
-    """The method with the least predicted seconds [k][t] for each cluster's typical prompt."""
-    best = typical_seconds(table).argmin(axis=1)
-    return tuple(tuple(table.methods[m] for m in row) for row in best)
-
-
-def favourite(
-    seconds: Sequence[float] | Floats,
-    answers: Sequence[float] | Floats,
-    errors: Sequence[float] | Floats,
-    current: int,
-    margin: float,
-    confidence: float,
-    admissible: Sequence[int],
-) -> int:
-    """Which method stays or becomes the favourite, from `seconds`, `answers` of evidence and the
-    standard errors of log seconds, [m] each.
-
-    The current one keeps its place unless another is predicted to be more than `margin` faster,
-    is faster with a probability of at least `confidence`, and both have MIN_EVIDENCE_ANSWERS
-    behind their acceptance.
-    """
-    best = min(admissible, key=lambda m: (seconds[m], m))
-    if current not in admissible:
-        return best
-    solid = [m for m in admissible if answers[m] >= MIN_EVIDENCE_ANSWERS]
-    if current not in solid:
-        return current
-    best = min(solid, key=lambda m: (seconds[m], m))
-    if seconds[best] * (1.0 + margin) >= seconds[current]:
-        return current
-    lead = np.log(seconds[current] / seconds[best]) / np.hypot(errors[current], errors[best])
-    return best if ndtr(lead) >= confidence else current

@@ -1,18 +1,19 @@
-"""New clusters for prompts the fit has not seen, with what is known of the old ones.
+"""New clusters for prompts unlike those of the fit, with the evidence about the old ones.
 
-k-means over the recent prompts and the old centroids, each a point as heavy as the prompts it
-stands for: where nothing is new the clusters stay as they are. Cluster i goes on as cluster i, and
-new ones come behind, as many as it takes until the recent prompts lie as near to their centroids
-as the fit's did or another would not help: one at least, MAX_ADDED at most.
+A refit runs k-means over the recent prompts and the old centroids, each weighted by the prompts it
+stands for, so that without new prompts the clusters stay. Cluster i stays cluster i. New clusters
+are appended until the recent prompts lie as near to their centroids as the fit's did, or another
+cluster does not help: at least one, at most MAX_ADDED.
 
 A prompt farther from its old centroid than NEW_GROUND of the fit's prompts is new ground. An old
-cluster's evidence goes where its other prompts went, in proportion. Of that an added cluster keeps
-the part 1 - d, where d is the drift of its own prompts alone: at least so many of them are of a
-kind that the evidence is not about. So it starts out uncertain, and is tried out.
+cluster's evidence follows its other prompts in proportion. An added cluster keeps the part 1 - d
+of it, where d is the drift of its own prompts: at least that share of them is of a kind that the
+evidence is not about. It starts out uncertain, so methods are tried there.
 """
 
 import hashlib
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,9 +22,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from router import cluster, predict
+from router import cluster, favourites
+from router.current_fit import Fit
 from router.drift import LEAST_SHARE, MIN_CLUSTER, Reference, share_farther
-from router.fit import Fit
 from router.learner import Learner
 from schemas import Observation, RouterConfig, RoutingTable
 
@@ -31,19 +32,55 @@ Floats = NDArray[np.float64]
 
 NEW_GROUND = 0.95
 MAX_ADDED = 3
-"""Clusters that one refit adds at most; what is still far away afterwards makes another."""
+"""Most clusters that one refit adds; prompts still far away cause the next refit."""
 
 LEAST_GAIN = 0.05
-"""A further cluster has to lower the drift by so much: a kind of its own lowers it by most of its
-share of the prompts, one kind cut in two by 0.03 at most."""
+"""Least decrease of the drift for a further cluster. A kind of its own lowers it by most of its
+share of the prompts; one kind split in two by 0.03 at most."""
 
 MAX_CLUSTERS = 64
-"""A table has no more: evidence spread over many clusters is little in each."""
+"""Most clusters of a table: evidence spread over many clusters is thin in each."""
+
+
+CAPACITY = 2048
+"""Recent answers that are kept. They take up to 18 MB: 9 KB each, 2 of them for a vector of 384
+dimensions. No cell of a table remembers more."""
+
+
+class RecentAnswers:
+    """The newest answers with their prompts' vectors, each once, oldest first."""
+
+    def __init__(self, dimension: int, capacity: int = CAPACITY) -> None:
+        self._dimension = dimension
+        self._capacity = capacity
+        self._answers: OrderedDict[str, tuple[Observation, NDArray[np.float32]]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def add(self, observation: Observation) -> NDArray[np.float32] | None:
+        """Keep an answer; return its vector [d] if it is new and has one of the right width."""
+        if observation.vector is None or observation.observation_id in self._answers:
+            return None
+        try:
+            vector = cluster.unpacked(observation.vector, self._dimension)
+        except ValueError:
+            return None
+        self._answers[observation.observation_id] = (observation, vector)
+        if len(self._answers) > self._capacity:
+            self._answers.popitem(last=False)
+        return vector
+
+    def all(self) -> tuple[list[Observation], NDArray[np.float32]]:
+        """Return all observations and their vectors [n, d]."""
+        observations = [observation for observation, _ in self._answers.values()]
+        vectors = [vector for _, vector in self._answers.values()]
+        return observations, np.asarray(vectors, np.float32).reshape(-1, self._dimension)
 
 
 @dataclass(frozen=True)
 class _Grouping:
-    """Centroids [k', d]; the centroid each old one [k] and each prompt [n] now belongs to."""
+    """Centroids [k', d], and the one that each old centroid [k] and each prompt [n] belongs to."""
 
     centroids: Floats
     of_old: cluster.Labels
@@ -77,17 +114,17 @@ def refit(
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
     window: int,
 ) -> Refitted | None:
-    """The next fit, and what becomes of the clusters of this one.
+    """Build new clusters and map the old ones onto them.
 
-    `table` is the one in force, of `fit`; `answers`: the recent ones and their vectors [n, d], the
-    newest last, of which `window` are the drift. None where their prompts make no cluster of
+    table: the one in force, of `fit`. answers: recent ones and their vectors [n, d], newest last;
+    the drift is that of the last `window`. Returns None if their prompts make no cluster of
     MIN_CLUSTER, or the table has MAX_CLUSTERS.
     """
     observations, vectors = answers
     labels = cluster.assign(table.centroids, vectors)
     ranks = reference.ranks(labels, cluster.distances(table.centroids, vectors, labels))
     far = ranks >= NEW_GROUND
-    # The past weighs as much as the recent prompts at most, or the centroids could not follow.
+    # The past weighs at most as much as the recent prompts, or the centroids could not move.
     count = table.output_count
     heavy = np.maximum(1.0, count * min(1.0, len(vectors) / max(1.0, count.sum())))
     found = _grouped(table.centroids, reference, vectors, far, heavy, window)
@@ -134,7 +171,7 @@ def _grouped(
     heavy: Floats,
     window: int,
 ) -> _Grouping | None:
-    """With as many clusters as it takes for the last `window` prompts to be near again."""
+    """Add clusters until the last `window` prompts are near their centroids again."""
     distant = vectors[-window:][far[-window:]]
     best, drift = None, math.inf
     for added in range(1, min(MAX_ADDED, MAX_CLUSTERS - len(old), len(distant)) + 1):
@@ -166,27 +203,27 @@ def successor(
     config: RouterConfig,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
 ) -> Learner:
-    """A learner for the new fit that knows what `learner` knew.
+    """Return a learner for the new fit with everything that `learner` knew.
 
-    What the recent answers taught goes where their prompts are now; what was learned before them
-    is shared out. Step times and the ids counted stay.
+    Evidence of the recent answers moves to the clusters that their prompts are in now; earlier
+    evidence is divided. Machine speed and counted ids stay.
     """
     old, new = learner.table, made.fit.table(disk)
     before, after = _replayed(old, answers, config), _replayed(new, answers, config)
     earlier = [
         np.tensordot(made.share, np.maximum(0.0, live - recent), 1)
-        for live, recent in zip((old.live_tokens, old.live_steps), before, strict=True)
+        for live, recent in zip((old.live.tokens, old.live.steps), before, strict=True)
     ]
     tokens, steps = (a + b for a, b in zip(earlier, after, strict=True))
-    seen = new.model_copy(update={"live_tokens": tokens, "live_steps": steps})
-    added = predict.fastest(seen)[len(old.assignment) :]
+    seen = new.with_live(tokens=tokens, steps=steps)
+    added = favourites.fastest(seen)[len(old.assignment) :]
     state = learner.state() | {
         "fit_id": new.fit_id,
         "assignment": [*old.assignment, *added],
         "live_tokens": tokens.tolist(),
         "live_steps": steps.tolist(),
-        "live_output": (made.share @ old.live_output).tolist(),
-        "live_answers": (made.share @ old.live_answers).tolist(),
+        "live_output": (made.share @ old.live.output).tolist(),
+        "live_answers": (made.share @ old.live.answers).tolist(),
     }
     return Learner.restore(new, config, state)
 
@@ -196,19 +233,19 @@ def _replayed(
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
     config: RouterConfig,
 ) -> tuple[Floats, Floats]:
-    """Live tokens and steps [k, m, t] that the answers alone would have left in `table`."""
+    """Return the live tokens and steps [k, m, t] that these answers alone leave in `table`."""
     observations, vectors = answers
-    nothing = np.zeros_like(table.live_tokens)
-    empty = table.model_copy(update={"live_tokens": nothing, "live_steps": nothing})
+    nothing = np.zeros_like(table.live.tokens)
+    empty = table.with_live(tokens=nothing, steps=nothing)
     learner = Learner(empty, config)
     pairs = zip(observations, vectors, strict=True)
     learner.observe(moved(observation, vector, table) for observation, vector in pairs)
-    return learner.table.live_tokens, learner.table.live_steps
+    return learner.table.live.tokens, learner.table.live.steps
 
 
 def moved(
     observation: Observation, vector: NDArray[np.float32] | None, table: RoutingTable
 ) -> Observation:
-    """The observation as of this table: in the cluster its prompt's vector [d] lies in, if any."""
+    """Return the observation as one of this table, in the cluster of its prompt's vector [d]."""
     label = -1 if vector is None else int(cluster.assign(table.centroids, vector[None, :])[0])
     return observation.model_copy(update={"cluster": label, "fit_id": table.fit_id})

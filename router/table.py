@@ -7,16 +7,16 @@ routing.npz    the arrays
 import hashlib
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from router.assign import with_favourites
 from router.drift import Reference
-from router.features import NAMES
-from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable
+from router.favourites import kept, with_favourites
+from router.prompt import NAMES
+from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable
 from schemas.array_files import read_bytes, unpack_arrays
 from schemas.json_files import read_json, validated
 from schemas.text_files import FileError
@@ -24,26 +24,28 @@ from schemas.text_files import FileError
 JSON_FILE = "routing.json"
 ARRAYS_FILE = "routing.npz"
 
-BY_METHOD_AXIS = {
+METHOD_AXIS = {
     "acceptance_tokens": 1,
     "acceptance_steps": 1,
-    "live_tokens": 1,
-    "live_steps": 1,
     "step_seconds": 0,
     "step_count": 0,
-    "live_step_ratio": 0,
-    "live_batch_ratio": 0,
-    "live_step_weight": 0,
     "prefill_seconds": 0,
-    "live_prefill_ratio": 0,
-    "live_cached_share": 0,
     "speedup": 1,
     "speedup_count": 1,
     "regression": 0,
     "regression_range": 0,
     "regression_mean": 1,
 }
-"""The arrays that have a method axis, and which."""
+"""The arrays of a table that have a method axis, and which axis it is."""
+
+LIVE_METHOD_AXIS = {
+    "tokens": 1,
+    "steps": 1,
+    **dict.fromkeys(
+        ("step_ratio", "batch_ratio", "step_weight", "prefill_ratio", "cached_share"), 0
+    ),
+}
+"""The same for the arrays of `Live`."""
 
 
 class RoutingTableError(ValueError):
@@ -51,12 +53,13 @@ class RoutingTableError(ValueError):
 
 
 def save_table(table: RoutingTable, folder: Path) -> None:
-    """Write the two files; a reader sees the old pair or the new one, or refuses the mixture."""
+    """Save a routing table. A reader sees the old pair of files or the new one, or refuses both."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {n: v for n, v in dict(table).items() if isinstance(v, np.ndarray)}
+    own = {n: v for n, v in dict(table).items() if isinstance(v, np.ndarray)}
+    arrays = own | table.live.arrays()
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, **arrays)
-    body = table.model_dump(mode="json", exclude=set(arrays))
+    body = table.model_dump(mode="json", exclude={*own, "live"})
     body["arrays_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
     _replace(folder / ARRAYS_FILE, packed.getvalue())
     _replace(folder / JSON_FILE, (json.dumps(body, indent=1) + "\n").encode())
@@ -80,8 +83,8 @@ def load_table(
     _check_distances(text, table)
     if table.features not in ((), NAMES):
         raise RoutingTableError(
-            f"{text}: features are {', '.join(table.features)}; what is read of prompts is "
-            f"{', '.join(NAMES)}: fit again"
+            f"{text}: features are {', '.join(table.features)}, but this version computes "
+            f"{', '.join(NAMES)}; fit again"
         )
     check_table(table, encoder, settings_hashes)
     return table
@@ -97,9 +100,10 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
         )
     arrays = unpack_arrays(packed, str(arrays_file))
     table = validated(RoutingTable, body | arrays, str(text))
+    known = dict(table) | table.live.arrays()
     for name in arrays:
-        values = getattr(table, name)
-        # NaN is the speedup of what nobody has measured.
+        values = known[name]
+        # A speedup of NaN was not measured.
         if not np.isfinite(values[~np.isnan(values)] if name == "speedup" else values).all():
             raise FileError(f"{arrays_file}: {name} holds NaN or infinity; fit again")
     return table
@@ -107,14 +111,14 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
 
 def _check_distances(path: Path, table: RoutingTable) -> None:
     if "distances" not in table.provenance:
-        return  # of a fit that did not keep them: live prompts take their place
+        return  # older fits did not keep them; live prompts take their place
     try:
         clusters = Reference.read(table.provenance["distances"]).clusters
     except ValueError as error:
         raise RoutingTableError(f"{path}: provenance.distances: {error}; fit again") from error
     if clusters != len(table.assignment):
         raise RoutingTableError(
-            f"{path}: provenance.distances are of {clusters} clusters, the table has "
+            f"{path}: provenance.distances has {clusters} clusters, the table has "
             f"{len(table.assignment)}; fit again"
         )
 
@@ -124,7 +128,7 @@ def check_table(
     encoder: EncoderInfo | None = None,
     settings_hashes: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise RoutingTableError where the table was made for another encoder or other settings."""
+    """Raise RoutingTableError if the table was made for another encoder or other settings."""
     if encoder is not None and encoder != table.encoder:
         raise RoutingTableError(
             f"the routing table was fitted with encoder {_encoder(table.encoder)}, but "
@@ -140,9 +144,9 @@ def check_table(
 
 
 def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
-    """The table of the methods that are served; a favourite that is not gives way to the fastest.
+    """Return the table of the served methods; the fastest replaces a favourite that is not served.
 
-    Raises RoutingTableError for a method the table does not know.
+    Raises RoutingTableError for a method that the table does not have.
     """
     unknown = [name for name in methods if name not in table.methods]
     if unknown or not methods:
@@ -152,14 +156,13 @@ def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
         )
     indices = [i for i, name in enumerate(table.methods) if name in methods]
     names = tuple(table.methods[i] for i in indices)
-    arrays: dict[str, NDArray[np.float64]] = {
-        field: np.take(getattr(table, field), indices, axis=axis)
-        for field, axis in BY_METHOD_AXIS.items()
-    }
+    arrays = _taken(table, METHOD_AXIS, indices)
+    live = table.live.model_copy(update=_taken(table.live, LIVE_METHOD_AXIS, indices))
     small = RoutingTable.model_validate(
         {
             **dict(table),
             **arrays,
+            "live": live,
             "methods": names,
             "assignment": ((names[0],) * len(TEMPERATURE_BANDS),) * len(table.assignment),
             "default_method": names[0],
@@ -174,14 +177,11 @@ def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
     )
 
 
-def kept(
-    favourites: Sequence[Sequence[str]], names: Collection[str], instead: Sequence[Sequence[str]]
-) -> tuple[tuple[str, ...], ...]:
-    """The favourites [k][t] that are among `names`, for the others those `instead`."""
-    return tuple(
-        tuple(name if name in names else other for name, other in zip(row, others, strict=True))
-        for row, others in zip(favourites, instead, strict=True)
-    )
+def _taken(
+    record: RoutingTable | Live, axes: Mapping[str, int], indices: Sequence[int]
+) -> dict[str, NDArray[np.float64]]:
+    """Return a record's arrays for some methods (by index)."""
+    return {n: np.take(getattr(record, n), indices, axis=axis) for n, axis in axes.items()}
 
 
 def _encoder(info: EncoderInfo) -> str:

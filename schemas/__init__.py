@@ -29,6 +29,7 @@ from schemas.observed import ObservedReport
 from schemas.routing import (
     TEMPERATURE_BANDS,
     EncoderInfo,
+    Live,
     MeasuredUnder,
     Objective,
     RoutingTable,
@@ -56,6 +57,7 @@ __all__ = [
     "GuardConfig",
     "HttpConfig",
     "Instead",
+    "Live",
     "LoadReport",
     "MeasuredUnder",
     "MethodDeployment",

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from schemas.base import Schema
 
 Role = Literal["drafter", "tree", "stop", "verifier"]
+PLAIN_METHODS = ("naive", "vllm_naive")
+"""Plain decoding by our engine and by vLLM."""
 Setting = bool | int | float | str | tuple[int, ...] | tuple[float, ...]
 
 

@@ -1,4 +1,4 @@
-"""What `specadapt profile` writes, a line or file each; `router.profile` keeps the folder."""
+"""What `specadapt profile` writes, a line or file each; `router.fit.profile` keeps the folder."""
 
 from typing import Any, Literal, Self
 

@@ -1,7 +1,7 @@
-"""The routing table: what is known of every method on every cluster of prompts.
+"""The routing table: what is known about every method on every cluster of prompts.
 
-Two factors instead of one speed: acceptance (tokens per target step) depends on the prompt,
-step time depends on the machine and the load. Saved by `router.table` as JSON plus npz.
+It keeps two factors instead of one speed: acceptance (tokens per target step) depends on the
+prompt, step time on the machine and the load. `router.table` saves it as JSON plus npz.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +17,7 @@ TEMPERATURE_BANDS: tuple[str, ...] = ("greedy", "low", "high")
 
 
 def temperature_band(temperature: float) -> int:
-    """Index into TEMPERATURE_BANDS: 0 is temperature 0, 1 is up to 0.7, 2 is above."""
+    """Return the index into TEMPERATURE_BANDS: 0 for temperature 0, 1 up to 0.7, 2 above."""
     if temperature == 0.0:
         return 0
     return 1 if temperature <= 0.7 else 2
@@ -31,8 +31,7 @@ Array = Annotated[NDArray[np.float64], BeforeValidator(_array)]
 
 
 def by_band(value: Any) -> Any:
-    """Favourites [k][t], of tables too that have one for each cluster, which is that of every
-    band."""
+    """Return favourites [k][t], also from older tables with one favourite per cluster [k]."""
     if not isinstance(value, (list, tuple)):
         return value
     return [[row] * len(TEMPERATURE_BANDS) if isinstance(row, str) else row for row in value]
@@ -42,13 +41,12 @@ Favourites = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(by_band)]
 
 
 Objective = Literal["speedup", "seconds"]
-"""What routing makes small: `speedup`, the mean over prompts of seconds over plain decoding's, in
-which every answer counts alike; `seconds`, the mean of seconds, in which long answers count for
-more."""
+"""Routing objective. `speedup` minimises the mean over prompts of seconds over plain decoding's, so
+every answer counts alike. `seconds` minimises mean seconds, so long answers count for more."""
 
 
 class EncoderInfo(Schema):
-    """Which encoder the centroids live in; a table is refused under any other."""
+    """The encoder of the centroids; a table is refused under any other."""
 
     name: str
     dimension: int = Field(gt=0)
@@ -66,30 +64,71 @@ class MeasuredUnder(Schema):
     bundle: str = Field(description="name and content hash of the model bundle")
 
 
+class Live(Schema):
+    """What a table has learned while serving; k clusters, m methods, t temperature bands.
+
+    tokens, steps [k, m, t]: acceptance evidence of live answers. output [k, 2]: their output tokens
+    in sum, and how many of them ended by themselves. answers [k]: their number. step_ratio [m]:
+    ratio of live to profiled step time of one sequence. batch_ratio [m]: the further ratio in a
+    batch of eight or more; in between it is linear in the logarithm of the batch. step_weight [m]:
+    answers behind both. prefill_ratio [m]: ratio of live to profiled prefill time. cached_share
+    [m]: share of its prompts' tokens that a method finds in the prefix cache and does not read.
+
+    Files and states name each array `live_<field>`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    tokens: Array
+    steps: Array
+    output: Array
+    answers: Array
+    step_ratio: Array
+    batch_ratio: Array
+    step_weight: Array
+    prefill_ratio: Array
+    cached_share: Array
+
+    @classmethod
+    def nothing(cls, k: int, m: int) -> Self:
+        """Return the record of a table that has learned nothing."""
+        cells = (k, m, len(TEMPERATURE_BANDS))
+        return cls(
+            tokens=np.zeros(cells),
+            steps=np.zeros(cells),
+            output=np.zeros((k, 2)),
+            answers=np.zeros(k),
+            step_ratio=np.ones(m),
+            batch_ratio=np.ones(m),
+            step_weight=np.zeros(m),
+            prefill_ratio=np.ones(m),
+            cached_share=np.zeros(m),
+        )
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return the arrays by the names that files use."""
+        return {LIVE + name: value for name, value in dict(self).items()}
+
+
+LIVE = "live_"
+"""Prefix of the names that the arrays of `Live` have in files and states."""
+
+
 class RoutingTable(Schema):
     """k clusters, m methods, t temperature bands, B batch sizes, C context lengths.
 
-    Arrays: centroids [k, d]; acceptance_tokens and acceptance_steps [k, m, t] (their ratio is the
-    acceptance, their size the evidence); live_tokens and live_steps likewise, added online;
-    step_seconds and step_count [m, B, C] on the grids; live_step_ratio [m], the factor by which
-    live steps of one sequence differ from the measured grid, live_batch_ratio [m], the further
-    factor of a batch of eight and more (1 in a table that does not say), which between them goes
-    with the batch's logarithm, and live_step_weight [m], the answers behind both (none in a table
-    that does not say); prefill_seconds [m, 2]: a constant and seconds per prompt
-    token; live_prefill_ratio [m], the factor by which live prefills differ from that line, and
-    live_cached_share [m], the share of its prompts' tokens that a method finds in the prefix cache
-    and does not read (1 and 0 in a table that does not say); output_tokens and output_count [k],
-    means and the answers behind them; live_output [k, 2], the sum of the tokens of live answers and
-    how many of them ended by themselves, and live_answers [k], how many they are;
-    speedup and speedup_count [k, m]: harmonic mean of paired speedups over the profile's
-    baseline, for reports.
+    centroids [k, d]. acceptance_tokens, acceptance_steps [k, m, t]: their ratio is the acceptance,
+    their size the evidence. step_seconds, step_count [m, B, C] on the grids. prefill_seconds
+    [m, 2]: a constant and seconds per prompt token. output_tokens, output_count [k]: mean output
+    tokens and the answers behind them. speedup, speedup_count [k, m]: harmonic mean of paired
+    speedups over the profile's baseline, for reports. live: what was learned while serving.
 
-    A table that corrects its cells for the single prompt (`router.regression`) has `features`, f of
-    them, and regression [m, d + f]: weights of a prompt's vector and features, whose sum is what
-    is foretold of its log acceptance. regression_range [m, 2]: the least and the most that was
-    foretold of the prompts learned from; regression_mean [k, m]: what is foretold of a cluster's
-    prompts on the mean, at which acceptance is the cell's. Otherwise `features` is empty,
-    regression [m, 0], and the two others are 0.
+    A table that corrects its cells for the single prompt (`router.prompt`) has f `features` and
+    regression [m, d + f]: weights of a prompt's vector and features, whose sum predicts its log
+    acceptance. regression_range [m, 2]: the least and the greatest prediction for the prompts of
+    the fit. regression_mean [k, m]: the mean prediction for a cluster's prompts, at which
+    acceptance is the cell's. Otherwise `features` is empty, regression is [m, 0], and the other
+    two are 0.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -109,24 +148,16 @@ class RoutingTable(Schema):
     centroids: Array
     acceptance_tokens: Array
     acceptance_steps: Array
-    live_tokens: Array
-    live_steps: Array
     batch_grid: tuple[int, ...]
     context_grid: tuple[int, ...]
     step_seconds: Array
     step_count: Array
-    live_step_ratio: Array
-    live_batch_ratio: Array
-    live_step_weight: Array
     prefill_seconds: Array
-    live_prefill_ratio: Array
-    live_cached_share: Array
     output_tokens: Array
     output_count: Array
-    live_output: Array
-    live_answers: Array
     speedup: Array
     speedup_count: Array
+    live: Live
     features: tuple[str, ...] = ()
     regression: Array
     regression_range: Array
@@ -135,23 +166,21 @@ class RoutingTable(Schema):
 
     @model_validator(mode="before")
     @classmethod
-    def _nothing_said(cls, values: Any) -> Any:
-        """What a table stands for that was saved before there were such arrays."""
+    def _from_file(cls, values: Any) -> Any:
+        """Gather `live_` arrays into `live`, and fill in what older tables do not have."""
         if not isinstance(values, dict):
             return values
         k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
-        nothing = {
-            "live_batch_ratio": np.ones(m),
-            "live_step_weight": np.zeros(m),
-            "live_prefill_ratio": np.ones(m),
-            "live_cached_share": np.zeros(m),
-            "live_output": np.zeros((k, 2)),
-            "live_answers": np.zeros(k),
+        without = {
             "regression": np.zeros((m, 0)),
             "regression_range": np.zeros((m, 2)),
             "regression_mean": np.zeros((k, m)),
         }
-        return nothing | values
+        given = {n: v for n, v in values.items() if not n.startswith(LIVE)}
+        if "live" not in given:
+            learned = {n.removeprefix(LIVE): v for n, v in values.items() if n.startswith(LIVE)}
+            given["live"] = dict(Live.nothing(k, m)) | learned
+        return without | given
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -161,34 +190,31 @@ class RoutingTable(Schema):
             "centroids": (k, self.encoder.dimension),
             "acceptance_tokens": (k, m, t),
             "acceptance_steps": (k, m, t),
-            "live_tokens": (k, m, t),
-            "live_steps": (k, m, t),
             "step_seconds": grid,
             "step_count": grid,
-            "live_step_ratio": (m,),
-            "live_batch_ratio": (m,),
-            "live_step_weight": (m,),
             "prefill_seconds": (m, 2),
-            "live_prefill_ratio": (m,),
-            "live_cached_share": (m,),
             "output_tokens": (k,),
             "output_count": (k,),
-            "live_output": (k, 2),
-            "live_answers": (k,),
             "speedup": (k, m),
             "speedup_count": (k, m),
             "regression": (m, self.encoder.dimension + len(self.features) if self.features else 0),
             "regression_range": (m, 2),
             "regression_mean": (k, m),
         }
+        expected |= {n: v.shape for n, v in Live.nothing(k, m).arrays().items()}
+        arrays = dict(self) | self.live.arrays()
         for name, shape in expected.items():
-            actual = getattr(self, name).shape
+            actual = arrays[name].shape
             if actual != shape:
                 raise ValueError(f"{name} has shape {actual}, expected {shape}")
         if any(len(row) != t for row in self.assignment):
-            raise ValueError(f"assignment: each cluster has a favourite in each of {t} bands")
+            raise ValueError(f"assignment: each cluster needs a favourite in each of {t} bands")
         named = {name for row in self.assignment for name in row}
         unknown = (named | {self.default_method} | self.lossless.keys()) - {*self.methods}
         if unknown:
             raise ValueError(f"methods not in the table: {', '.join(sorted(unknown))}")
         return self
+
+    def with_live(self, **arrays: NDArray[np.float64]) -> Self:
+        """Return the table with these arrays in `live`."""
+        return self.model_copy(update={"live": self.live.model_copy(update=arrays)})

@@ -23,7 +23,7 @@ FORBIDDEN_LIBRARIES = {
     "training": {"ray"},
 }
 # Only the export of the encoder needs torch; everything that serves runs the exported one.
-MAY_IMPORT_MODELS = {"router/encoder_export.py"}
+MAY_IMPORT_MODELS = {"router/fit/encoder_export.py"}
 
 ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
@@ -47,6 +47,12 @@ PARTS_SHARE = {
 """What a drafter, tree, stop or verifier may import of the engine: not the loop."""
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
+ROUTER_SERVES = {
+    *("adaptation", "cluster", "constraints", "current_fit", "drift", "embed", "evidence"),
+    *("favourites", "learner", "load", "machine", "policy", "predict", "prompt", "refit"),
+    *("scaling", "shadow", "table", "trials"),
+}
+"""What serves of the router. It does not know `router/fit`, which works offline."""
 LOAD_SHARES = {
     *("arrivals", "capacity", "client", "experiment", "plots", "policies", "report", "runs"),
     "served",
@@ -68,6 +74,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "precision": {"models"},
         **dict.fromkeys(("drafters", "trees", "stops", "verifiers"), PARTS_SHARE),
     },
+    "router": dict.fromkeys(ROUTER_SERVES, ROUTER_SERVES),
     "deployments": {
         "errors": set(),
         "logs": set(),
@@ -123,6 +130,7 @@ ASSEMBLERS = {
         *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
         *("step", "stopwatch", "target", "tracing"),
     },
+    "router": {"fit"},
     "deployments": {"app", "faults", "ingress", "run"},
     "ops": {"main", "__main__"},
     "ops/bench": set(),

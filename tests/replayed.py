@@ -8,10 +8,10 @@ from recordings import PREFILL
 from served import METHODS, encoder_folder
 
 from router import cluster
-from router.assign import build_table
 from router.drift import Reference
 from router.embed import Encoder
-from router.profile import Profile
+from router.fit.assign import build_table
+from router.fit.profile import Profile
 from router.table import save_table
 from schemas import AppConfig, MeasuredUnder
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow

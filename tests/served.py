@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
-from router.encoder_export import export_encoder
-from router.features import NAMES
+from router.fit.encoder_export import export_encoder
+from router.prompt import NAMES
 from router.table import save_table
-from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
+from schemas import AppConfig, EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable
 from workers.bundle import Bundle
 from workers.methods import get_method
 
@@ -65,18 +65,16 @@ def small_table(
         centroids=centroids,
         acceptance_tokens=steps * rates[None, :, None],
         acceptance_steps=steps,
-        live_tokens=np.zeros((k, m, 3)),
-        live_steps=np.zeros((k, m, 3)),
         batch_grid=(1, 4, 8),
         context_grid=(64, 512),
         step_seconds=np.full((m, 3, 2), 0.004) * np.asarray([1.0, 1.3, 1.6])[None, :, None],
         step_count=np.full((m, 3, 2), 100.0),
-        live_step_ratio=np.ones(m),
         prefill_seconds=np.tile([0.004, 1e-5], (m, 1)),
         output_tokens=np.full(k, 40.0),
         output_count=np.full(k, 100.0),
         speedup=np.tile(rates, (k, 1)),
         speedup_count=np.full((k, m), 100.0),
+        live=Live.nothing(k, m),
     )
 
 

@@ -41,7 +41,7 @@ def write(root: Path, sources: dict[str, str]) -> None:
         ("workers/a.py", "def f():\n    import ray.serve", "ray.serve"),
         ("router/a.py", "from workers import engine", "workers.engine"),
         ("router/a.py", "import torch.nn as nn", "torch.nn"),
-        ("router/encoder_export.py", "import ray", "ray"),
+        ("router/fit/encoder_export.py", "import ray", "ray"),
         ("deployments/a.py", "from ops.prompts import read", "ops.prompts.read"),
         (
             "workers/a.py",
@@ -99,7 +99,7 @@ def test_a_violation_is_caught(tmp_path, file, source, expected):
 
 def test_what_is_allowed_passes(tmp_path):
     allowed = {
-        "router/encoder_export.py": "import torch",
+        "router/fit/encoder_export.py": "import torch",
         "workers/a.py": "import torch\nfrom . import b\nfrom schemas import DecodeChunk",
         "workers/loader.py": "from workers.torch_engine.engine import TorchEngine",
         "workers/torch_engine/drafters/a.py": "from workers.torch_engine.tree import ROOT",

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from deployments.api.projection import Plane
 from deployments.request.prompt import Prompt
-from router import predict
-from router.regression import explained
+from router import favourites, predict
+from router.prompt import explained
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
@@ -45,10 +45,10 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
             "points": plane.points(table.centroids).tolist(),
             "explained": plane.explained,
         },
-        "live_step_ratio": _by_method(table, table.live_step_ratio),
-        "live_batch_ratio": _by_method(table, table.live_batch_ratio),
-        "live_prefill_ratio": _by_method(table, table.live_prefill_ratio),
-        "live_cached_share": _by_method(table, table.live_cached_share),
+        "live_step_ratio": _by_method(table, table.live.step_ratio),
+        "live_batch_ratio": _by_method(table, table.live.batch_ratio),
+        "live_prefill_ratio": _by_method(table, table.live.prefill_ratio),
+        "live_cached_share": _by_method(table, table.live.cached_share),
         "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},
     }
 
@@ -79,7 +79,7 @@ def _speeds(table: RoutingTable) -> NDArray[np.float64]:
     """Tokens/s [k, m] predicted of each cluster's typical prompt, greedy."""
     output = [predict.emitted_output(table, k) for k in range(len(table.assignment))]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(output)[:, None] / predict.typical_seconds(table)[:, :, 0]
+        return np.asarray(output)[:, None] / favourites.typical_seconds(table)[:, :, 0]
 
 
 def _favourites(table: RoutingTable, cluster: int) -> dict[str, str]:
@@ -87,8 +87,8 @@ def _favourites(table: RoutingTable, cluster: int) -> dict[str, str]:
 
 
 def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) -> dict[str, Any]:
-    tokens = (table.acceptance_tokens + table.live_tokens)[cluster].sum(axis=-1)
-    steps = (table.acceptance_steps + table.live_steps)[cluster].sum(axis=-1)
+    tokens = (table.acceptance_tokens + table.live.tokens)[cluster].sum(axis=-1)
+    steps = (table.acceptance_steps + table.live.steps)[cluster].sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         acceptance = tokens / steps
     return {
@@ -97,7 +97,7 @@ def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) ->
         "output_tokens": _number(table.output_tokens[cluster]),
         "acceptance": _by_method(table, acceptance),
         "offline_steps": _by_method(table, table.acceptance_steps[cluster].sum(axis=-1)),
-        "live_steps": _by_method(table, table.live_steps[cluster].sum(axis=-1)),
+        "live_steps": _by_method(table, table.live.steps[cluster].sum(axis=-1)),
         "speedup": _by_method(table, table.speedup[cluster]),
         "tokens_per_s": _by_method(table, speeds[cluster]),
     }

@@ -23,7 +23,6 @@ from deployments.learning.storage import Storage
 from deployments.metrics import DriftMetrics
 from router import predict
 from router.adaptation import Adaptation
-from router.step_ratio import CROWD
 from schemas import (
     AppConfig,
     DecodeStats,
@@ -94,7 +93,7 @@ class Feedback:
             epoch=self._storage.epoch,
             problem=self._storage.problem,
             drift=self._adaptation.report(),
-            observed=self._adaptation.observed(),
+            observed=self._adaptation.shadow(),
         )
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
@@ -123,13 +122,14 @@ class Feedback:
         learned = self._adaptation.table
         times = {
             name: f"{predict.step_ratio(learned, m, 1.0):.2f}, "
-            f"{predict.step_ratio(learned, m, CROWD):.2f} and {learned.live_prefill_ratio[m]:.2f}"
+            f"{predict.step_ratio(learned, m, predict.FULL_BATCH):.2f} and "
+            f"{learned.live.prefill_ratio[m]:.2f}"
             for m, name in enumerate(learned.methods)
         }
         logger.info(
             "steps alone, steps of %d at once and prefills on %s take so many times as long as on "
             "%s, where the table was measured: %s",
-            CROWD,
+            predict.FULL_BATCH,
             replica,
             table.measured_under.machine,
             {stats.method: times[stats.method] for stats in answers if stats.method in times},

@@ -1,5 +1,5 @@
 """Which of a deployment's replicas takes a request: the one with the fewest outstanding tokens,
-those of other methods weighing more (`router.queueing.ranked`).
+those of other methods weighing more (`router.load.ranked`).
 
 Ray Serve makes one such router per handle, inside the ingress process. It pickles this module by
 value, so nothing here may be a variable of the module: what the router shares with the ingress is
@@ -15,7 +15,7 @@ from typing import Any
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
 
 from deployments.request.in_flight import InFlight, published
-from router.queueing import ranked
+from router.load import ranked
 from schemas import DecodeRequest, LoadReport
 
 

@@ -27,9 +27,9 @@ from deployments.request.routing_state import RoutingState
 from deployments.request.starting import Starting
 from router.cluster import assign, packed
 from router.constraints import Constraints
-from router.policy import Features, NoMethodAvailableError, choose
-from router.purse import Purse, settle
-from router.regression import foretold_of
+from router.policy import NoMethodAvailableError, choose
+from router.prompt import Features, predictions
+from router.trials import Trials
 from schemas import (
     Decision,
     DecodeChunk,
@@ -87,8 +87,7 @@ class Answerer:
         self._refusals = refusals
         self.starting = starting or Starting({})
         self._conversations = Conversations()
-        self._rng = np.random.default_rng()
-        self._purse = Purse()
+        self._trials = Trials(np.random.default_rng())
 
     async def route(
         self, prompt: Prompt, explore: bool = True
@@ -101,15 +100,16 @@ class Answerer:
         vector = await self._vector(prompt.text)
         # Only now: a refit while the prompt was embedded has made other clusters.
         table = self._state.table
-        cluster, said, tokens = -1, {}, len(prompt.token_ids)
+        cluster, predicted, tokens = -1, {}, len(prompt.token_ids)
         if vector is not None:
             cluster = int(assign(table.centroids, vector)[0])
-            [said] = foretold_of(table, vector, [prompt.text], [tokens])
+            [predicted] = predictions(table, vector, [prompt.text], [tokens])
         features = Features(
             prompt_tokens=tokens,
             max_tokens=prompt.sampling.max_tokens,
             temperature=prompt.sampling.temperature,
-            said=said,
+            predicted=predicted,
+            cluster=cluster,
         )
         allowed, ready = prompt.deadline_seconds, self.ready()
         constraints = Constraints(
@@ -124,9 +124,7 @@ class Answerer:
         )
         loads = self._calls.loads()
         try:
-            decision = choose(
-                table, cluster, features, loads, constraints, self._rng, self.config, self._purse
-            )
+            decision = choose(table, features, loads, constraints, self.config, self._trials)
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
         return decision, vector
@@ -226,7 +224,7 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        settle(self._state.table, decision, stats, self._purse, choices)
+        self._trials.settle(self._state.table, decision, stats, choices)
         self._state.observe(observation_of(answer, stats, choices))
 
     async def _vector(self, text: str) -> NDArray[np.float32] | None:

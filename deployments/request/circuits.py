@@ -1,17 +1,86 @@
 """The methods' circuit breakers, as this ingress sees them."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from deployments.metrics import Metrics
-from router.admission import Circuit, CircuitState, admits, circuit_state, ended, sent
 from schemas import CircuitConfig
+
+CircuitState = Literal["closed", "half_open", "open"]
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """What is known of one method's answers. Times are seconds on one monotonic clock.
+
+    outcomes: when each answer of the window ended, and whether it failed. opened: since when
+    nothing is sent; None where the circuit is closed. trial: when the trial was sent.
+    """
+
+    outcomes: tuple[tuple[float, bool], ...] = ()
+    opened: float | None = None
+    trial: float | None = None
+
+
+def circuit_state(circuit: Circuit, now: float, config: CircuitConfig) -> CircuitState:
+    """Half-open is an open circuit whose pause is over."""
+    if circuit.opened is None:
+        return "closed"
+    return "open" if now < circuit.opened + config.pause_seconds else "half_open"
+
+
+def admits(circuit: Circuit, now: float, config: CircuitConfig) -> bool:
+    """Whether a request may be sent now: in a half-open circuit one at a time."""
+    state = circuit_state(circuit, now, config)
+    return state == "closed" or (state == "half_open" and circuit.trial is None)
+
+
+def sent(circuit: Circuit, now: float, config: CircuitConfig) -> Circuit:
+    """After a request that `admits` let through."""
+    if circuit_state(circuit, now, config) == "half_open":
+        return replace(circuit, trial=now)
+    return circuit
+
+
+def ended(
+    circuit: Circuit, since: float, failed: bool | None, now: float, config: CircuitConfig
+) -> Circuit:
+    """After the answer to a request sent at `since`.
+
+    failed: None where the answer says nothing of the method: the client left, the line was full,
+    the deadline passed. While the circuit is not closed only the trial counts, since answers from
+    before it opened say nothing of the present.
+    """
+    if circuit.opened is not None:
+        if circuit.trial is None or since < circuit.trial:
+            return circuit
+        if failed is None:
+            return replace(circuit, trial=None)
+        return Circuit(opened=now) if failed else Circuit()
+    if failed is None:
+        return circuit
+    recent = [one for one in circuit.outcomes if one[0] > now - config.window_seconds]
+    outcomes = (*recent, (now, failed))
+    return Circuit(outcomes, opened=now if _broken(outcomes, config) else None)
+
+
+def _broken(outcomes: Sequence[tuple[float, bool]], config: CircuitConfig) -> bool:
+    failures = [failed for _, failed in outcomes]
+    last = failures[-config.consecutive_failures :]
+    if len(last) == config.consecutive_failures and all(last):
+        return True
+    return len(failures) >= config.window_answers and sum(failures) >= config.failure_share * len(
+        failures
+    )
+
 
 _LEVEL: dict[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Circuits:
-    """One circuit per method; `router.admission` says how each goes on."""
+    """One circuit per method; the functions above say how each goes on."""
 
     def __init__(
         self,
@@ -46,7 +115,7 @@ class Circuits:
         return now
 
     def ended(self, method: str, since: float, failed: bool | None) -> None:
-        """The answer to the request sent at `since` has ended; see `router.admission.ended`."""
+        """The answer to the request sent at `since` has ended; see the function `ended`."""
         was = self._circuits[method]
         self._circuits[method] = ended(was, since, failed, self._clock(), self._config)
         if self._circuits[method].opened not in (None, was.opened):

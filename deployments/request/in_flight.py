@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from router.queueing import ranked
+from router.load import ranked
 from schemas import DecodeRequest, LoadReport
 
 REMEMBERED = 4096

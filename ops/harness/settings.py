@@ -5,7 +5,7 @@ from pathlib import Path
 
 from deployments.configuration import ConfigError, validated
 from ops.harness.boundary import InputError
-from router.speedup import BASELINE, VLLM_BASELINE
+from router.fit.speedup import BASELINE, VLLM_BASELINE
 from schemas import AppConfig, EngineConfig, MethodSpec
 from schemas.yaml_files import read_document
 from workers.bundle import Bundle, load_bundle

@@ -29,9 +29,8 @@ from ops.load.policies import (
 from ops.load.runs import Load, Runs, Site, layout_of, simulate
 from router import cluster
 from router.embed import Encoder
-from router.policy import Features
-from router.profile import Profile, prompt_key
-from router.regression import foretold_of
+from router.fit.profile import Profile, prompt_key
+from router.prompt import Features, predictions
 from router.table import load_table, restrict
 from schemas import AppConfig, RoutingTable
 from workers.bundle import load_bundle
@@ -190,7 +189,7 @@ def _questions(
     texts, tokens = [p.text for p in kept], [len(p.token_ids) for p in kept]
     vectors = embed(encoder, texts, "prompts")
     labels = cluster.assign(table.centroids, vectors)
-    said = foretold_of(table, vectors, texts, tokens)
+    said = predictions(table, vectors, texts, tokens)
     return tuple(
         Question(
             p.token_ids,

@@ -1,13 +1,14 @@
 """The policies that `bench load` compares: who is asked first, second and so on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from router.constraints import Constraints
-from router.policy import Features, choose
-from router.purse import Purse
+from router.policy import choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 ROUTED = "routed"
@@ -38,25 +39,25 @@ class Routed:
     def __init__(self, table: RoutingTable, config: RouterConfig, seed: int) -> None:
         self.table = table
         """In force; another one may take its place between two questions."""
-        self.purse = Purse()
         self.decision: Decision | None = None
         """The last one."""
         self.pinned: str | None = None
         """The method that questions ask for by name, if they do."""
         self._config = config
+        self.trials = Trials(np.random.default_rng())
         self.drawn_by(seed)
 
     def drawn_by(self, seed: int) -> None:
         """What is tried out is drawn from this seed on."""
-        self._rng = np.random.default_rng((seed, 2))
+        self.trials.rng = np.random.default_rng((seed, 2))
 
     def __call__(self, question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
         methods = self.table.methods
         live = {method for load in loads for method in load.methods} if loads else methods
         constraints = Constraints(healthy=frozenset(live), pinned=self.pinned)
+        features = replace(question.features, cluster=question.cluster)
         self.decision = decision = choose(
-            *(self.table, question.cluster, question.features, loads, constraints),
-            *(self._rng, self._config, self.purse),
+            self.table, features, loads, constraints, self._config, self.trials
         )
         return [decision.method, *(m for m in decision.ranked if m != decision.method)]
 

@@ -26,8 +26,7 @@ def route(
     from ops.harness.prompts import parse
     from ops.harness.settings import load_config
     from ops.tables.local_router import Router, nearest
-    from router.policy import Features
-    from router.regression import explained
+    from router.prompt import Features, explained
 
     asked = parse({"prompt": prompt})
     router = Router.load(load_config(config), bundle, routing)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ops.report.blocks import PERCENTILES, Chart, Section, Series, Table
 from ops.tables.trace_figures import Reliability
-from router.speedup import MIN_TOKENS, PLAIN_METHODS
+from router.fit.speedup import MIN_TOKENS
+from schemas.method import PLAIN_METHODS
 
 Floats = NDArray[np.float64]
 

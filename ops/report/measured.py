@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from ops.harness.boundary import InputError
 from ops.report.results import Clustering, Mean, Rate, Results, Routed, Spot
 from router import cluster
-from router.assign import paired_speedups
-from router.profile import Paired, Profile
-from router.speedup import (
+from router.fit.assign import paired_speedups
+from router.fit.profile import Paired, Profile
+from router.fit.speedup import (
     MIN_TOKENS,
     harmonic_mean,
     oracle_rates,

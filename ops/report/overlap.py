@@ -15,8 +15,8 @@ from scipy.stats import spearmanr
 
 from ops.report.blocks import Chart, Section, Series, Table
 from ops.report.results import Mean
-from router.profile import Profile
-from router.speedup import harmonic_mean, speedup
+from router.fit.profile import Profile
+from router.fit.speedup import harmonic_mean, speedup
 
 Floats = NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from ops.report.stages import stages_section
 from ops.report.summary import summary_section
 from ops.tables.trace_store import read_meta, read_rows
 from router.embed import Encoder
-from router.profile import Profile
+from router.fit.profile import Profile
 from schemas import MeasuredUnder
 from workers.bundle import Bundle, load_bundle
 

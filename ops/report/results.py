@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from router.speedup_table import Assignment, assign_speedups
+from router.fit.speedup_table import Assignment, assign_speedups
 from schemas.base import Schema
 
 PAPER = Path(__file__).parents[1] / "data" / "paper.json"

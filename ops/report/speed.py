@@ -5,8 +5,8 @@ from typing import Any
 
 from ops.report.blocks import Chart, Section, Series, Table
 from ops.report.results import Results
-from router.profile import Profile
-from router.speedup import speedup
+from router.fit.profile import Profile
+from router.fit.speedup import speedup
 from schemas.profile import StepRow
 
 SECONDS_AN_HOUR = 3600.0
@@ -45,7 +45,7 @@ def answers_tokens(profile: Profile, temperature: float) -> dict[str, float] | N
     or None where the profile's own steps were measured.
 
     A routing table's steps are those of this acceptance at every batch size: what larger batches
-    emit less, its seconds are longer by (`router.assign.step_samples`).
+    emit less, its seconds are longer by (`router.fit.assign.step_samples`).
     """
     if "timed_by" not in profile.meta.provenance:
         return None

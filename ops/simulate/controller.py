@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ops.simulate.costs import RowCosts
-from router.speedup import BASELINE
+from router.fit.speedup import BASELINE
 from schemas import MethodSpec
 from workers.drafting.names import LOOK_UPS, NOBODY
 from workers.methods import get_method

@@ -9,7 +9,7 @@ import numpy as np
 
 from ops.harness.boundary import InputError
 from router import predict
-from router.assign import with_favourites
+from router.favourites import with_favourites
 from schemas import MethodSpec, RoutingTable
 
 MEASURED = "measured"
@@ -177,12 +177,14 @@ def retimed_by(
             "context_grid": CONTEXTS,
             "step_seconds": seconds,
             "step_count": np.ones_like(seconds),
-            "live_step_ratio": np.ones(count),
-            "live_batch_ratio": np.ones(count),
-            "live_step_weight": np.zeros(count),
             "prefill_seconds": prefills,
-            "live_prefill_ratio": np.ones(count),
-            "live_cached_share": np.zeros(count),
         }
+    )
+    timed = timed.with_live(
+        step_ratio=np.ones(count),
+        batch_ratio=np.ones(count),
+        step_weight=np.zeros(count),
+        prefill_ratio=np.ones(count),
+        cached_share=np.zeros(count),
     )
     return with_favourites(timed, table.default_method)

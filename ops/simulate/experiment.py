@@ -29,7 +29,7 @@ from ops.simulate.workload import Workload, table_workload, traced_workload
 from ops.tables.trace_store import read_meta, read_rows
 from router import cluster
 from router.embed import Encoder
-from router.regression import foretold_of
+from router.prompt import predictions
 from router.table import load_table, restrict
 from schemas import AppConfig, RoutingTable
 from workers.replay_engine.engine import rows_of
@@ -208,6 +208,6 @@ def _traced(
     encoder = Encoder(config.router.encoder, config.router.encoder_threads)
     vectors = embed(encoder, texts, "prompts")
     labels = map(int, cluster.assign(table.centroids, vectors))
-    seen = zip(labels, foretold_of(table, vectors, texts, tokens), strict=True)
+    seen = zip(labels, predictions(table, vectors, texts, tokens), strict=True)
     known = dict(zip(asked, seen, strict=True))
     return traced_workload(rows, table.methods, known, read_meta(traces).max_tokens, seed)

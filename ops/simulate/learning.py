@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from ops.load.policies import Routed
 from ops.simulate.workload import Request
 from router.learner import Learner
-from router.purse import settle
 from schemas import DecodeStats, LoadReport, Observation, RouterConfig
 
 
@@ -42,7 +41,7 @@ class Learning:
         decision = request.decision
         assert decision is not None
         stats = stats_of(now, request, method, f"{self.runs}-{request.number}")
-        settle(self.policy.table, decision, stats, self.policy.purse)
+        self.policy.trials.settle(self.policy.table, decision, stats)
         self._waiting.append(
             Observation(
                 stats=stats,

@@ -17,8 +17,8 @@ from ops.load.policies import (
     static_table,
 )
 from ops.simulate.fleet import Methods
-from router.queueing import burden
-from router.speedup import BASELINE
+from router.fit.speedup import BASELINE
+from router.load import burden
 from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 LEAST_LOADED = "least_loaded"

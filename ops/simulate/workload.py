@@ -10,9 +10,8 @@ from ops.harness.boundary import InputError
 from ops.load.arrivals import Floats
 from ops.load.policies import Question
 from ops.simulate.controller import Answer
-from router import belief, predict
-from router.policy import Features
-from router.regression import Foretold
+from router import evidence, predict
+from router.prompt import Features, Predicted
 from schemas import Decision, MethodSpec, RoutingTable, temperature_band
 
 DRAWS = 16
@@ -63,7 +62,7 @@ class Workload:
 
 
 def walk(kept: Sequence[Sequence[float]], tokens: int, rng: np.random.Generator) -> Path:
-    """One way through an answer of so many tokens, as a trace (`router.acceptance`) has it.
+    """One way through an answer of so many tokens, as a trace (`router.fit.traced`) has it.
 
     A step keeps j draft tokens or more with the traced probability: one number decides for all
     levels of a step. At temperature 0 all are 0 or 1, and every walk is the way that decoding goes.
@@ -83,7 +82,7 @@ def walk(kept: Sequence[Sequence[float]], tokens: int, rng: np.random.Generator)
 def traced_workload(
     rows: Sequence[Mapping[str, Any]],
     methods: Sequence[str],
-    known: Mapping[str, tuple[int, Foretold]],
+    known: Mapping[str, tuple[int, Predicted]],
     max_tokens: int,
     seed: int,
 ) -> Workload:
@@ -130,7 +129,7 @@ def table_workload(
     prompt and acceptance, and output lengths with an end as likely after every token, which is how
     the table counts them (`router.learner`). methods: the table's, which say how many they draft.
     """
-    accepted = belief.acceptance(table)[:, :, temperature_band(temperature)]
+    accepted = evidence.acceptance(table)[:, :, temperature_band(temperature)]
     typical = table.provenance.get("prompt_tokens") or []
     rng = np.random.default_rng((seed, 7))
     questions, paths = [], []

@@ -22,7 +22,7 @@ def assign(
     Example: `specadapt assign --speedups speedups.csv --methods draft_verify,ngram`
     """
     from ops.harness.settings import names
-    from router.speedup_table import assign_speedups, read_speedups
+    from router.fit.speedup_table import assign_speedups, read_speedups
 
     columns, values = read_speedups(speedups, None if methods is None else names(methods))
     result = assign_speedups(columns, values)

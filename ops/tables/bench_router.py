@@ -37,7 +37,7 @@ def bench_router(
     from ops.harness.prompts import fingerprint, select
     from ops.harness.settings import load_config
     from ops.tables.local_router import Router
-    from router.policy import Features
+    from router.prompt import Features
 
     settings = load_config(config)
     chosen = select(prompts, ids, limit, seed)
@@ -85,7 +85,7 @@ def _faithfulness(router: "Router", texts: Sequence[str]) -> dict[str, float]:
 
     from ops.harness.embedding import embed
     from router import cluster
-    from router.encoder_export import resolve_source
+    from router.fit.encoder_export import resolve_source
 
     model = SentenceTransformer(str(resolve_source()), device="cpu")
     reference = model.encode(

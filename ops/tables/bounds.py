@@ -56,7 +56,7 @@ def bench_bounds(
     from ops.tables.bounds_figures import answers_of, bounds, speedups_of
     from ops.tables.bounds_reached import reached
     from ops.tables.trace_store import read_meta, read_rows
-    from router.speedup import BASELINE
+    from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
 
     settings = load_config(config)

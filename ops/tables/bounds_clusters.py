@@ -9,8 +9,8 @@ from ops.harness.embedding import embed
 from ops.tables.bounds_figures import Answer
 from router import cluster
 from router.embed import Encoder
-from router.profile import prompt_key
-from router.speedup import BASELINE
+from router.fit.profile import prompt_key
+from router.fit.speedup import BASELINE
 from router.table import load_table
 from schemas import RouterConfig, temperature_band
 

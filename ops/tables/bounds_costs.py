@@ -11,7 +11,7 @@ from ops.bench.step_profile import profile_steps
 from ops.harness.forwards import forward, load_target, median_seconds
 from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
-from router.speedup import BASELINE
+from router.fit.speedup import BASELINE
 from workers.bundle import load_bundle
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 11, 17)

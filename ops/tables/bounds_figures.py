@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ops.harness.boundary import InputError
 from ops.tables.bounds_costs import StepSeconds
-from router.bounds import Kept, best_seconds, fixed_seconds, longest_seconds
-from router.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci, speedup
+from router.fit.bounds import Kept, best_seconds, fixed_seconds, longest_seconds
+from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci, speedup
 
 COMBINED = "oracle_combine"
 SCHEDULE = "best_schedule"

@@ -9,7 +9,7 @@ import numpy as np
 from ops.bench.decode.figures import BY_PROMPT
 from ops.harness.boundary import InputError
 from ops.tables.bounds_figures import COMBINED, PROMPT, SCHEDULE, Answer, Floats, domain_weights
-from router.speedup import BASELINE, harmonic_mean, paired_bootstrap_ci, speedup
+from router.fit.speedup import BASELINE, harmonic_mean, paired_bootstrap_ci, speedup
 from schemas.json_files import read_json
 
 BOUNDS = (PROMPT, COMBINED, SCHEDULE)

@@ -34,7 +34,7 @@ def evaluate(
     from ops.harness.settings import load_config, names
     from ops.tables.profile_store import profiled
     from router.embed import Encoder
-    from router.evaluate import evaluate as judge
+    from router.fit.evaluate import evaluate as judge
     from router.table import load_table
 
     settings = load_config(config).router

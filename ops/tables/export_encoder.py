@@ -28,7 +28,7 @@ def export_encoder(
     Example: `specadapt export-encoder`
     """
     from router.embed import encoder_dir
-    from router.encoder_export import export_encoder as export
+    from router.fit.encoder_export import export_encoder as export
 
     quiet_transformers()
     folder = out or encoder_dir()

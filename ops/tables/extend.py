@@ -32,9 +32,9 @@ def extend(
     from ops.harness.embedding import embed
     from ops.harness.settings import load_config, names
     from ops.tables.profile_store import profiled
-    from router import predict
+    from router import favourites
     from router.embed import Encoder
-    from router.extension import extended
+    from router.fit.edit import extended
     from router.table import load_table, save_table
 
     settings = load_config(config).router
@@ -44,7 +44,7 @@ def extend(
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
     made = extended(before, measured, vectors, names(methods) if methods else None)
     save_table(made, out)
-    seconds = predict.typical_seconds(made)
+    seconds = favourites.typical_seconds(made)
     plain = seconds[:, made.methods.index(measured.baseline)]
     by_method = {
         name: {

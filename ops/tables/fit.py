@@ -66,11 +66,11 @@ def fit(
     from ops.tables.local_router import sample_of
     from ops.tables.profile_store import profiled
     from router import cluster
-    from router.assign import build_table
-    from router.clusterings import CLUSTERINGS
-    from router.correction import corrected
     from router.drift import Reference
     from router.embed import Encoder
+    from router.fit.assign import TableOptions, build_table
+    from router.fit.clusterings import CLUSTERINGS
+    from router.fit.regression import corrected
     from router.table import save_table
     from schemas import TEMPERATURE_BANDS
 
@@ -86,11 +86,13 @@ def fit(
         vectors,
         centroids,
         encoder.info,
-        methods=names(methods) if methods else None,
-        lossy=lossy,
-        objective=objective.value,
-        default_method=routing.default_method,
-        clustered_prompts=texts,
+        TableOptions(
+            methods=names(methods) if methods else None,
+            lossy=lossy,
+            objective=objective.value,
+            default_method=routing.default_method,
+            clustered_prompts=texts,
+        ),
     )
     if predictor is flags.Predictor.regression:
         made = corrected(made, measured, vectors, routing.default_method)

@@ -13,8 +13,8 @@ from ops.harness.settings import resolve
 from router import cluster
 from router.constraints import Constraints
 from router.embed import Encoder
-from router.policy import Features, choose
-from router.regression import foretold_of
+from router.policy import choose
+from router.prompt import Features, predictions
 from router.table import load_table
 from schemas import AppConfig, Decision, RouterConfig, RoutingTable
 from workers.bundle import load_bundle
@@ -56,11 +56,10 @@ class Router:
         """Tokenise, embed, find the cluster, choose."""
         vector = self.encoder.embed([text])
         [label] = cluster.assign(self.table.centroids, vector)
-        [said] = foretold_of(self.table, vector, [text], [features.prompt_tokens])
-        features = replace(features, said=said)
+        [predicted] = predictions(self.table, vector, [text], [features.prompt_tokens])
+        features = replace(features, predicted=predicted, cluster=int(label))
         constraints = Constraints(healthy=frozenset(self.table.methods), explore=False)
-        rng = np.random.default_rng(0)
-        return choose(self.table, int(label), features, (), constraints, rng, self.config)
+        return choose(self.table, features, (), constraints, self.config)
 
 
 def sample_of(

@@ -48,7 +48,7 @@ def profile(
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype, with_places
     from ops.tables.profile_runs import ProfilePlan, run_profile
     from ops.tables.profile_traces import profile_traces
-    from router.speedup import harmonic_mean
+    from router.fit.speedup import harmonic_mean
 
     asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_places(with_baseline(asked), concurrency)

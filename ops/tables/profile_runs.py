@@ -16,7 +16,7 @@ from ops.harness.machine import describe_machine, measured_under
 from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from ops.tables.profile_store import ProfileStore
-from router.profile import Profile
+from router.fit.profile import Profile
 from schemas import DecodeChunk, MeasuredUnder, SamplingParams
 from schemas.profile import ProfileMeta, ProfileRow, RecordedTokens, StepRow
 from workers.bundle import load_bundle

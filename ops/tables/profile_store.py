@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ops.harness.boundary import InputError
 from ops.harness.decoding import EncodedPrompt
 from ops.harness.prompts import read_ids
-from router.profile import Profile, ProfileError
+from router.fit.profile import Profile, ProfileError
 from schemas.json_files import read_record
 from schemas.profile import ProfileMeta, ProfileRow, StepRow
 from schemas.profile import Prompt as ProfilePrompt

@@ -22,9 +22,8 @@ from ops.tables.profile_runs import (
 )
 from ops.tables.profile_store import ProfileStore, prompt_of
 from ops.tables.trace_store import read_meta, read_rows
-from router.acceptance import expected_steps
-from router.profile import Profile
-from router.traced import Costs, costs_of, traced_row
+from router.fit.profile import Profile
+from router.fit.traced import Costs, TracedAnswer, costs_of, expected_steps, traced_row
 from schemas.profile import ProfileRow
 from workers.bundle import load_bundle
 
@@ -66,7 +65,7 @@ async def profile_traces(
             bar.advance(task)
         await grid_steps(plan, engines, checked, store, bar)
     costs = costs_of(decoded, Profile.load(out).steps)
-    _add(store, rows, lambda row: traced_row(costs, **_fields(row)))
+    _add(store, rows, lambda row: traced_row(costs, _traced(row)))
     return Profile.load(out), _over_traces(decoded, rows, plan.temperature)
 
 
@@ -82,7 +81,7 @@ def in_steps(traces: Path, methods: Sequence[str]) -> Profile:
     return Profile(
         meta.model_copy(update={"methods": tuple(methods)}),
         tuple(prompt_of(item) for item in items.values()),
-        tuple(traced_row(costs, **_fields(row)) for row in rows),
+        tuple(traced_row(costs, _traced(row)) for row in rows),
     )
 
 
@@ -95,9 +94,9 @@ def _add(store: ProfileStore, rows: Sequence[dict[str, Any]], made: Any) -> None
         store.add_answers(_item(own[0]), [made(row) for row in own])
 
 
-def _fields(row: dict[str, Any]) -> dict[str, Any]:
+def _traced(row: dict[str, Any]) -> TracedAnswer:
     named = ("prompt_id", "method", "temperature", "answer", "kept", "looping")
-    return {name: row[name] for name in named} | {"prompt_tokens": len(row["prompt"])}
+    return TracedAnswer(prompt_tokens=len(row["prompt"]), **{name: row[name] for name in named})
 
 
 def _checked(rows: Sequence[dict[str, Any]], temperature: float) -> list[EncodedPrompt]:

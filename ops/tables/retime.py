@@ -39,9 +39,9 @@ def retime(
     """
     from ops.harness.settings import names
     from ops.tables.profile_traces import in_steps
-    from router.profile import Profile
+    from router.fit.profile import Profile
+    from router.fit.retime import timed_by
     from router.table import load_table, restrict
-    from router.timed import timed_by
 
     given = profile or traces
     if given is None or (profile and traces):

@@ -45,7 +45,7 @@ def trace(
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
     from ops.tables.trace_figures import summarise
     from ops.tables.trace_runs import TracePlan, run_trace
-    from router.speedup import BASELINE
+    from router.fit.speedup import BASELINE
 
     setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if BASELINE not in setup.names:

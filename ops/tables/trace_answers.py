@@ -11,7 +11,7 @@ from ops.harness.decoding import EncodedPrompt, decode
 from ops.harness.engines import Engines, engines_of
 from ops.harness.settings import Setup
 from ops.tables.trace_store import read_meta, read_rows
-from router.speedup import BASELINE
+from router.fit.speedup import BASELINE
 from schemas import SamplingParams
 from workers.bundle import load_bundle
 

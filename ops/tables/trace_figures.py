@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.tables.trace_store import read_meta, read_rows
-from router.acceptance import expected_steps
+from router.fit.traced import expected_steps
 
 
 @dataclass

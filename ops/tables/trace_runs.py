@@ -14,7 +14,7 @@ from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from ops.tables.trace_answers import PlainAnswer, answers_for, earlier_answers
 from ops.tables.trace_store import TracedAnswer, TraceStore
-from router.speedup import BASELINE
+from router.fit.speedup import BASELINE
 from schemas import MethodSpec, SamplingParams
 from schemas.profile import ProfileMeta
 from workers.bundle import load_bundle

@@ -48,10 +48,10 @@ async def test_the_learner_goes_on_under_other_settings_with_what_it_knows(confi
     before = (await one.exchange([], ("", -1))).table
     settings = changed(config, FASTER).router
     after = (await one.exchange([], ("", -1), settings)).table
-    assert after.live_steps.tolist() == before.live_steps.tolist()
+    assert after.live.steps.tolist() == before.live.steps.tolist()
     more = [observation(f"more {i}") for i in range(20)]
     quick = (await one.exchange(more, ("", -1), settings)).table
-    assert quick.live_steps.sum() < before.live_steps.sum() * 2 * 0.8, "it forgets sooner"
+    assert quick.live.steps.sum() < before.live.steps.sum() * 2 * 0.8, "it forgets sooner"
 
 
 async def test_observed_routing_is_reported(ingress, config):

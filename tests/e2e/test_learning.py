@@ -18,8 +18,8 @@ from ops.load.learning.scenarios import Prompts, busiest, killed, new_kind, slow
 from ops.load.policies import Question, static_table
 from router import cluster
 from router.embed import Encoder
-from router.policy import Features
-from router.profile import Profile
+from router.fit.profile import Profile
+from router.prompt import Features
 from router.table import load_table
 from schemas import AppConfig
 from workers.bundle import Bundle

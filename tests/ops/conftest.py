@@ -72,7 +72,7 @@ def folders(tiny_bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def encoder_folder(tmp_path_factory) -> Path:
     """The exported encoder: the installed one, or one exported for these tests."""
     from router.embed import EncoderMissingError, encoder_dir, read_info
-    from router.encoder_export import export_encoder
+    from router.fit.encoder_export import export_encoder
 
     try:
         read_info(encoder_dir())

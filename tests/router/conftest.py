@@ -1,8 +1,8 @@
 import pytest
 from routing_world import CENTROIDS, ENCODER, make_profile
 
-from router.assign import build_table
-from router.profile import Profile
+from router.fit.assign import build_table
+from router.fit.profile import Profile
 from schemas import RoutingTable
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, STEP, decode_steps, make_profile
 
-from router.assign import build_table
-from router.correction import corrected
-from router.profile import Profile
+from router.fit.assign import build_table
+from router.fit.profile import Profile
+from router.fit.regression import corrected
 from schemas import RoutingTable
 
 SLOPE = 1.0

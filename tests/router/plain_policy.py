@@ -1,18 +1,18 @@
 """What `router.policy` decides by, written down as it is defined: without anything kept between
 prompts, and with arrays of all methods at once."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from router import belief, predict
+from router import evidence, predict
 from router.constraints import Constraints
-from router.explore import GUESS, Choice
-from router.purse import START_REQUESTS, Purse, unit_of
-from router.queueing import MIXING, Forecast
+from router.load import MIXING, Forecast
+from router.prompt import Features
+from router.trials import GUESS, START_REQUESTS, Choice, Option, Trials, unit_of
 from schemas import LoadReport, Objective, Reason, RouterConfig, RoutingTable
 
 Floats = NDArray[np.float64]
@@ -35,23 +35,23 @@ def step_seconds(table: RoutingTable, batch: float, context: float) -> Floats:
     else:
         found = np.asarray([np.interp(batch, batches, line) for line in column])
     full = min(1.0, np.log2(max(1.0, batch)) / 3.0)
-    return np.asarray(found * table.live_step_ratio * table.live_batch_ratio**full)
+    return np.asarray(found * table.live.step_ratio * table.live.batch_ratio**full)
 
 
 def prefill_seconds(table: RoutingTable, prompt_tokens: float) -> Floats:
     """Of every method [m]."""
     constant, slope = table.prefill_seconds.T
-    read = prompt_tokens * (1.0 - table.live_cached_share)
-    return np.asarray(table.live_prefill_ratio * (constant + slope * read))
+    read = prompt_tokens * (1.0 - table.live.cached_share)
+    return np.asarray(table.live.prefill_ratio * (constant + slope * read))
 
 
 def typical_seconds(table: RoutingTable) -> Floats:
     """[k, m, t] of each cluster's typical prompt, alone on a replica."""
-    seconds = np.empty(belief.acceptance(table).shape)
+    seconds = np.empty(evidence.acceptance(table).shape)
     prompts = table.provenance["prompt_tokens"]
     for k, prompt in enumerate(prompts):
         output = predict.emitted_output(table, k)
-        steps = max(0.0, output - 1.0) / belief.acceptance(table)[k]
+        steps = max(0.0, output - 1.0) / evidence.acceptance(table)[k]
         alone = step_seconds(table, 1.0, prompt + output / 2.0)
         seconds[k] = prefill_seconds(table, prompt)[:, None] + steps * alone[:, None]
     return seconds
@@ -79,32 +79,25 @@ def burden(report: LoadReport, method: str) -> float:
 
 
 class Prospect:
-    def __init__(
-        self,
-        table: RoutingTable,
-        cluster: int,
-        band: int,
-        prompt_tokens: int,
-        max_tokens: int,
-        said: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:
-        self._table, self._band, self._prompt = table, band, prompt_tokens
-        self._slots = prompt_tokens + max_tokens
-        self._asked = (cluster, band, prompt_tokens, max_tokens)
-        cells = belief.acceptance(table)[:, :, band]
+    def __init__(self, table: RoutingTable, features: Features) -> None:
+        self._table, self._band, self._features = table, features.band, features
+        self._prompt, cluster = features.prompt_tokens, features.cluster
+        self._slots = features.prompt_tokens + features.max_tokens
+        band, predicted = features.band, features.predicted
+        cells = evidence.acceptance(table)[:, :, band]
         accepted = cells[cluster].copy() if cluster >= 0 else cells.mean(axis=0)
         for m, name in enumerate(table.methods):
-            if cluster >= 0 and name in said:
-                accepted[m] *= np.exp(said[name] - table.regression_mean[cluster, m])
+            if cluster >= 0 and name in predicted:
+                accepted[m] *= np.exp(predicted[name] - table.regression_mean[cluster, m])
                 accepted[m] = max(1.0, accepted[m])
-        self._output = min(float(max_tokens), predict.expected_output(table, cluster))
+        self._output = min(float(features.max_tokens), predict.expected_output(table, cluster))
         self._steps = max(0.0, self._output - 1.0) / accepted
 
     def alone(self) -> dict[str, float]:
         return {name: forecast.seconds for name, forecast in self.under(()).items()}
 
     def usual(self) -> dict[str, float]:
-        return Prospect(self._table, *self._asked).alone()
+        return Prospect(self._table, replace(self._features, predicted={})).alone()
 
     def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
         return {name: self._of(m, name, loads) for m, name in enumerate(self._table.methods)}
@@ -147,7 +140,7 @@ class Prospect:
         table, here, counts = self._table, list(running), list(running.values())
         prompt = float(np.mean(table.provenance["prompt_tokens"]))
         output = predict.emitted_output(table, -1)
-        steps = output / belief.acceptance(table)[:, :, self._band].mean(axis=0)
+        steps = output / evidence.acceptance(table)[:, :, self._band].mean(axis=0)
         prefill = np.average(prefill_seconds(table, prompt)[here], weights=counts)
         steps_here = step_seconds(table, batch, prompt + output / 2.0)[here]
         step = np.average(steps_here, weights=counts)
@@ -165,36 +158,32 @@ def soonest(seconds: Floats, errors: Floats) -> Floats:
     return np.asarray(chances / chances.sum())
 
 
-def choice(
-    seconds: Sequence[float],
-    errors: Sequence[float],
-    delays: Sequence[float],
-    margin: float,
-    share: float,
-    purse: Purse,
-    rng: np.random.Generator,
-    objective: Objective = "speedup",
+def choose(
+    trials: Trials, options: Sequence[Option], objective: Objective, config: RouterConfig
 ) -> Choice:
+    budget, rng = trials.budget, trials.rng
+    margin, share = config.hysteresis, config.exploration
+    seconds, errors, delays = zip(*options, strict=True)
     predicted = np.maximum(np.asarray(seconds), 1e-9)
     unit = unit_of(objective, float(predicted[0]))
     predicted = predicted / unit
     delayed = np.asarray(delays) / unit
     delayed = np.maximum(0.0, delayed - delayed[0])
     spread = np.asarray(errors)
-    purse.earn(share * float(predicted[0]))
+    budget.earn(share * float(predicted[0]))
     guess = spread > GUESS
     guess[0] = False
     if guess.any():
-        purse.start(START_REQUESTS * float(predicted[0]))
+        budget.start(START_REQUESTS * float(predicted[0]))
     extra = np.maximum(0.0, predicted - predicted[0])
     extra[guess] = np.maximum(extra[guess], predicted[0])
     handicap = np.where(np.arange(len(predicted)) == 0, 1.0, 1.0 + margin)
     at_risk = np.maximum(0.0, predicted * np.exp(spread) + delayed - predicted[0])
-    affordable = np.where(guess, purse.units >= 0.0, at_risk <= purse.units)
+    affordable = np.where(guess, budget.units >= 0.0, at_risk <= budget.units)
     chances = np.zeros(len(predicted))
     if affordable[1:].any():
         chances = np.where(affordable, soonest(predicted * handicap + delayed, spread), 0.0)
     chances[0] += 1.0 - chances.sum()
     index = int(np.searchsorted(np.cumsum(chances)[:-1], rng.random(), side="right"))
-    purse.pay(float(extra[index] + delayed[index]))
+    budget.pay(float(extra[index] + delayed[index]))
     return Choice(index, float(chances[index]), unit * float(extra[index]))

@@ -5,11 +5,10 @@ from prompt_kinds import DIMENSION, Kinds
 from routing_world import answer_seconds, make_profile
 
 from router import cluster
-from router.assign import build_table
+from router.current_fit import Fit
 from router.drift import Reference
-from router.fit import Fit
-from router.recent import RecentAnswers
-from router.refit import Refitted, refit
+from router.fit.assign import build_table
+from router.refit import RecentAnswers, Refitted, refit
 from schemas import DecodeStats, EncoderInfo, Observation, RoutingTable
 
 WINDOW = 200

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from router.profile import Profile
+from router.fit.profile import Profile
 from schemas import Decision, DecodeStats, EncoderInfo, MeasuredUnder, Observation
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 

@@ -5,7 +5,7 @@ No engine runs; seconds are computed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observation_o
 
 from router.constraints import Constraints
 from router.learner import Learner
-from router.policy import Features, choose
-from router.purse import Purse, settle
+from router.policy import choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import Decision, DecodeStats, RouterConfig, RoutingTable
 
 TOKENS = 61
@@ -74,9 +75,8 @@ class SimulatedService:
 
     def __init__(self, table: RoutingTable, config: RouterConfig, seed: int) -> None:
         self.learner = Learner(table, config)
-        self.purse = Purse()
+        self._trials = Trials(np.random.default_rng((seed, 0)))
         self._config = config
-        self._rng = np.random.default_rng((seed, 0))
         self._world = np.random.default_rng((seed, 1))
         self._requests = 0
 
@@ -107,7 +107,8 @@ class SimulatedService:
     def _choose(self, cluster: int) -> Decision:
         table = self.learner.table
         limits = Constraints(healthy=frozenset(table.methods))
-        return choose(table, cluster, FEATURES, (), limits, self._rng, self._config, self.purse)
+        features = replace(FEATURES, cluster=cluster)
+        return choose(table, features, (), limits, self._config, self._trials)
 
     def _observe(self, decision: Decision, steps: int, seconds: float) -> None:
         self._requests += 1
@@ -123,6 +124,6 @@ class SimulatedService:
             total_seconds=PREFILL + seconds,
             finish_reason="stop",
         )
-        settle(self.learner.table, decision, stats, self.purse)
+        self._trials.settle(self.learner.table, decision, stats)
         observation = observation_of(decision, stats)
         self.learner.observe([observation])

@@ -1,6 +1,7 @@
 """A simulated service whose prompts change: alarm, new fit, and the new cluster's own method."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 from prompt_kinds import DIMENSION, Kinds
@@ -8,11 +9,12 @@ from routing_world import METHODS, answer_seconds, make_profile, observation_of
 
 from router import cluster
 from router.adaptation import Adaptation
-from router.assign import build_table
 from router.constraints import Constraints
 from router.drift import Reference
-from router.policy import Features, choose
-from router.purse import Purse
+from router.fit.assign import build_table
+from router.policy import choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import DecodeStats, EncoderInfo, RouterConfig
 
 KNOWN, NEW = [0, 1], 2
@@ -40,8 +42,7 @@ class Service:
         table = table.model_copy(update={"provenance": {"distances": distances}})
         self.adaptation = Adaptation(table, config)
         self._config = config
-        self._purse = Purse()
-        self._rng = np.random.default_rng(seed)
+        self._trials = Trials(np.random.default_rng(seed))
         self._numbers = itertools.count()
 
     def serve(self, kinds: list[int]) -> list[str]:
@@ -53,8 +54,8 @@ class Service:
         [vector] = self.kinds.prompts(np.asarray([kind]))
         [label] = cluster.assign(table.centroids, vector[None, :])
         limits = Constraints(healthy=frozenset(METHODS))
-        place = (table, int(label), FEATURES, (), limits, self._rng, self._config, self._purse)
-        decision = choose(*place)
+        features = replace(FEATURES, cluster=int(label))
+        decision = choose(table, features, (), limits, self._config, self._trials)
         seconds, steps = answer_seconds(decision.method, min(kind, 1))
         stats = DecodeStats(
             request_id=str(next(self._numbers)),

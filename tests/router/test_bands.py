@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import numpy as np
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from test_learner import observe
 
-from router.assign import build_table
 from router.constraints import Constraints
+from router.fit.assign import build_table
+from router.fit.profile import Profile
 from router.learner import Learner
-from router.policy import Features, choose
-from router.profile import Profile
+from router.policy import choose
+from router.prompt import Features
 from router.table import load_table, restrict, save_table
 from schemas import RouterConfig, RoutingTable
 
@@ -27,11 +27,9 @@ def two_temperatures() -> RoutingTable:
 def decided(table: RoutingTable, cluster: int, temperature: float) -> str:
     decision = choose(
         table,
-        cluster,
-        Features(20, 128, temperature),
+        Features(20, 128, temperature, cluster=cluster),
         (),
         Constraints(healthy=frozenset(METHODS)),
-        np.random.default_rng(0),
         CONFIG,
     )
     assert decision.reason == "favourite"

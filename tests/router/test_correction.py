@@ -8,17 +8,16 @@ from hypothesis import strategies as st
 from refit_world import World
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile, observation_of
 
-from router import belief, regression
-from router.assign import build_table
+from router import evidence, prompt
 from router.constraints import Constraints
-from router.correction import corrected
-from router.evaluate import evaluate
-from router.extension import extended
-from router.features import NAMES, READ_CHARACTERS, features_of
-from router.fit import Fit
+from router.current_fit import Fit
+from router.fit.assign import build_table
+from router.fit.edit import extended, promoted
+from router.fit.evaluate import evaluate
+from router.fit.regression import corrected
 from router.learner import Learner
-from router.policy import Features, choose
-from router.promotion import promoted
+from router.policy import choose
+from router.prompt import NAMES, READ_CHARACTERS, Features, features_of
 from router.refit import moved
 from router.table import RoutingTableError, load_table, restrict, save_table
 from schemas import Decision, DecodeStats, Observation, RouterConfig, RoutingTable
@@ -36,16 +35,13 @@ def tables() -> tuple[RoutingTable, RoutingTable]:
 def said_of(table: RoutingTable, cluster: int, third: float) -> dict[str, float]:
     vector = CENTROIDS[cluster].astype(np.float32)[None].copy()
     vector[0, 2] = third
-    [said] = regression.foretold_of(table, vector, ["fit prompt 1"], [20.0])
+    [said] = prompt.predictions(table, vector, ["fit prompt 1"], [20.0])
     return said
 
 
 def decision_of(table: RoutingTable, cluster: int, said: dict[str, float]) -> Decision:
     constraints = Constraints(healthy=frozenset(METHODS), explore=False)
-    rng = np.random.default_rng(0)
-    return choose(
-        table, cluster, Features(20, 400, 0.0, said), (), constraints, rng, RouterConfig()
-    )
+    return choose(table, Features(20, 400, 0.0, said, cluster), (), constraints, RouterConfig())
 
 
 def answer_of(
@@ -85,7 +81,7 @@ def test_deviations_are_found_and_cells_say_the_rest(
     for cluster in (0, 1):
         for third in (-0.4, 0.0, 0.4):
             said = said_of(table, cluster, third)
-            expected = belief.expected(table, cluster, 0, said)
+            expected = evidence.expected(table, cluster, 0, said)
             right = ACCEPTANCE["ngram"][cluster] * np.exp(SLOPE * third)
             if right > 1.3:  # below, answers are not slower than plain decoding
                 assert expected[NGRAM] == pytest.approx(right, rel=0.1)
@@ -96,8 +92,8 @@ def test_deviations_are_found_and_cells_say_the_rest(
 def test_what_nothing_explains_is_not_corrected() -> None:
     table, other = made_tables(slope=0.0)
     said = said_of(other, 1, 0.4)
-    found = belief.expected(other, 1, 0, said)
-    np.testing.assert_allclose(found, belief.expected(table, 1, 0), rtol=0.02)
+    found = evidence.expected(other, 1, 0, said)
+    np.testing.assert_allclose(found, evidence.expected(table, 1, 0), rtol=0.02)
 
 
 def test_nobody_is_foretold_farther_out_than_those_learned_from(
@@ -142,8 +138,8 @@ def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rat
         answer_of(table, i, rate * np.exp(own["ngram"] - mean), own, 4801)
         for i, own in enumerate(said)
     )
-    tokens, steps = learner.table.live_tokens[1, NGRAM, 0], learner.table.live_steps[1, NGRAM, 0]
-    assert tokens == pytest.approx(belief.ANSWER_TOKENS * len(thirds))
+    tokens, steps = learner.table.live.tokens[1, NGRAM, 0], learner.table.live.steps[1, NGRAM, 0]
+    assert tokens == pytest.approx(evidence.ANSWER_TOKENS * len(thirds))
     assert tokens / steps == pytest.approx(rate, rel=0.01)
 
 
@@ -154,13 +150,13 @@ def test_an_answer_that_comes_as_expected_teaches_its_cell_nothing() -> None:
     """Of a prompt that is foretold less than a token a step one a step is expected, and comes."""
     _, table = TABLES
     said = {"ngram": float(table.regression_mean[0, NGRAM]) - 5.0}
-    assert belief.expected(table, 0, 0, said)[NGRAM] == 1.0
+    assert evidence.expected(table, 0, 0, said)[NGRAM] == 1.0
     learner = Learner(table, RouterConfig())
     for i in range(50):
         one = answer_of(table, i, 1.0, said)
         learner.observe([one.model_copy(update={"cluster": 0})])
-    cell = belief.acceptance(learner.table)[0, NGRAM, 0]
-    assert cell == pytest.approx(belief.acceptance(table)[0, NGRAM, 0], rel=0.01)
+    cell = evidence.acceptance(learner.table)[0, NGRAM, 0]
+    assert cell == pytest.approx(evidence.acceptance(table)[0, NGRAM, 0], rel=0.01)
 
 
 def test_a_profiles_answers_are_not_foretold_less_than_a_token_a_step() -> None:
@@ -175,9 +171,8 @@ def test_an_answer_of_a_token_is_no_time_to_weigh() -> None:
     _, table = TABLES
     free = table.model_copy(update={"prefill_seconds": np.zeros_like(table.prefill_seconds)})
     constraints = Constraints(healthy=frozenset(METHODS), explore=False)
-    asked = Features(20, 1, 0.0, said_of(free, 1, 0.3))
-    rng = np.random.default_rng(0)
-    assert choose(free, 1, asked, (), constraints, rng, RouterConfig()).method in METHODS
+    asked = Features(20, 1, 0.0, said_of(free, 1, 0.3), cluster=1)
+    assert choose(free, asked, (), constraints, RouterConfig()).method in METHODS
 
 
 def test_a_long_conversation_is_no_longer_than_the_longest_prompts() -> None:
@@ -189,7 +184,7 @@ def test_what_comes_without_a_word_is_learned_as_the_cells_own() -> None:
     learner = Learner(table, RouterConfig(half_life=1e9))
     learner.observe(answer_of(table, i, 4.0, {}) for i in range(9))
     known = learner.table
-    assert known.live_tokens[1, NGRAM, 0] / known.live_steps[1, NGRAM, 0] == pytest.approx(4.0)
+    assert known.live.tokens[1, NGRAM, 0] / known.live.steps[1, NGRAM, 0] == pytest.approx(4.0)
 
 
 def test_a_table_with_a_regression_is_judged_by_it() -> None:
@@ -234,8 +229,8 @@ def test_of_fewer_methods_it_says_the_same() -> None:
     small = restrict(table, ("naive", "ngram"))
     whole = said_of(table, 1, 0.3)
     assert said_of(small, 1, 0.3) == {"naive": whole["naive"], "ngram": whole["ngram"]}
-    assert belief.expected(small, 1, 0, whole)[1] == pytest.approx(
-        belief.expected(table, 1, 0, whole)[NGRAM], rel=1e-6
+    assert evidence.expected(small, 1, 0, whole)[1] == pytest.approx(
+        evidence.expected(table, 1, 0, whole)[NGRAM], rel=1e-6
     )
 
 
@@ -247,7 +242,7 @@ def test_a_method_that_joins_is_corrected_too() -> None:
     assert made.methods == ("naive", "draft", "ngram")
     third = said_of(made, 1, 0.4)["ngram"] - made.regression_mean[1, 2]
     assert third == pytest.approx(SLOPE * 0.4, abs=0.1)
-    expected = belief.expected(made, 1, 0, said_of(made, 1, 0.4))[2]
+    expected = evidence.expected(made, 1, 0, said_of(made, 1, 0.4))[2]
     assert expected == pytest.approx(5.0 * np.exp(SLOPE * 0.4), rel=0.1)
 
 
@@ -258,9 +253,9 @@ def test_promotion_keeps_it() -> None:
     learner.observe(answer_of(table, i, 7.0, said) for i in range(40))
     made = promoted(learner.table)
     np.testing.assert_allclose(
-        belief.expected(made, 1, 0, said), belief.expected(learner.table, 1, 0, said), rtol=0.1
+        evidence.expected(made, 1, 0, said), evidence.expected(learner.table, 1, 0, said), rtol=0.1
     )
-    assert belief.expected(made, 1, 0, said)[NGRAM] == pytest.approx(7.0, rel=0.1)
+    assert evidence.expected(made, 1, 0, said)[NGRAM] == pytest.approx(7.0, rel=0.1)
 
 
 def test_after_a_refit_clusters_are_foretold_from_those_their_evidence_came_from() -> None:
@@ -292,7 +287,7 @@ def test_an_answer_that_moves_is_learned_at_its_new_clusters_deviation() -> None
     known = learner.table
     deviation = said["ngram"] - table.regression_mean[0, NGRAM]
     assert deviation > 0.3
-    rate = known.live_tokens[0, NGRAM, 0] / known.live_steps[0, NGRAM, 0]
+    rate = known.live.tokens[0, NGRAM, 0] / known.live.steps[0, NGRAM, 0]
     assert rate == pytest.approx(5.0 / np.exp(deviation), rel=0.01)
 
 

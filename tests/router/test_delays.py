@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
-from test_explore import PROMPT, purse_of
 from test_policy import MADE, NGRAM, report, route
+from test_trials import AT_0, budget_of, choice
 
-from router.assign import build_table
-from router.belief import acceptance
 from router.constraints import Constraints
-from router.explore import choice
+from router.evidence import acceptance
+from router.fit.assign import build_table
+from router.load import KNOCK_ON, Prospect
 from router.policy import choose
-from router.purse import Purse
-from router.queueing import KNOCK_ON, Prospect
+from router.prompt import Features
+from router.trials import ExplorationBudget, Trials
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -51,7 +51,7 @@ def test_the_line_is_as_long_for_every_method(table: RoutingTable) -> None:
     waits = [
         {
             name: found.waiting
-            for name, found in Prospect(table, 0, 0, 20, 128)
+            for name, found in Prospect(table, Features(20, 128, cluster=0))
             .under((report("all", waiting=w, **full, **mix),))
             .items()
         }
@@ -74,7 +74,10 @@ def test_nobody_is_delayed_on_idle_replicas_and_more_are_by_more(table: RoutingT
             waiting=waiting,
             running_by_method={"ngram": running},
         )
-        return {n: f.delay for n, f in Prospect(table, 0, 0, 20, 128).under((load,)).items()}
+        return {
+            n: f.delay
+            for n, f in Prospect(table, Features(20, 128, cluster=0)).under((load,)).items()
+        }
 
     assert set(delays(0).values()) == {0.0}
     for name in table.methods:
@@ -89,18 +92,21 @@ def test_nobody_is_delayed_on_idle_replicas_and_more_are_by_more(table: RoutingT
 
 def test_a_method_that_is_sooner_at_others_cost_is_not_tried_for_it() -> None:
     """The first choice takes a little longer, so that others need not wait."""
-    seconds, errors = [1.0, 0.8], [0.1, 0.1]
+
+    def options(delay: float) -> list[tuple[float, float, float]]:
+        return [(1.0, 0.1, 0.0), (0.8, 0.1, delay)]
+
     rng = np.random.default_rng(0)
-    free = [choice(seconds, errors, [0.0, 0.0], 0.05, 0.0, purse_of(5.0), rng) for _ in range(50)]
+    free = [choice(options(0.0), 0.05, 0.0, budget_of(5.0), rng) for _ in range(50)]
     assert sum(made.index for made in free) > 25
-    purse = purse_of(5.0)
-    made = [choice(seconds, errors, [0.0, 1.0], 0.05, 0.0, purse, rng) for _ in range(50)]
+    budget = budget_of(5.0)
+    made = [choice(options(1.0), 0.05, 0.0, budget, rng) for _ in range(50)]
     assert {one.index for one in made} == {0}
     # As much longer as the first choice would have been: a matter of chance, and it has its price.
-    made = [choice(seconds, errors, [0.0, 0.2], 0.05, 0.0, purse, rng) for _ in range(50)]
+    made = [choice(options(0.2), 0.05, 0.0, budget, rng) for _ in range(50)]
     tried = sum(one.index for one in made)
     assert tried > 0
-    assert purse.units == pytest.approx(5.0 - 0.2 * tried)
+    assert budget.units == pytest.approx(5.0 - 0.2 * tried)
     assert {one.seconds for one in made} == {0.0}
 
 
@@ -118,10 +124,8 @@ def test_on_busy_shared_replicas_trials_do_not_undo_what_was_chosen_for_others()
         running_by_method={"ngram": 6},
     )
     limits = Constraints(healthy=frozenset(METHODS))
-    purse, rng = purse_of(10.0), np.random.default_rng(0)
-    chosen = [
-        choose(near, 0, PROMPT, (busy,), limits, rng, CONFIG, purse).method for _ in range(200)
-    ]
+    trials = Trials(np.random.default_rng(0), budget_of(10.0))
+    chosen = [choose(near, AT_0, (busy,), limits, CONFIG, trials).method for _ in range(200)]
     assert chosen.count("ngram") > 190
 
 
@@ -134,7 +138,7 @@ def test_a_delay_is_what_others_lose() -> None:
     """By hand: in the made-up world a step of b sequences takes 0.7 + 0.3 b times as long, and what
     is lost is lost to those who come later too."""
     three = report("all", **SHARED, running=3, running_by_method={"ngram": 3})
-    found = Prospect(MADE, 1, 0, 20, 61).under((three,))
+    found = Prospect(MADE, Features(20, 61, cluster=1)).under((three,))
     accepted = acceptance(MADE)[1, :, 0]
     steps = 60 / accepted[NGRAM]
     longer = STEP["ngram"] * 0.3
@@ -144,7 +148,7 @@ def test_a_delay_is_what_others_lose() -> None:
     longer = mean * (0.7 + 0.3 * 4) - STEP["ngram"] * (0.7 + 0.3 * 3)
     assert found["draft"].delay == pytest.approx(in_turn(4) * 3 * (0.02 + steps * longer), rel=0.1)
     full = report("all", **SHARED, running=8, waiting=2, running_by_method={"ngram": 8})
-    found = Prospect(MADE, 1, 0, 20, 61).under((full,))
+    found = Prospect(MADE, Features(20, 61, cluster=1)).under((full,))
     turn = 0.02 + 60 / accepted[NGRAM] * STEP["ngram"] * (0.7 + 0.3 * 8) / 8
     assert found["ngram"].delay == pytest.approx(in_turn(8) * (7 * 0.02 + 2 * turn), rel=0.1)
 
@@ -155,7 +159,7 @@ def test_a_line_waits_for_a_methods_own_share_of_the_time() -> None:
     shares = {}
     for waiting in (1, 2):
         full = report("all", **SHARED, running=8, waiting=waiting, running_by_method={"naive": 8})
-        found = Prospect(MADE, 1, 0, 20, 61).under((full,))
+        found = Prospect(MADE, Features(20, 61, cluster=1)).under((full,))
         shares[waiting] = {name: found[name].delay for name in METHODS}
     for m, name in enumerate(METHODS):
         steps = 60 / acceptance(MADE)[1, m, 0]
@@ -170,7 +174,7 @@ def test_prefills_of_a_line_count_by_how_many_there_are_of_each_method(table: Ro
     uneven = table.model_copy(update={"prefill_seconds": slow})
     mixes = [{"ngram": 8}, {"ngram": 7, "draft": 1}, {"draft": 8}]
     waits = [
-        Prospect(uneven, 0, 0, 20, 128)
+        Prospect(uneven, Features(20, 128, cluster=0))
         .under((report("all", **SHARED, running=8, waiting=1, running_by_method=mix),))["naive"]
         .waiting
         for mix in mixes
@@ -181,11 +185,11 @@ def test_prefills_of_a_line_count_by_how_many_there_are_of_each_method(table: Ro
 
 def test_a_trial_that_delays_others_leaves_no_more_debt_than_there_may_be() -> None:
     """Of a guess it is not asked what it may cost; at a share of 0.01 a request's worth is owed."""
-    rng, purse = np.random.default_rng(0), Purse()
+    rng, budget = np.random.default_rng(0), ExplorationBudget()
     tried = 0
     for _ in range(300):
-        tried += choice([1.0, 1.0], [0.1, 0.7], [0.0, 1.5], 0.0, 0.01, purse, rng).index
-        assert purse.units >= -1.0 - 1e-9
+        tried += choice([(1.0, 0.1, 0.0), (1.0, 0.7, 1.5)], 0.0, 0.01, budget, rng).index
+        assert budget.units >= -1.0 - 1e-9
     assert tried > 0
 
 
@@ -202,13 +206,12 @@ def test_a_hundredth_of_every_answer_is_not_spent_on_the_short_ones() -> None:
     """Where all answers count alike, a hundred short ones slowed are not paid for by one long."""
     spent = {}
     for objective in ("speedup", "seconds"):
-        rng, purse = np.random.default_rng(0), Purse()
+        rng, budget = np.random.default_rng(0), ExplorationBudget()
         slower, short = 0.0, 0
         for i in range(2000):
             first = 10.0 if i % 10 == 0 else 0.1
-            made = choice(
-                [first, 1.3 * first], [0.1, 0.15], [0.0, 0.0], 0.0, 0.01, purse, rng, objective
-            )
+            options = [(first, 0.1, 0.0), (1.3 * first, 0.15, 0.0)]
+            made = choice(options, 0.0, 0.01, budget, rng, objective)
             slower += 0.3 * made.index
             short += made.index and first == 0.1
         spent[objective] = slower / 2000

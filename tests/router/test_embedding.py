@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir
-from router.encoder_export import EncoderExportError, export_encoder, resolve_source
+from router.fit.encoder_export import EncoderExportError, export_encoder, resolve_source
 
 PROMPTS = [
     "Write a haiku about autumn leaves.",

@@ -1,6 +1,8 @@
 """What evidence says of cells that have little of their own: other bands, other methods, the
 machine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,11 +10,12 @@ from hypothesis import strategies as st
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from test_learner import observe
 
-from router import belief
-from router.assign import build_table
+from router import evidence
 from router.constraints import Constraints
+from router.fit.assign import build_table
 from router.learner import Learner
-from router.policy import Features, choose
+from router.policy import choose
+from router.prompt import Features
 from schemas import LoadReport, RouterConfig, RoutingTable
 
 GREEDY, LOW, HIGH = range(3)
@@ -23,41 +26,38 @@ LIMITS = Constraints(healthy=frozenset(METHODS))
 
 def with_live(table: RoutingTable, cells: dict[tuple[int, int, int], tuple[float, float]]):
     """The table with live answers in cells (cluster, method, band): how many, and tokens a step."""
-    tokens, steps = table.live_tokens.copy(), table.live_steps.copy()
+    tokens, steps = table.live.tokens.copy(), table.live.steps.copy()
     for cell, (answers, acceptance) in cells.items():
-        tokens[cell] = belief.ANSWER_TOKENS * answers
+        tokens[cell] = evidence.ANSWER_TOKENS * answers
         steps[cell] = tokens[cell] / acceptance
-    return table.model_copy(update={"live_tokens": tokens, "live_steps": steps})
+    return table.with_live(tokens=tokens, steps=steps)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 def test_above_temperature_0_a_cluster_still_has_its_own_favourite(temperature: float) -> None:
     """All evidence is greedy: it says more of the cluster than other clusters' do."""
     prompt = Features(20, 128, temperature)
-    chosen = [
-        choose(MADE, k, prompt, (), LIMITS, np.random.default_rng(0), RouterConfig())
-        for k in (0, 1)
-    ]
+    chosen = [choose(MADE, replace(prompt, cluster=k), (), LIMITS, RouterConfig()) for k in (0, 1)]
     assert [d.method for d in chosen] == ["draft", "ngram"]
     assert [d.reason for d in chosen] == ["favourite", "favourite"]
-    accepted = belief.acceptance(MADE)
+    accepted = evidence.acceptance(MADE)
     np.testing.assert_allclose(accepted[:, :, HIGH], accepted[:, :, GREEDY], rtol=0.3)
 
 
 def test_what_temperature_costs_a_method_is_learned_from_other_clusters() -> None:
     """n-gram accepts half as much above temperature 0, as the second cluster shows."""
-    before = belief.acceptance(MADE)[0, NGRAM, HIGH]
+    before = evidence.acceptance(MADE)[0, NGRAM, HIGH]
     shown = with_live(MADE, {(1, NGRAM, HIGH): (200.0, 2.5)})
-    after = belief.acceptance(shown)
+    after = evidence.acceptance(shown)
     assert after[1, NGRAM, HIGH] == pytest.approx(2.5, rel=0.1)
     assert after[0, NGRAM, HIGH] < before
-    assert after[0, DRAFT, HIGH] == pytest.approx(belief.acceptance(MADE)[0, DRAFT, HIGH])
+    assert after[0, DRAFT, HIGH] == pytest.approx(evidence.acceptance(MADE)[0, DRAFT, HIGH])
 
 
 def test_a_bands_own_answers_count_for_more_than_those_of_others() -> None:
     shown = with_live(MADE, {(0, DRAFT, HIGH): (100.0, 1.4)})
-    assert belief.acceptance(shown)[0, DRAFT, HIGH] == pytest.approx(1.4, rel=0.1)
-    assert belief.acceptance(shown)[0, DRAFT, GREEDY] == pytest.approx(2.5, rel=0.1)
+    assert evidence.acceptance(shown)[0, DRAFT, HIGH] == pytest.approx(1.4, rel=0.1)
+    assert evidence.acceptance(shown)[0, DRAFT, GREEDY] == pytest.approx(2.5, rel=0.1)
 
 
 def test_one_short_answer_overrules_nothing_and_many_do() -> None:
@@ -68,7 +68,7 @@ def test_one_short_answer_overrules_nothing_and_many_do() -> None:
         }
     )
     believed = [
-        belief.acceptance(with_live(offline, {(0, NGRAM, GREEDY): (n, 3.34)}))[0, NGRAM, GREEDY]
+        evidence.acceptance(with_live(offline, {(0, NGRAM, GREEDY): (n, 3.34)}))[0, NGRAM, GREEDY]
         for n in (0.1, 1.0, 16.0)
     ]
     assert believed[0] < 1.2
@@ -79,17 +79,21 @@ def test_one_short_answer_overrules_nothing_and_many_do() -> None:
 def test_a_few_answers_without_an_accepted_token_make_no_method_plain() -> None:
     nothing = np.zeros_like(MADE.acceptance_tokens)
     unknown = MADE.model_copy(update={"acceptance_tokens": nothing, "acceptance_steps": nothing})
-    known = [belief.plain(with_live(unknown, {(0, NGRAM, GREEDY): (n, 1.0)})) for n in (1.0, 20.0)]
+    known = [
+        evidence.plain(with_live(unknown, {(0, NGRAM, GREEDY): (n, 1.0)})) for n in (1.0, 20.0)
+    ]
     assert [plain.tolist() for plain in known] == [[False] * 3, [False, False, True]]
-    assert belief.log_error(with_live(unknown, {(0, NGRAM, GREEDY): (1.0, 1.0)}))[0, NGRAM, 0] > 0.2
+    assert (
+        evidence.log_error(with_live(unknown, {(0, NGRAM, GREEDY): (1.0, 1.0)}))[0, NGRAM, 0] > 0.2
+    )
 
 
 def test_plain_decoding_has_no_uncertainty_of_acceptance() -> None:
-    assert belief.plain(MADE).tolist() == [True, False, False]
-    errors = belief.log_error(MADE)
+    assert evidence.plain(MADE).tolist() == [True, False, False]
+    errors = evidence.log_error(MADE)
     assert (errors[:, NAIVE] < errors[:, DRAFT]).all()
-    step = belief.STEP_SPREAD**2 / belief.STEP_PRIOR
-    assert errors[0, NAIVE, 0] == pytest.approx(np.sqrt(step + belief.LEAST_ERROR**2))
+    step = evidence.STEP_SPREAD**2 / evidence.STEP_PRIOR
+    assert errors[0, NAIVE, 0] == pytest.approx(np.sqrt(step + evidence.LEAST_ERROR**2))
 
 
 def test_a_slow_machine_slows_methods_that_were_not_tried_yet() -> None:
@@ -98,7 +102,7 @@ def test_a_slow_machine_slows_methods_that_were_not_tried_yet() -> None:
     for i in range(10):
         for m in ("draft", "ngram"):
             learner.observe([observe(MADE, f"{m}{i}", m, i % 2, slower=3.0)])
-    ratio = learner.table.live_step_ratio
+    ratio = learner.table.live.step_ratio
     assert ratio[DRAFT] == pytest.approx(3.0, rel=0.1)
     assert ratio[NAIVE] > 1.8
     assert learner.table.assignment == MADE.assignment
@@ -108,7 +112,7 @@ def test_one_method_that_is_slow_may_be_alone_in_it() -> None:
     learner = Learner(MADE, RouterConfig())
     for i in range(20):
         learner.observe([observe(MADE, str(i), "draft", 0, slower=4.0)])
-    ratio, errors = learner.table.live_step_ratio, belief.log_error(learner.table)
+    ratio, errors = learner.table.live.step_ratio, evidence.log_error(learner.table)
     assert ratio[DRAFT] == pytest.approx(4.0, rel=0.1)
     assert ratio[NGRAM] == pytest.approx(2.0, rel=0.1)
     assert errors[0, NGRAM, 0] > 0.5, "twice as slow, or four times, or not at all"
@@ -141,7 +145,6 @@ def test_on_an_idle_service_load_decides_nothing(
         )
         for m in METHODS
     )
-    prompt = Features(20, 128, temperature)
-    rng = np.random.default_rng(0)
-    decision = choose(table, cluster, prompt, idle if reported else (), LIMITS, rng, RouterConfig())
+    prompt = Features(20, 128, temperature, cluster=cluster)
+    decision = choose(table, prompt, idle if reported else (), LIMITS, RouterConfig())
     assert decision.reason == "favourite"

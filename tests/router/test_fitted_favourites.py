@@ -3,8 +3,8 @@
 from refit_world import World, refitted, stream
 from test_learner import CONFIG, observe
 
+from router.favourites import typical_seconds
 from router.learner import Learner
-from router.predict import typical_seconds
 from schemas import RoutingTable
 
 

@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 from routing_world import answer_seconds
 
-from router.belief import ANSWER_TOKENS, acceptance, log_error
 from router.constraints import Constraints
-from router.evidence import acceptance_evidence
+from router.evidence import ANSWER_TOKENS, acceptance, acceptance_evidence, log_error
+from router.favourites import favourite
 from router.learner import REMEMBERED_IDS, Learner
-from router.policy import Features, choose
-from router.predict import favourite
-from router.purse import Purse, settle
+from router.policy import choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
 
+STRICT = RouterConfig(hysteresis=0.05, confidence=0.9)
 CONFIG = RouterConfig()
 
 
@@ -58,17 +59,18 @@ def simulate(
     cluster: int = 1,
 ) -> list[str]:
     """A simulated service: choose, answer, observe; the methods chosen. No real engine."""
-    rng, purse = np.random.default_rng(seed), Purse()
+    trials = Trials(np.random.default_rng(seed))
     chosen = []
     for i in range(requests):
         table = learner.table
         limits = Constraints(healthy=frozenset(table.methods))
-        decision = choose(table, cluster, Features(20, 128), (), limits, rng, CONFIG, purse)
+        features = Features(20, 128, cluster=cluster)
+        decision = choose(table, features, (), limits, CONFIG, trials)
         chosen.append(decision.method)
         answer = observe(
             table, f"{start + i}", decision.method, cluster, slower.get(decision.method, 1.0)
         )
-        settle(table, decision, answer.stats, purse)
+        trials.settle(table, decision, answer.stats)
         learner.observe([answer])
     return chosen
 
@@ -79,7 +81,7 @@ def test_each_observation_counts_once(table: RoutingTable) -> None:
     assert learner.observe([answer, answer])
     once = learner.table
     assert once.version == table.version + 1
-    assert once.live_tokens[1, 2, 0] == ANSWER_TOKENS
+    assert once.live.tokens[1, 2, 0] == ANSWER_TOKENS
     assert not learner.observe([answer])
     assert learner.table is once
 
@@ -116,7 +118,7 @@ def test_a_long_answer_does_not_outvote_the_others_of_its_cluster(table):
     long = observe(table, "long", "ngram", 1, output_tokens=401, target_steps=51)
     learner.observe([long])
     live = learner.table
-    assert live.live_tokens[1, 2, 0] / live.live_steps[1, 2, 0] < 1.2
+    assert live.live.tokens[1, 2, 0] / live.live.steps[1, 2, 0] < 1.2
     assert acceptance_evidence(401, 51, "speedup", 0.0)[0] == ANSWER_TOKENS
     assert acceptance_evidence(1, 1, "speedup", 0.0) == (0.0, 0.0)
 
@@ -126,7 +128,7 @@ def test_a_lossy_methods_loops_do_not_flatter_it(table: RoutingTable) -> None:
     for made, tokens in ((table, ANSWER_TOKENS), (lossy, 0.0)):
         learner = Learner(made, CONFIG)
         learner.observe([observe(made, "a", "ngram", 1, looping=True)])
-        assert learner.table.live_tokens[1, 2, 0] == tokens
+        assert learner.table.live.tokens[1, 2, 0] == tokens
 
 
 def test_live_acceptance_overturns_the_measured_one(table: RoutingTable) -> None:
@@ -147,10 +149,9 @@ def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:
     choices = [observe(table, str(i), "ngram", 1, **slow) for i in range(4)]
     one.observe([observe(table, "a", "ngram", 1, **slow)])
     several.observe([o.model_copy(update={"choices": 4}) for o in choices])
-    arrays = ("live_tokens", "live_steps", "live_output", "live_answers", "live_step_weight")
-    for array in (*arrays, "live_step_ratio"):
-        expected = getattr(one.table, array)
-        np.testing.assert_allclose(getattr(several.table, array), expected, rtol=0.05)
+    for array in ("tokens", "steps", "output", "answers", "step_weight", "step_ratio"):
+        expected = getattr(one.table.live, array)
+        np.testing.assert_allclose(getattr(several.table.live, array), expected, rtol=0.05)
 
 
 def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingTable) -> None:
@@ -160,25 +161,25 @@ def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingT
         alone.observe([observe(table, str(i), "ngram", 1, decode_seconds=own)])
         stalled = {"decode_seconds": own + 3.0, "stalled_seconds": 3.0}
         beside.observe([observe(table, str(i), "ngram", 1, **stalled)])
-    np.testing.assert_allclose(beside.table.live_step_ratio, alone.table.live_step_ratio, rtol=1e-6)
+    np.testing.assert_allclose(beside.table.live.step_ratio, alone.table.live.step_ratio, rtol=1e-6)
 
 
 def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
     learner = Learner(table, RouterConfig(half_life=10.0))
     learner.observe([observe(table, "first", "ngram", 1)])
-    before = learner.table.live_tokens[1, 2, 0]
+    before = learner.table.live.tokens[1, 2, 0]
     learner.observe([observe(table, str(i), "ngram", 1) for i in range(10)])
     fresh = before * sum(0.5 ** (i / 10) for i in range(10))
-    assert learner.table.live_tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
+    assert learner.table.live.tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
 
 
 def test_a_short_answer_ages_a_cell_by_what_it_adds(table: RoutingTable) -> None:
     learner = Learner(table, RouterConfig(half_life=10.0))
     learner.observe([observe(table, "first", "draft", 1)])
-    before = learner.table.live_tokens[1, 1, 0]
+    before = learner.table.live.tokens[1, 1, 0]
     learner.observe([observe(table, str(i), "ngram", 1, output_tokens=3) for i in range(16)])
     # sixteen answers of two decoded tokens are one answer's worth
-    assert learner.table.live_tokens[1, 1, 0] == pytest.approx(before * 0.5**0.1)
+    assert learner.table.live.tokens[1, 1, 0] == pytest.approx(before * 0.5**0.1)
 
 
 def test_what_is_not_seen_is_forgotten_too(table: RoutingTable) -> None:
@@ -188,20 +189,20 @@ def test_what_is_not_seen_is_forgotten_too(table: RoutingTable) -> None:
     before = learner.table
     learner.observe([observe(table, f"other {i}", "naive", 1) for i in range(40)])
     after = learner.table
-    assert after.live_step_weight[1] == pytest.approx(before.live_step_weight[1] / 2)
-    assert 1.0 < after.live_step_ratio[1] < before.live_step_ratio[1]
-    assert after.live_tokens[0, 1, 0] == before.live_tokens[0, 1, 0]
+    assert after.live.step_weight[1] == pytest.approx(before.live.step_weight[1] / 2)
+    assert 1.0 < after.live.step_ratio[1] < before.live.step_ratio[1]
+    assert after.live.tokens[0, 1, 0] == before.live.tokens[0, 1, 0]
     assert (log_error(after)[:, 1] > log_error(before)[:, 1]).all()
     learner.observe([observe(table, f"same {i}", "naive", 0) for i in range(10)])
-    assert learner.table.live_tokens[0, 1, 0] == pytest.approx(before.live_tokens[0, 1, 0] / 2)
+    assert learner.table.live.tokens[0, 1, 0] == pytest.approx(before.live.tokens[0, 1, 0] / 2)
 
 
 def live(table: RoutingTable, cluster: int, tokens_per_step: float, answers: float) -> RoutingTable:
     """The table with so many live answers of n-gram, greedy, on one cluster."""
-    tokens, steps = table.live_tokens.copy(), table.live_steps.copy()
+    tokens, steps = table.live.tokens.copy(), table.live.steps.copy()
     tokens[cluster, 2, 0] = answers * ANSWER_TOKENS
     steps[cluster, 2, 0] = answers * ANSWER_TOKENS / tokens_per_step
-    return table.model_copy(update={"live_tokens": tokens, "live_steps": steps})
+    return table.with_live(tokens=tokens, steps=steps)
 
 
 def test_live_answers_overrule_the_profile_where_they_contradict_it(table: RoutingTable) -> None:
@@ -236,11 +237,11 @@ def test_much_traffic_of_one_cluster_says_little_of_another(table: RoutingTable)
 def test_a_favourite_gives_way_to_a_clear_and_proven_lead(
     seconds: list[float], answers: list[float], errors: list[float], expected: int
 ) -> None:
-    assert favourite(seconds, answers, errors, 0, 0.05, 0.9, (0, 1)) == expected
+    assert favourite(seconds, answers, errors, 0, STRICT, (0, 1)) == expected
 
 
 def test_a_favourite_that_is_not_admissible_gives_way_to_the_fastest() -> None:
-    won = favourite([1.0, 3.0, 2.0], [50, 50, 0], [0.1, 0.1, 0.1], 0, 0.05, 0.9, (1, 2))
+    won = favourite([1.0, 3.0, 2.0], [50, 50, 0], [0.1, 0.1, 0.1], 0, STRICT, (1, 2))
     assert won == 2
 
 

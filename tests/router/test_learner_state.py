@@ -19,8 +19,8 @@ def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
     again = Learner.restore(table, CONFIG, saved)
     assert again.table.assignment == learner.table.assignment
     assert again.table.version > learner.table.version
-    np.testing.assert_allclose(again.table.live_tokens, learner.table.live_tokens)
-    np.testing.assert_allclose(again.table.live_step_ratio, learner.table.live_step_ratio)
+    np.testing.assert_allclose(again.table.live.tokens, learner.table.live.tokens)
+    np.testing.assert_allclose(again.table.live.step_ratio, learner.table.live.step_ratio)
     assert not again.observe([observe(table, "3", "ngram", 1)])
 
 
@@ -29,7 +29,7 @@ def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable
     simulate(learner, 30, {}, seed=0)
     small = Learner.restore(restrict(table, METHODS[:2]), CONFIG, learner.state())
     assert {name for row in small.table.assignment for name in row} <= {"naive", "draft"}
-    np.testing.assert_allclose(small.table.live_steps, learner.table.live_steps[:, :2])
+    np.testing.assert_allclose(small.table.live.steps, learner.table.live.steps[:, :2])
 
 
 def test_a_foreign_or_broken_state_is_refused(table: RoutingTable) -> None:

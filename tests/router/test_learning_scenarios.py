@@ -8,8 +8,8 @@ import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, World
 
-from router.assign import build_table
-from router.speedup import paired_bootstrap_ci
+from router.fit.assign import build_table
+from router.fit.speedup import paired_bootstrap_ci
 from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()

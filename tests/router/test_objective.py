@@ -7,12 +7,11 @@ import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
 from test_learner import observe
 
-from router.assign import build_table
-from router.belief import ANSWER_TOKENS
-from router.evaluate import evaluate
-from router.evidence import MOST_ANSWERS, acceptance_evidence
+from router.evidence import ANSWER_TOKENS, MOST_ANSWERS, acceptance_evidence
+from router.fit.assign import TableOptions, build_table
+from router.fit.evaluate import evaluate
+from router.fit.profile import Profile
 from router.learner import Learner
-from router.profile import Profile
 from router.table import RoutingTableError
 from schemas import Objective, RouterConfig
 
@@ -48,7 +47,9 @@ def few_long_answers(name: str) -> tuple[Profile, np.ndarray]:
 def test_long_answers_count_for_more_where_seconds_are_to_be_small(
     objective: Objective, favourite: str
 ) -> None:
-    table = build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+    table = build_table(
+        *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
+    )
     assert [row[0] for row in table.assignment] == ["draft", favourite]
     found = evaluate(table, *few_long_answers("held"))
     assert found.objective == objective
@@ -56,7 +57,9 @@ def test_long_answers_count_for_more_where_seconds_are_to_be_small(
 
 
 def test_seconds_are_judged_by_their_sum() -> None:
-    table = build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective="seconds")
+    table = build_table(
+        *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective="seconds")
+    )
     held, vectors = few_long_answers("held")
     seconds = {n: sum(row.seconds for row in held.rows if row.method == n) for n in METHODS}
     found = evaluate(table, held, vectors)
@@ -94,7 +97,7 @@ def test_the_method_for_prompts_without_a_cluster_follows_the_objective() -> Non
     )
     by: dict[Objective, str] = {}
     for objective in ("speedup", "seconds"):
-        table = build_table(even, vectors, CENTROIDS, ENCODER, objective=objective)
+        table = build_table(even, vectors, CENTROIDS, ENCODER, TableOptions(objective=objective))
         assert [row[0] for row in table.assignment] == ["draft", "ngram"]
         by[objective] = table.default_method
     assert by == {"speedup": "ngram", "seconds": "draft"}
@@ -103,7 +106,7 @@ def test_the_method_for_prompts_without_a_cluster_follows_the_objective() -> Non
 def test_tables_of_two_objectives_are_two_tables() -> None:
     """What was learned under the one is no state of the other."""
     by_speedup, by_seconds = (
-        build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+        build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective))
         for objective in ("speedup", "seconds")
     )
     assert by_speedup.fit_id != by_seconds.fit_id
@@ -122,11 +125,13 @@ def test_one_answer_of_any_length_is_a_few_answers_at_most() -> None:
 def test_live_answers_count_as_the_tables_profiled_ones_do(
     objective: Objective, near: float
 ) -> None:
-    table = build_table(*few_long_answers("fit"), CENTROIDS, ENCODER, objective=objective)
+    table = build_table(
+        *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
+    )
     learner = Learner(table, RouterConfig())
     short = {"output_tokens": SHORT, "target_steps": round((SHORT - 1) / 1.2) + 1}
     long = {"output_tokens": LONG, "target_steps": round((LONG - 1) / 8.0) + 1}
     learner.observe([observe(table, str(i), "ngram", 1, **short) for i in range(3)])
     learner.observe([observe(table, "long", "ngram", 1, **long)])
     live = learner.table
-    assert live.live_tokens[1, 2, 0] / live.live_steps[1, 2, 0] == pytest.approx(near, rel=0.4)
+    assert live.live.tokens[1, 2, 0] / live.live.steps[1, 2, 0] == pytest.approx(near, rel=0.4)

@@ -1,12 +1,15 @@
 """What an operator may say about methods and clusters: weights, pins, and to observe only."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from router.constraints import Constraints
-from router.policy import Features, NoMethodAvailableError, choose
-from router.purse import Purse
+from router.policy import NoMethodAvailableError, choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import AppConfig, Decision, RouterConfig, RoutingTable
 
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
@@ -15,11 +18,12 @@ PROMPT = Features(prompt_tokens=20, max_tokens=128)
 def route(
     table: RoutingTable, cluster: int, limits: dict[str, object] | None = None, **wishes: object
 ) -> Decision:
-    """Explores where it may: the purse is full."""
+    """Explores where it may: the budget is full."""
     constraints = Constraints(**{"healthy": frozenset(table.methods), **(limits or {})})  # type: ignore[arg-type]
-    config, purse = RouterConfig.model_validate(wishes), Purse()
-    purse.earn(10.0)
-    return choose(table, cluster, PROMPT, (), constraints, np.random.default_rng(0), config, purse)
+    config = RouterConfig.model_validate(wishes)
+    trials = Trials(np.random.default_rng(0))
+    trials.budget.earn(10.0)
+    return choose(table, replace(PROMPT, cluster=cluster), (), constraints, config, trials)
 
 
 def test_a_weight_makes_a_method_win_or_lose(table: RoutingTable) -> None:
@@ -38,7 +42,7 @@ def test_weight_0_is_for_those_who_name_it(table: RoutingTable) -> None:
         assert "draft" not in decision.ranked
     named = route(table, 0, {"pinned": "draft"}, weights=retired)
     assert (named.method, named.reason) == ("draft", "pinned")
-    with pytest.raises(NoMethodAvailableError, match="draft may not serve"):
+    with pytest.raises(NoMethodAvailableError, match="draft cannot serve"):
         route(table, 0, {"healthy": frozenset({"draft"})}, weights=retired)
 
 

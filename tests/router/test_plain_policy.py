@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 
-from router import policy, predict
-from router.assign import build_table
+from router import favourites, policy, predict
 from router.constraints import Constraints
-from router.policy import Features, NoMethodAvailableError, choose
-from router.purse import Purse
+from router.fit.assign import build_table
+from router.policy import NoMethodAvailableError, choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 MADE = build_table(*make_profile(noise=0.2, spread=0.3), CENTROIDS, ENCODER)
@@ -27,18 +28,20 @@ def tables(draw: st.DrawFn) -> RoutingTable:
     """The made-up world's after some answers, on a machine of another pace."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     answers = draw(st.sampled_from((0.0, 2.0, 200.0)))
-    steps = answers * 32.0 * rng.random(MADE.live_steps.shape)
+    steps = answers * 32.0 * rng.random(MADE.live.steps.shape)
     spread = draw(st.sampled_from((0.0, 0.3, 1.0)))
     ratio = np.exp(spread * rng.standard_normal(len(METHODS)))
-    return MADE.model_copy(
+    learned = MADE.with_live(
+        steps=steps,
+        tokens=steps * (1.0 + 3.0 * rng.random(steps.shape)),
+        step_ratio=ratio,
+        batch_ratio=np.exp(spread * rng.standard_normal(len(METHODS))),
+        step_weight=answers * rng.random(len(METHODS)),
+        prefill_ratio=ratio[::-1].copy(),
+        cached_share=rng.random(len(METHODS)) / 2.0,
+    )
+    return learned.model_copy(
         update={
-            "live_steps": steps,
-            "live_tokens": steps * (1.0 + 3.0 * rng.random(steps.shape)),
-            "live_step_ratio": ratio,
-            "live_batch_ratio": np.exp(spread * rng.standard_normal(len(METHODS))),
-            "live_step_weight": answers * rng.random(len(METHODS)),
-            "live_prefill_ratio": ratio[::-1].copy(),
-            "live_cached_share": rng.random(len(METHODS)) / 2.0,
             "objective": draw(st.sampled_from(("speedup", "seconds"))),
             "regression_mean": rng.random((2, len(METHODS))),
         }
@@ -65,16 +68,17 @@ def reports(draw: st.DrawFn) -> LoadReport:
 def decided(
     table: RoutingTable, cluster: int, features: Features, loads: list[LoadReport], seed: int
 ) -> tuple[list[Decision | str], float]:
-    """Of several prompts one after the other out of one purse, and what is left in that."""
-    purse, rng, found = Purse(), np.random.default_rng(seed), []
+    """Decide several prompts one after the other; return what is left of the budget too."""
+    trials, found = Trials(np.random.default_rng(seed)), []
+    features = replace(features, cluster=cluster)
     config = RouterConfig(exploration=0.2)
     for _ in range(4):
         constraints = Constraints(healthy=frozenset(METHODS))
         try:
-            found.append(choose(table, cluster, features, loads, constraints, rng, config, purse))
+            found.append(choose(table, features, loads, constraints, config, trials))
         except NoMethodAvailableError as error:
             found.append(str(error))
-    return found, purse.units
+    return found, trials.budget.units
 
 
 def values(decision: Decision | str) -> dict[str, Any]:
@@ -102,7 +106,7 @@ def test_decisions_are_those_of_the_plain_definition(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policy, "Prospect", plain.Prospect)
         patch.setattr(policy, "obstacles_of", plain.obstacles_of)
-        patch.setattr(policy.explore, "choice", plain.choice)
+        patch.setattr(Trials, "choose", plain.choose)
         meant, meant_left = decided(table, cluster, features, loads, seed)
     assert left == pytest.approx(meant_left, rel=1e-9, abs=1e-9)
     for one, other in zip(map(values, found), map(values, meant), strict=True):
@@ -123,7 +127,7 @@ def test_a_prompt_at_deviation_0_is_decided_as_its_cluster(
     table: RoutingTable, cluster: int, features: Features, loads: list[LoadReport], seed: int
 ) -> None:
     mean = dict(zip(METHODS, table.regression_mean[max(0, cluster)].tolist(), strict=True))
-    found, left = decided(table, cluster, replace(features, said=mean), loads, seed)
+    found, left = decided(table, cluster, replace(features, predicted=mean), loads, seed)
     found = [
         one if isinstance(one, str) else one.model_copy(update={"foretold": {}}) for one in found
     ]
@@ -133,7 +137,7 @@ def test_a_prompt_at_deviation_0_is_decided_as_its_cluster(
 @given(tables())
 @settings(max_examples=50, deadline=None)
 def test_what_favourites_are_compared_by(table: RoutingTable) -> None:
-    np.testing.assert_allclose(predict.typical_seconds(table), plain.typical_seconds(table))
+    np.testing.assert_allclose(favourites.typical_seconds(table), plain.typical_seconds(table))
 
 
 @given(tables(), st.floats(0.5, 20.0), st.floats(1.0, 2000.0))

@@ -1,14 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
-from router.assign import build_table
 from router.constraints import Constraints
-from router.policy import START_SECONDS, Features, NoMethodAvailableError, choose
-from router.purse import Purse
-from router.queueing import Prospect, burden, ranked
+from router.fit.assign import TableOptions, build_table
+from router.load import Prospect, burden, ranked
+from router.policy import START_SECONDS, NoMethodAvailableError, choose
+from router.prompt import Features
+from router.trials import Trials
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -35,9 +38,10 @@ def route(
 ) -> Decision:
     limits = {"healthy": frozenset(table.methods), "explore": False, **limits}
     constraints = Constraints(**limits)  # type: ignore[arg-type]
-    rng, purse = np.random.default_rng(seed), Purse()
-    purse.earn(10.0)
-    return choose(table, cluster, features, loads, constraints, rng, config, purse)
+    trials = Trials(np.random.default_rng(seed))
+    trials.budget.earn(10.0)
+    features = replace(features, cluster=cluster)
+    return choose(table, features, loads, constraints, config, trials)
 
 
 def report(method: str, running: int = 0, waiting: int = 0, **more: object) -> LoadReport:
@@ -89,7 +93,7 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     assert (idle.method, idle.reason) == ("draft", "favourite")
     little = (report("draft", running=1),)
     busy = route(unknown, 0, little)
-    draft = Prospect(unknown, 0, 0, PROMPT.prompt_tokens, PROMPT.max_tokens).under(little)["draft"]
+    draft = Prospect(unknown, replace(PROMPT, cluster=0)).under(little)["draft"]
     assert busy.predicted_seconds["ngram"] < draft.seconds + draft.delay
     assert (busy.method, busy.reason) == ("draft", "favourite")
     assert route(unknown, 0, (report("draft", running=8, waiting=8),)).reason == "load"
@@ -166,7 +170,7 @@ def test_a_pinned_method_is_used_or_refused(table: RoutingTable) -> None:
 
 
 def test_nothing_admissible_names_every_obstacle(table: RoutingTable) -> None:
-    with pytest.raises(NoMethodAvailableError, match=r"naive may not serve.*draft has no healthy"):
+    with pytest.raises(NoMethodAvailableError, match=r"naive cannot serve.*draft has no healthy"):
         route(table, 0, healthy=frozenset(), excluded=frozenset({"naive"}))
 
 
@@ -191,7 +195,7 @@ def test_lossy_methods_need_to_be_admitted() -> None:
     ACCEPTANCE["fuzzy"], STEP["fuzzy"] = (6.0, 6.0), 0.011
     try:
         profile, vectors = make_profile(methods=(*METHODS, "fuzzy"))
-        lossy = build_table(profile, vectors, CENTROIDS, ENCODER, lossy=True)
+        lossy = build_table(profile, vectors, CENTROIDS, ENCODER, TableOptions(lossy=True))
         assert "fuzzy" not in build_table(profile, vectors, CENTROIDS, ENCODER).methods
     finally:
         del ACCEPTANCE["fuzzy"], STEP["fuzzy"]

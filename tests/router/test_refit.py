@@ -8,15 +8,14 @@ from prompt_kinds import DIMENSION
 from refit_world import ENCODER, NEW, WINDOW, World, recent, refitted, stream
 from routing_world import ACCEPTANCE, METHODS, make_profile
 
-from router import belief, cluster
+from router import cluster, evidence
 from router import refit as refit_module
 from router.adaptation import Adaptation
-from router.assign import build_table
+from router.current_fit import Fit
 from router.drift import DriftWatch, Reference, share_farther
-from router.fit import Fit
+from router.fit.assign import build_table
 from router.learner import Learner
-from router.recent import RecentAnswers
-from router.refit import moved, refit, successor
+from router.refit import RecentAnswers, moved, refit, successor
 from router.table import restrict
 from schemas import RouterConfig
 
@@ -133,18 +132,18 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     ngram = METHODS.index("ngram")
     assert after.fit_id == made.fit.fit_id
     assert after.version > before.version
-    assert after.live_steps.sum() == pytest.approx(before.live_steps.sum())
-    assert after.live_steps[2, ngram, 0] > 80 * 32 / ACCEPTANCE["ngram"][1]
-    assert belief.acceptance(after)[2, ngram, 0] > 4.0
-    assert after.live_steps[:, METHODS.index("draft"), 0][2] == 0.0
-    np.testing.assert_allclose(after.live_step_ratio, before.live_step_ratio, rtol=0.05)
+    assert after.live.steps.sum() == pytest.approx(before.live.steps.sum())
+    assert after.live.steps[2, ngram, 0] > 80 * 32 / ACCEPTANCE["ngram"][1]
+    assert evidence.acceptance(after)[2, ngram, 0] > 4.0
+    assert after.live.steps[:, METHODS.index("draft"), 0][2] == 0.0
+    np.testing.assert_allclose(after.live.step_ratio, before.live.step_ratio, rtol=0.05)
 
 
 def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
     world = World()
     learner = Learner(world.disk, CONFIG)
     learner.observe(world.answers(world.disk, [0, 1] * 100, "draft"))
-    earlier = learner.table.live_steps.copy()
+    earlier = learner.table.live.steps.copy()
     sent = stream(world, world.disk)
     learner.observe(sent)
     made = refitted(world, sent)
@@ -152,7 +151,7 @@ def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
     table = after.table
     alone = successor(Learner(world.disk, CONFIG), made, world.disk, CONFIG, recent(sent).all())
     np.testing.assert_allclose(
-        (table.live_steps - alone.table.live_steps)[:2], earlier, rtol=0.1, atol=1.0
+        (table.live.steps - alone.table.live.steps)[:2], earlier, rtol=0.1, atol=1.0
     )
     assert not after.observe([moved(sent[0], None, table)])
 

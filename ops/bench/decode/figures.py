@@ -7,14 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from router.speedup import (
-    MIN_TOKENS,
-    PLAIN_METHODS,
-    baseline_of,
-    harmonic_mean,
-    speedup,
-    tokens_per_second,
-)
+from router.fit.speedup import MIN_TOKENS, baseline_of, harmonic_mean, speedup, tokens_per_second
+from schemas.method import PLAIN_METHODS
 
 NEAR_TIE_GAP = 1e-4
 

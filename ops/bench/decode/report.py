@@ -18,7 +18,8 @@ from ops.bench.decode.runs import HF, Measured, Plan
 from ops.harness.machine import describe_machine
 from ops.harness.output import table
 from ops.harness.prompts import fingerprint
-from router.speedup import MIN_TOKENS, PLAIN_METHODS, baseline_of
+from router.fit.speedup import MIN_TOKENS, baseline_of
+from schemas.method import PLAIN_METHODS
 
 COLUMNS = {
     "tokens_per_s": "tok/s",

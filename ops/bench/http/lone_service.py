@@ -6,8 +6,8 @@ from ops.harness.boundary import InputError
 from ops.harness.machine import measured_under
 from ops.harness.settings import Setup
 from router.embed import encoder_dir, read_info
+from router.fit.unfitted import unfitted_table
 from router.table import save_table
-from router.unfitted import unfitted_table
 from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 

@@ -84,7 +84,7 @@ def bench_quality(
     from ops.bench.quality.runs import QualityPlan, measure
     from ops.harness.prompts import select
     from ops.harness.settings import load_config, resolve, with_dtype, with_room
-    from router.speedup import BASELINE
+    from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
 
     heats = numbers(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ops.harness.boundary import InputError
 from ops.harness.settings import names
-from router.speedup import BASELINE
+from router.fit.speedup import BASELINE
 from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.methods import METHODS, get_method

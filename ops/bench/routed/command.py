@@ -48,7 +48,7 @@ def bench_routed(
     from ops.harness.machine import describe_machine
     from ops.harness.prompts import fingerprint, select
     from ops.harness.settings import names, resolve, served_config, with_dtype
-    from router.speedup import MIN_TOKENS
+    from router.fit.speedup import MIN_TOKENS
 
     if max_tokens < MIN_TOKENS:
         raise InputError(f"--max-tokens: answers under {MIN_TOKENS} tokens do not count for speed")

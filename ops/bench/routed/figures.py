@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.bench.decode.figures import domain_mean
-from router.speedup import (
+from router.fit.speedup import (
     MIN_TOKENS,
     harmonic_mean,
     oracle_rates,

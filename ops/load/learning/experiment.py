@@ -28,7 +28,7 @@ from ops.load.learning.scenarios import (
 from ops.load.policies import Question, static_table
 from ops.load.served import over_http, served_config
 from router.embed import Encoder
-from router.profile import Profile
+from router.fit.profile import Profile
 from router.table import save_table
 from schemas import AppConfig
 

@@ -12,10 +12,10 @@ from ops.harness.own_service import OwnService
 from ops.load.learning.runs import Phase
 from ops.load.policies import Question
 from router import cluster
-from router.assign import build_table
 from router.drift import Reference
 from router.embed import Encoder
-from router.profile import Profile
+from router.fit.assign import build_table
+from router.fit.profile import Profile
 from schemas import RoutingTable
 
 SLOWER = 2.0

@@ -22,7 +22,7 @@ from ops.models.tune.batch_runs import (
     scheduled,
 )
 from ops.tables.profile_runs import ProfilePlan, cells, step_time
-from router.retiming import retimed
+from router.fit.retime import retimed
 from router.table import check_table, load_table, save_table
 from schemas import MethodSpec, RoutingTable
 from workers.batch_schedule import BatchSchedule

@@ -15,7 +15,7 @@ from ops.harness.decoding import Answer, EncodedPrompt, decode
 from ops.harness.engines import Engines, engines_of, portfolios
 from ops.harness.settings import Setup
 from ops.models.tune.batch_planner import BatchCosts
-from router.speedup import BASELINE, VLLM_BASELINE
+from router.fit.speedup import BASELINE, VLLM_BASELINE
 from schemas import MethodSpec, SamplingParams
 from workers.batch_schedule import STOP, BatchSchedule, schedule_of
 from workers.bundle import Bundle

@@ -14,7 +14,7 @@ from ops.harness.decoding import EncodedPrompt
 from ops.harness.stepping import Stepper, Steps
 from ops.models.tune.rank_probe import RankProbe
 from ops.models.tune.tree_planner import PathRates, Ranks, best_nodes
-from router.speedup import BASELINE, harmonic_mean
+from router.fit.speedup import BASELINE, harmonic_mean
 from schemas import EngineConfig, MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.methods import get_method

@@ -38,20 +38,20 @@ async def test_forgetting_and_going_back(root, ingress):
     answer = await ingress.http.post("/v1/chat/completions", json=HELLO, headers=key)
     assert answer.is_success
     await ingress.link.exchange(everything=True)
-    learned = ingress.link.table.live_steps.tolist()
+    learned = ingress.link.table.live.steps.tolist()
     assert (await root.get("/admin/routing/history")).json() == {"snapshots": []}
 
     response = await root.post("/admin/routing/reset")
     [before] = response.json()["snapshots"]
     assert before["occasion"] == "reset"
     await ingress.link.exchange()
-    assert ingress.link.table.live_steps.sum() == 0.0
+    assert ingress.link.table.live.steps.sum() == 0.0
 
     for body in ({"snapshot": before["number"]}, None, {}):  # there, and back, and there
         response = await root.post("/admin/routing/rollback", json=body)
         assert response.is_success, response.text
     await ingress.link.exchange()
-    assert ingress.link.table.live_steps.tolist() == learned
+    assert ingress.link.table.live.steps.tolist() == learned
 
 
 @pytest.mark.parametrize(

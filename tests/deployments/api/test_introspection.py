@@ -9,11 +9,11 @@ from deployments.artifacts import served_table
 def test_how_the_service_differs_from_what_was_measured_is_shown_by_method(config):
     table = served_table(config)
     learned = {
-        "live_step_ratio": np.arange(len(table.methods)) + 1.5,
-        "live_batch_ratio": np.arange(len(table.methods)) + 0.5,
-        "live_prefill_ratio": np.arange(len(table.methods)) + 2.5,
-        "live_cached_share": np.arange(len(table.methods)) / 10,
+        "step_ratio": np.arange(len(table.methods)) + 1.5,
+        "batch_ratio": np.arange(len(table.methods)) + 0.5,
+        "prefill_ratio": np.arange(len(table.methods)) + 2.5,
+        "cached_share": np.arange(len(table.methods)) / 10,
     }
-    shown = table_summary(table.model_copy(update=learned))
+    shown = table_summary(table.with_live(**learned))
     for array, values in learned.items():
-        assert shown[array] == dict(zip(table.methods, values.tolist(), strict=True))
+        assert shown[f"live_{array}"] == dict(zip(table.methods, values.tolist(), strict=True))

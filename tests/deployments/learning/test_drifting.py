@@ -156,7 +156,7 @@ async def test_exchanges_go_on_during_a_refit(config, prompts, monkeypatch):
         hold.set()
     table = await refitted(actor, "small")
     # what was learned during the refit is there too
-    assert table.live_steps[2].sum() == pytest.approx((WINDOW + 5) * 20, rel=1e-3)
+    assert table.live.steps[2].sum() == pytest.approx((WINDOW + 5) * 20, rel=1e-3)
 
 
 async def test_a_refit_survives_a_restart_and_goes_on(config, prompts):
@@ -170,7 +170,7 @@ async def test_a_refit_survives_a_restart_and_goes_on(config, prompts):
     assert again.version > table.version
     assert again.assignment == table.assignment
     np.testing.assert_allclose(again.centroids, table.centroids, atol=1e-6)
-    np.testing.assert_allclose(again.live_steps, table.live_steps)
+    np.testing.assert_allclose(again.live.steps, table.live.steps)
     np.testing.assert_allclose(again.acceptance_steps, table.acceptance_steps)
     assert (reply.drift.refits, reply.drift.reference) == (1, "fit")
     quiet = await learned(successor, prompts, [0, 1, 2] * 60)
@@ -194,7 +194,7 @@ async def test_late_observations_of_the_fit_before_are_moved(config, prompts):
     before = await refitted(actor, "small")
     reply = await actor.exchange([*late, bare, foreign], COLD)
     assert reply.acknowledged
-    added = reply.table.live_steps - before.live_steps
+    added = reply.table.live.steps - before.live.steps
     method = before.methods.index("draft_verify")
     assert added[2, method, 0] == pytest.approx(5 * 20, rel=1e-3)
     assert np.abs(added[:2]).max() == pytest.approx(0.0, abs=0.1)

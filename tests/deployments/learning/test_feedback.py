@@ -13,7 +13,7 @@ from deployments.metrics import Metrics
 
 
 def live_steps(table, method="naive"):
-    return table.live_steps[0, table.methods.index(method), 0]
+    return table.live.steps[0, table.methods.index(method), 0]
 
 
 class TestFeedback:

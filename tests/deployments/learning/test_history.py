@@ -54,18 +54,18 @@ async def test_going_back_and_forth_again(config):
     assert back == wanted
     table = (await actor.exchange([], COLD)).table
     assert table.version > late.version, "so that every ingress takes it"
-    assert table.live_steps.sum() <= early.live_steps.sum()
+    assert table.live.steps.sum() <= early.live.steps.sum()
     repeated = (await actor.exchange([observation("f")], COLD)).table
-    assert repeated.live_steps.tolist() == table.live_steps.tolist(), "counted answers stay counted"
+    assert repeated.live.steps.tolist() == table.live.steps.tolist(), "counted answers stay counted"
 
     newest = (await actor.history())[1]  # the repeated one has made another
     assert newest.occasion == "rollback"
     await actor.roll_back(newest.number)
     again = (await actor.exchange([], COLD)).table
-    assert again.live_steps.tolist() == late.live_steps.tolist()
+    assert again.live.steps.tolist() == late.live.steps.tolist()
 
     successor = (await Feedback(config).exchange([], COLD)).table
-    assert successor.live_steps.tolist() == again.live_steps.tolist(), "it is in the store"
+    assert successor.live.steps.tolist() == again.live.steps.tolist(), "it is in the store"
 
 
 async def test_without_a_number_the_newest_and_twice_undoes_it(config):
@@ -73,13 +73,13 @@ async def test_without_a_number_the_newest_and_twice_undoes_it(config):
     late = await taught(actor, "abc")
     await actor.reset()
     table = (await actor.exchange([], COLD)).table
-    assert table.live_steps.sum() == 0.0
+    assert table.live.steps.sum() == 0.0
     assert table.version > late.version
     assert [s.occasion for s in await actor.history()] == ["reset"]
     await actor.roll_back()
-    assert (await actor.exchange([], COLD)).table.live_steps.tolist() == late.live_steps.tolist()
+    assert (await actor.exchange([], COLD)).table.live.steps.tolist() == late.live.steps.tolist()
     await actor.roll_back()
-    assert (await actor.exchange([], COLD)).table.live_steps.sum() == 0.0
+    assert (await actor.exchange([], COLD)).table.live.steps.sum() == 0.0
 
 
 async def test_a_superseded_actor_changes_nothing(config):
@@ -88,7 +88,7 @@ async def test_a_superseded_actor_changes_nothing(config):
     new = Feedback(config)
     with pytest.raises(SupersededError):
         await old.reset()
-    assert (await new.exchange([], COLD)).table.live_steps.sum() > 0.0
+    assert (await new.exchange([], COLD)).table.live.steps.sum() > 0.0
 
 
 async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
@@ -130,14 +130,14 @@ async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(c
     newest.write_text("{")
     successor = Feedback(config)
     table = (await successor.exchange([], COLD)).table
-    assert table.live_steps.sum() == pytest.approx(known.live_steps.sum())
-    assert table.live_steps.sum() > weeks_ago.live_steps.sum()
+    assert table.live.steps.sum() == pytest.approx(known.live.steps.sum())
+    assert table.live.steps.sum() > weeks_ago.live.steps.sum()
     repeated = (await successor.exchange([observation("f")], COLD)).table
-    assert repeated.live_steps.tolist() == table.live_steps.tolist(), "counted answers stay counted"
+    assert repeated.live.steps.tolist() == table.live.steps.tolist(), "counted answers stay counted"
 
 
 async def test_a_state_is_gone_on_with_before_any_snapshot_of_it(config):
     actor = Feedback(often(config))
     await taught(actor, "abc")
     await actor.reset()
-    assert (await Feedback(config).exchange([], COLD)).table.live_steps.sum() == 0.0
+    assert (await Feedback(config).exchange([], COLD)).table.live.steps.sum() == 0.0

@@ -122,7 +122,7 @@ async def test_a_store_that_goes_away_leaves_the_observations_with_the_ingress(c
             await actor.reset()
         with pytest.raises(StoreAwayError):
             await actor.history()
-        assert reply.table.live_steps.sum() > 0.0, "what was learned stays in force"
+        assert reply.table.live.steps.sum() > 0.0, "what was learned stays in force"
     assert (await taught(actor, "bc")).acknowledged == set("bc")
     assert await learned(Feedback(config)) == set("abc")
 

@@ -156,9 +156,9 @@ async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(con
     ]
     await feedback.warmed_up("replica-1", answers)
     after = feedback._adaptation.table
-    assert after.live_step_ratio == pytest.approx(np.full(len(before.methods), 2.0), rel=0.2)
+    assert after.live.step_ratio == pytest.approx(np.full(len(before.methods), 2.0), rel=0.2)
     assert after.assignment == before.assignment
-    for array in ("live_tokens", "live_steps", "live_output", "live_answers"):
-        np.testing.assert_array_equal(getattr(after, array), getattr(before, array))
+    for array in ("tokens", "steps", "output", "answers"):
+        np.testing.assert_array_equal(getattr(after.live, array), getattr(before.live, array))
     await feedback.warmed_up("replica-1", answers)
     assert feedback._adaptation.table.version == after.version, "counted once"

@@ -202,7 +202,7 @@ class TestCircuit:
             await ingress.http.post("/v1/chat/completions", json=asked)
         response = await ingress.http.post("/v1/chat/completions", json=asked)
         assert response.status_code == 503
-        assert "naive rests after failures" in response.json()["error"]["message"]
+        assert "naive is disabled after repeated failures" in response.json()["error"]["message"]
         assert response.headers["retry-after"] == "1"
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from asking import HELLO, events, posted
 
-from router.admission import Circuit
+from deployments.request.circuits import Circuit
 
 # Three digits, then a terminal that nothing matches: too many beginnings for the check to try all.
 STUCK = {"kind": "lark", "text": "start: /[0-9]{3}/ T\nT: /a/ & /b/"}

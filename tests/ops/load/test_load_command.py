@@ -9,7 +9,7 @@ import pytest
 from ops.harness.boundary import InputError
 from ops.load.arrivals import poisson, trace
 from ops.load.report import ratio_ci
-from router.profile import Profile
+from router.fit.profile import Profile
 from schemas.json_files import json_lines
 
 pytestmark = pytest.mark.usefixtures("fitted")

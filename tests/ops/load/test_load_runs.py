@@ -6,7 +6,7 @@ import pytest
 from ops.load.capacity import capacity
 from ops.load.policies import Question, Routed, at_random, only, static_table
 from ops.load.runs import Load, Site, layout_of, simulate
-from router.policy import Features
+from router.prompt import Features
 from router.table import load_table
 from schemas import EngineConfig, LoadReport, RouterConfig
 from workers.replay_engine.recording import Recording

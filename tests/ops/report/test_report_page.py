@@ -12,7 +12,7 @@ from report_page import Page
 from ops.report.blocks import Chart, Series, as_table
 from ops.report.measured import measured, routed
 from ops.report.results import PAPER, published
-from router.speedup import harmonic_mean
+from router.fit.speedup import harmonic_mean
 from tests.router.routing_world import make_profile
 
 PNG = "data:image/png;base64,"

@@ -190,8 +190,8 @@ def test_costs_are_of_the_step_grid():
 
 def test_a_tables_steps_have_the_answers_tokens():
     from ops.report.measured import measured
-    from router.assign import build_table
-    from router.timed import timed_by
+    from router.fit.assign import build_table
+    from router.fit.retime import timed_by
 
     profile, vectors = make_profile(per_cluster=8)
     table = build_table(profile, vectors, CENTROIDS, ENCODER)

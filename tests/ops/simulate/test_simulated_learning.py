@@ -9,7 +9,7 @@ from ops.load.policies import Routed
 from ops.simulate.learning import Learning, stats_of
 from ops.simulate.service import Service
 from ops.simulate.workload import Request
-from router import belief
+from router import evidence
 from schemas import RouterConfig
 from tests.ops.simulate.worlds import METHODS, Constant, by_prompt, table_of, workload_of, world_of
 
@@ -34,11 +34,11 @@ def test_the_table_comes_to_know_what_the_prompts_take():
     found = service.learning.learner.table
     ngram = found.methods.index("ngram")
     assert found.version > world.table.version
-    before, after = (belief.acceptance(t)[0, ngram, 0] for t in (world.table, found))
+    before, after = (evidence.acceptance(t)[0, ngram, 0] for t in (world.table, found))
     assert abs(after - 6.0) < abs(before - 6.0)
-    assert found.live_answers.sum() > 1.0
+    assert found.live.answers.sum() > 1.0
     # the steps are much slower than the table's, which was measured elsewhere
-    assert (found.live_step_ratio != 1.0).any()
+    assert (found.live.step_ratio != 1.0).any()
     assert served(replace(world, flush_seconds=None), arrivals, arrivals.astype(int) % 2, [METHODS])
     still = served(replace(world, flush_seconds=None), [0.0], [0], [METHODS])
     assert still.learning is None

@@ -188,7 +188,7 @@ def test_a_service_has_learned_from_the_load_test_before(experiment):
     outcomes, learned = in_turn(experiment.world, FLEET, METHODS, asked)
     assert (outcomes[0].method == METHODS.index("ngram")).all()
     assert learned.policy.pinned is None
-    assert learned.policy.table.live_answers.sum() > 50
+    assert learned.policy.table.live.answers.sum() > 50
     taught = replace(experiment.world, learned=learned)
     [job] = jobs_of("routed", FLEET, METHODS, asked[1].load, 0)
     version = learned.policy.table.version

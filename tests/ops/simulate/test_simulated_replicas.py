@@ -14,7 +14,7 @@ from ops.simulate.outcomes import REFUSED
 from ops.simulate.replica import Replica
 from ops.simulate.service import Service
 from ops.simulate.workload import Path, Workload
-from router.policy import Features
+from router.prompt import Features
 from schemas import EngineConfig
 from tests import recordings
 from tests.ops.simulate.worlds import (

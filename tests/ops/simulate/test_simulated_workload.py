@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from ops.harness.boundary import InputError
 from ops.simulate.costs import PUBLISHED, MeasuredCosts, PublishedCosts, retimed_by
 from ops.simulate.workload import table_workload, traced_workload, walk
-from router import belief, predict
-from router.acceptance import expected_steps
+from router import evidence, favourites, predict
+from router.fit.traced import expected_steps
 from tests.ops.simulate.worlds import table_of
 from workers.methods import get_method
 
@@ -85,7 +85,7 @@ def test_clusters_answer_with_their_acceptance_and_mean_length():
             sum(p.steps for p in paths) / sum(p.tokens for p in paths) for paths in ways
         )
         assert naive == pytest.approx(1.0, rel=0.05)
-        assert naive / draft == pytest.approx(belief.acceptance(table)[k, 1, 0], rel=0.05)
+        assert naive / draft == pytest.approx(evidence.acceptance(table)[k, 1, 0], rel=0.05)
         assert {path.width for path in ways[1]} == {5.0}
     tokens = [path.tokens for ways in found.paths for path in ways[0]]
     assert np.mean(tokens) == pytest.approx(predict.expected_output(table, -1), rel=0.4)
@@ -137,4 +137,4 @@ def test_routing_predicts_by_the_published_costs():
                 costs.step(counts, batch * 700.0, batch * width)
             )
         assert predict.prefill_seconds(timed, m, 300) == pytest.approx(costs.prefill(m, 300))
-    assert timed.assignment == predict.fastest(timed)
+    assert timed.assignment == favourites.fastest(timed)

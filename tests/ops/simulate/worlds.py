@@ -7,8 +7,8 @@ import numpy as np
 from ops.load.policies import Policy, Question
 from ops.simulate.service import World
 from ops.simulate.workload import Path, Workload
-from router.assign import build_table
-from router.policy import Features
+from router.fit.assign import build_table
+from router.prompt import Features
 from schemas import EngineConfig, RouterConfig, RoutingTable
 from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from router.drift import Reference
-from router.profile import Profile
+from router.fit.profile import Profile
 from router.table import load_table
 
 pytestmark = pytest.mark.usefixtures("fitted")

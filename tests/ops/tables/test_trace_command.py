@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ops.tables.trace_store import TracedAnswer, TraceStore, files, read_meta, read_rows
-from router.acceptance import expected_steps
-from router.profile import Profile
+from router.fit.profile import Profile
+from router.fit.traced import expected_steps
 from schemas import MeasuredUnder
 from schemas.profile import ProfileMeta
 from schemas.text_files import FileError

@@ -12,7 +12,7 @@ from decoding import SMALL, decode
 from test_demo_bundle import ask, demo
 from transformers import LlamaForCausalLM
 
-from router.acceptance import expected_steps
+from router.fit.traced import expected_steps
 from schemas import EngineConfig, MethodSpec, SamplingParams
 from workers.loader import load_engine
 from workers.methods import get_method

@@ -17,7 +17,7 @@ from ops.bench.routed.figures import (
     served_over_in_process,
     summarise,
 )
-from router.speedup import MIN_TOKENS, harmonic_mean, oracle_rates
+from router.fit.speedup import MIN_TOKENS, harmonic_mean, oracle_rates
 
 METHODS = ("a", "b")
 

@@ -1,0 +1,1 @@
+"""Routing tables made, changed and judged offline, from profiles and traces."""

@@ -1,0 +1,57 @@
+"""Acceptance evidence from a profile's answers."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import cluster
+from router.evidence import acceptance_evidence, learns_acceptance
+from router.fit.profile import Profile
+from schemas import TEMPERATURE_BANDS, Objective, temperature_band
+
+Floats = NDArray[np.float64]
+
+
+def labels_of(profile: Profile, vectors: NDArray[np.float32], centroids: Floats) -> dict[str, int]:
+    """Return the cluster of each of the profile's prompts by id; vectors [n, d] in their order."""
+    labels = cluster.assign(centroids, vectors)
+    return {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
+
+
+def profiled_acceptance(
+    profile: Profile,
+    names: Sequence[str],
+    label_of: dict[str, int],
+    objective: Objective,
+    usual_tokens: Floats,
+    deviations: Mapping[str, Floats],
+) -> tuple[Floats, Floats]:
+    """Return the tokens and steps [k, m, t] that the profile's answers add.
+
+    usual_tokens: mean output tokens [k]. deviations: [m] by prompt id, where there are any. None
+    counts as lower than one token a step, the least there can be.
+    """
+
+    def count(deviations: Mapping[str, Floats], lowest: Floats) -> tuple[Floats, Floats]:
+        tokens = np.zeros((len(usual_tokens), len(names), len(TEMPERATURE_BANDS)))
+        steps = np.zeros_like(tokens)
+        for (prompt_id, temperature, name), cell in profile.cells.items():
+            lossless = profile.meta.lossless.get(name, False)
+            if name not in names or not learns_acceptance(cell.looping, lossless):
+                continue
+            index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
+            own = deviations.get(prompt_id)
+            added = acceptance_evidence(
+                *(cell.output_tokens, cell.target_steps, objective, float(usual_tokens[index[0]])),
+                0.0 if own is None else max(float(own[index[1]]), float(lowest[index])),
+            )
+            tokens[index] += added[0]
+            steps[index] += added[1]
+        return tokens, steps
+
+    tokens, steps = count({}, np.zeros(()))
+    if not deviations:
+        return tokens, steps
+    cells = np.divide(tokens, steps, out=np.ones_like(tokens), where=steps > 0.0)
+    return count(deviations, -np.log(np.maximum(1.0, cells)))

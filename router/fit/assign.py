@@ -1,0 +1,221 @@
+"""Making a routing table from a profile: which method each cluster gets."""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.favourites import with_favourites
+from router.fit import steps
+from router.fit.acceptance import labels_of, profiled_acceptance
+from router.fit.profile import Measured, Profile, ProfileError, prompt_key
+from router.fit.speedup import harmonic_mean
+from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, Objective, RoutingTable
+
+Floats = NDArray[np.float64]
+
+DEFAULT_CONTEXTS = (64, 256, 1024)
+
+
+class AssignError(ValueError):
+    """A table cannot be made from this profile; the message names the field or the fix."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What a routing table is made for.
+
+    methods: default: all of the profile. lossy: admit methods that are not lossless.
+    default_method: default: the fastest over all prompts. clustered_prompts: texts that the
+    centroids were fitted on, which `evaluate` must not see.
+    """
+
+    methods: Sequence[str] | None = None
+    lossy: bool = False
+    objective: Objective = "speedup"
+    default_method: str | None = None
+    clustered_prompts: Collection[str] = ()
+
+
+def build_table(
+    profile: Profile,
+    vectors: NDArray[np.float32],
+    centroids: Floats,
+    encoder: EncoderInfo,
+    options: TableOptions = TableOptions(),
+) -> RoutingTable:
+    """Make a routing table from a profile.
+
+    vectors: the prompts' [n, d], in their order. centroids: [k, d]. A cluster's favourite is the
+    method with the least predicted seconds for its typical prompt at batch 1, from the same two
+    factors that serve. Step time is pooled over clusters, so a cluster with few prompts borrows
+    what does not depend on prompts. The provenance also has the assignment by measured paired
+    speedups. Raises AssignError, ProfileError, or ValueError for an unknown default method.
+    """
+    if len(vectors) != len(profile.prompts):
+        raise AssignError(f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts")
+    meta = profile.meta
+    names = tuple(
+        m
+        for m in (meta.methods if options.methods is None else options.methods)
+        if options.lossy or meta.lossless.get(m, False)
+    )
+    if not names:
+        raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
+    label_of = labels_of(profile, vectors, centroids)
+    k, m, objective = len(centroids), len(names), options.objective
+    output, output_count, prompt_tokens = _lengths(profile, label_of, k)
+    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output, {})
+    step_grid, step_count, batches, contexts = _step_grid(profile, names)
+    speedup, speedup_count = paired_speedups(profile, names, label_of, k)
+    keys = {prompt_key(p.text) for p in profile.prompts}
+    keys |= {prompt_key(text) for text in options.clustered_prompts}
+    table = RoutingTable(
+        fit_id=_fit_id(profile, centroids, encoder, names, objective),
+        encoder=encoder,
+        measured_under=meta.measured_under,
+        methods=names,
+        settings_hashes={n: meta.settings_hashes[n] for n in names},
+        lossless={n: meta.lossless[n] for n in names},
+        objective=objective,
+        default_method=names[0],
+        assignment=((names[0],) * len(TEMPERATURE_BANDS),) * k,
+        centroids=centroids,
+        acceptance_tokens=tokens,
+        acceptance_steps=counts,
+        batch_grid=batches,
+        context_grid=contexts,
+        step_seconds=step_grid,
+        step_count=step_count,
+        prefill_seconds=prefill_lines(profile, names),
+        output_tokens=output,
+        output_count=output_count,
+        speedup=speedup,
+        speedup_count=speedup_count,
+        live=Live.nothing(k, m),
+        regression=np.zeros((m, 0)),
+        regression_range=np.zeros((m, 2)),
+        regression_mean=np.zeros((k, m)),
+        provenance={
+            "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
+            "profiled_prompts": len(profile.prompts),
+            "clustered_prompts": len(options.clustered_prompts) or len(profile.prompts),
+            "baseline": profile.baseline,
+            "by_measured_speedup": _by_speedup(names, speedup, speedup_count),
+            "profile": meta.provenance,
+            "prompts": sorted(keys),
+        },
+    )
+    return with_favourites(table, options.default_method)
+
+
+def step_samples(
+    profile: Profile, names: Sequence[str], batches: Sequence[int]
+) -> list[steps.Sample]:
+    """Return step times by method (its index in `names`), batch and context.
+
+    They are the profile's step times and those of its answers, at the nearest of `batches`.
+    Acceptance knows no batch size: steps of a larger batch that emit fewer tokens than those of the
+    smallest one, because less is drafted, are entered with proportionally more seconds.
+    """
+    alone: dict[tuple[str, int], float] = {}
+    for row in sorted(profile.steps, key=lambda row: -row.batch):
+        if row.tokens is not None:
+            alone[row.method, row.context] = row.tokens
+    samples = []
+    for row in profile.steps:
+        if row.method in names:
+            fewer = alone[row.method, row.context] / row.tokens if row.tokens else 1.0
+            method, seconds = names.index(row.method), row.seconds * fewer
+            samples.append(steps.Sample(method, row.batch, row.context, seconds, row.count))
+    for (_, _, name), cell in profile.cells.items():
+        decode_steps = cell.target_steps - 1.0
+        if name in names and decode_steps >= 1.0 and cell.decode_seconds > 0.0:
+            context = cell.prompt_tokens + cell.output_tokens / 2.0
+            seconds = cell.decode_seconds / decode_steps
+            batch = min(batches, key=lambda b: abs(np.log(b / cell.mean_batch)))
+            samples.append(steps.Sample(names.index(name), batch, context, seconds, decode_steps))
+    return samples
+
+
+def _step_grid(
+    profile: Profile, names: Sequence[str]
+) -> tuple[Floats, Floats, tuple[int, ...], tuple[int, ...]]:
+    batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
+    contexts = tuple(sorted({s.context for s in profile.steps})) or DEFAULT_CONTEXTS
+    samples = step_samples(profile, names, batches)
+    seconds_grid, count = steps.grid(samples, len(names), batches, contexts)
+    return seconds_grid, count, batches, contexts
+
+
+def prefill_lines(profile: Profile, names: Sequence[str]) -> Floats:
+    """Fit prefill time by a constant and seconds per prompt token [m, 2], neither below 0."""
+    fits = np.zeros((len(names), 2))
+    for i, name in enumerate(names):
+        cells = [c for (_, _, m), c in profile.cells.items() if m == name]
+        if not cells:
+            raise ProfileError(f"methods: {name} has no rows in the profile")
+        design = np.asarray([[1.0, c.prompt_tokens] for c in cells])
+        fits[i] = steps.nonnegative_fit(design, np.asarray([c.prefill_seconds for c in cells]))
+    return fits
+
+
+def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats, Floats, Floats]:
+    """Return each cluster's mean output tokens, prompts behind them, and mean prompt tokens [k]."""
+    measured: list[tuple[int, Measured]] = [
+        (label_of[p], c) for (p, _, name), c in profile.cells.items() if name == profile.baseline
+    ]
+    if not measured:
+        raise ProfileError(f"methods: {profile.baseline}, the baseline, has no rows in the profile")
+    labels = np.asarray([label for label, _ in measured])
+    output = np.asarray([c.output_tokens for _, c in measured])
+    prompt = np.asarray([float(c.prompt_tokens) for _, c in measured])
+    count = np.bincount(labels, minlength=k).astype(np.float64)
+    safe = np.maximum(count, 1.0)
+    mean_output = np.bincount(labels, output, minlength=k) / safe
+    mean_prompt = np.bincount(labels, prompt, minlength=k) / safe
+    return (
+        np.where(count > 0, mean_output, output.mean()),
+        count,
+        np.where(count > 0, mean_prompt, prompt.mean()),
+    )
+
+
+def paired_speedups(
+    profile: Profile, names: Sequence[str], label_of: dict[str, int], k: int
+) -> tuple[Floats, Floats]:
+    """Return harmonic means of paired speedups over the baseline, and their prompts [k, m]."""
+    paired = profile.paired(names)
+    labels = np.asarray([label_of[p] for p in paired.prompt_ids])
+    means, counts = np.zeros((k, len(names))), np.zeros((k, len(names)))
+    for c in range(k):
+        inside = paired.speedups[labels == c]
+        if len(inside):
+            means[c] = [harmonic_mean(inside[:, i]) for i in range(len(names))]
+            counts[c] = len(inside)
+    return means, counts
+
+
+def _by_speedup(names: Sequence[str], speedup: Floats, count: Floats) -> list[str | None]:
+    return [
+        names[int(s.argmax())] if n.any() else None for s, n in zip(speedup, count, strict=True)
+    ]
+
+
+def _fit_id(
+    profile: Profile,
+    centroids: Floats,
+    encoder: EncoderInfo,
+    names: Sequence[str],
+    objective: Objective,
+) -> str:
+    """Return twelve hex digits over everything that a table is made of."""
+    digest = hashlib.sha256(np.asarray(centroids, dtype=np.float32).tobytes())
+    for part in (encoder, profile.meta, *profile.rows, *profile.steps):
+        digest.update(part.model_dump_json().encode())
+    digest.update(",".join(names).encode())
+    if objective != "speedup":  # keeps the ids of tables made when there was one objective
+        digest.update(objective.encode())
+    return digest.hexdigest()[:12]

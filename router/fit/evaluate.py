@@ -1,0 +1,196 @@
+"""What routing is worth on prompts the table was not fitted on."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import cluster, predict
+from router.constraints import Constraints
+from router.fit.profile import Profile, prompt_key
+from router.fit.regression import predictions_of_profile
+from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
+from router.policy import choose
+from router.prompt import Features
+from router.table import check_table, restrict
+from schemas import MeasuredUnder, Objective, RouterConfig, RoutingTable
+
+
+class EvaluationRefusedError(ValueError):
+    """The profile cannot judge this table; the message names the difference."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Harmonic means over prompts of speedups paired over the profile's `baseline`; where the
+    table's `objective` is seconds, each prompt weighted by the baseline's.
+
+    `best_single` is the hardest baseline: the method that turned out best on these very prompts.
+    `per_prompt_oracle` takes each prompt's fastest measurement, so it holds the noise of the
+    measurement too and no router reaches it. `known_acceptance` is the table's choice, were each
+    prompt's own acceptance known to it: at temperature 0, where acceptance has no noise, what a
+    router can reach at most. The interval is a paired bootstrap over prompts. `by_temperature` has
+    the same figures of each temperature, against the best single method there.
+    """
+
+    prompts: int
+    objective: Objective
+    baseline: str
+    routed: float
+    best_single: str
+    best_single_speedup: float
+    per_prompt_oracle: float
+    known_acceptance: float
+    routed_over_best_single: float
+    routed_over_best_single_ci95: tuple[float, float]
+    routed_over_oracle: float
+    shares: dict[str, float]
+    harmonic_mean: dict[str, float]
+    by_domain: dict[str, dict[str, float]]
+    by_temperature: dict[str, dict[str, float]]
+
+
+def evaluate(
+    table: RoutingTable,
+    profile: Profile,
+    vectors: NDArray[np.float32],
+    methods: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Route every measured prompt with the policy that serves, unloaded and without exploring.
+
+    `vectors` [n, d] in the order of the profile's prompts. `methods`: the portfolio, default all
+    of the table. Raises EvaluationRefusedError for a profile of other conditions or one that
+    shares prompts with the fit, RoutingTableError for other settings or unknown methods,
+    ProfileError where nothing can be paired.
+    """
+    if len(vectors) != len(profile.prompts):
+        raise EvaluationRefusedError(
+            f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts"
+        )
+    served = restrict(table, tuple(table.methods if methods is None else methods))
+    refuse_other_conditions(served.measured_under, profile.meta.measured_under)
+    check_table(served, settings_hashes=profile.meta.settings_hashes)
+    _refuse_shared_prompts(served, profile)
+
+    paired = profile.paired(served.methods)
+    labels = cluster.assign(served.centroids, vectors)
+    row_of = {p.id: i for i, p in enumerate(profile.prompts)}
+    constraints = Constraints(healthy=frozenset(served.methods), explore=False)
+    config = RouterConfig(lossy=True)
+    predicted = predictions_of_profile(served, profile, vectors)
+    chosen, known = [], []
+    for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
+        row = row_of[prompt_id]
+        tokens = profile.cells[prompt_id, temperature, served.methods[0]].prompt_tokens
+        cell = temperature, predicted[row], int(labels[row])
+        features = Features(tokens, profile.meta.max_tokens, *cell)
+        decision = choose(served, features, (), constraints, config)
+        chosen.append(served.methods.index(decision.method))
+        known.append(_by_known_acceptance(served, profile, prompt_id, temperature))
+
+    routed = paired.speedups[np.arange(len(chosen)), chosen]
+    perfect = paired.speedups[np.arange(len(known)), known]
+    n = len(routed)
+    weights = paired.baseline_seconds if table.objective == "seconds" else np.ones(n)
+    means = {
+        name: harmonic_mean(paired.speedups[:, i], weights) for i, name in enumerate(served.methods)
+    }
+    best = max(means, key=lambda name: means[name])
+    single = paired.speedups[:, served.methods.index(best)]
+    oracle = harmonic_mean(paired.speedups.max(axis=1), weights)
+    counted = Counter(served.methods[i] for i in chosen)
+    domains = np.asarray([profile.prompts[row_of[p]].domain for p in paired.prompt_ids])
+    temperatures = np.asarray(paired.temperatures)
+    return Evaluation(
+        prompts=n,
+        objective=table.objective,
+        baseline=profile.baseline,
+        routed=harmonic_mean(routed, weights),
+        best_single=best,
+        best_single_speedup=means[best],
+        per_prompt_oracle=oracle,
+        known_acceptance=harmonic_mean(perfect, weights),
+        routed_over_best_single=harmonic_mean(routed, weights) / means[best],
+        routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed, weights),
+        routed_over_oracle=harmonic_mean(routed, weights) / oracle,
+        shares={name: counted[name] / n for name in served.methods},
+        harmonic_mean=means,
+        by_domain={
+            str(d): {
+                "prompts": int((domains == d).sum()),
+                "routed": harmonic_mean(routed[domains == d], weights[domains == d]),
+                "best_single": harmonic_mean(single[domains == d], weights[domains == d]),
+            }
+            for d in np.unique(domains)
+        },
+        by_temperature={
+            f"{t:g}": {
+                "known_acceptance": harmonic_mean(perfect[at], weights[at]),
+                **over_best_single(paired.speedups[at], routed[at], weights[at], seed),
+            }
+            for t in np.unique(temperatures)
+            for at in [temperatures == t]
+        },
+    )
+
+
+def over_best_single(
+    speedups: NDArray[np.float64],
+    routed: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    seed: int,
+) -> dict[str, float]:
+    """The speedups [n] of the methods chosen beside the best column of all methods' [n, m], with a
+    95% interval."""
+    means = [harmonic_mean(column, weights) for column in speedups.T]
+    best = int(np.argmax(means))
+    low, high = paired_bootstrap_ci(routed, speedups[:, best], seed, weights)
+    return {
+        "prompts": len(routed),
+        "routed": harmonic_mean(routed, weights),
+        "best_single": means[best],
+        "routed_over_best_single": harmonic_mean(routed, weights) / means[best],
+        "routed_over_best_single_low": low,
+        "routed_over_best_single_high": high,
+    }
+
+
+def _by_known_acceptance(
+    table: RoutingTable, profile: Profile, prompt_id: str, temperature: float
+) -> int:
+    """The method that the table predicts to be the soonest with this prompt's own acceptance."""
+    # Above temperature 0 answers differ in length: how long one is says nothing of its method.
+    length = profile.cells[prompt_id, temperature, profile.baseline].output_tokens
+    seconds = []
+    for m, name in enumerate(table.methods):
+        cell = profile.cells[prompt_id, temperature, name]
+        accepted = max(1.0, (cell.output_tokens - 1.0) / max(1.0, cell.target_steps - 1.0))
+        seconds.append(predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, length))
+    return int(np.argmin(seconds))
+
+
+def refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:
+    """Raises EvaluationRefusedError naming every condition in which they differ."""
+    differences = [
+        f"{name} {getattr(table, name)!r} (table) and {getattr(profile, name)!r} (profile)"
+        for name in MeasuredUnder.model_fields
+        if getattr(table, name) != getattr(profile, name)
+    ]
+    if differences:
+        raise EvaluationRefusedError(
+            "the profile was measured under other conditions than the table: "
+            f"{'; '.join(differences)}; profile again under the table's"
+        )
+
+
+def _refuse_shared_prompts(table: RoutingTable, profile: Profile) -> None:
+    fitted = set(table.provenance.get("prompts", ()))
+    shared = [p.id for p in profile.prompts if prompt_key(p.text) in fitted]
+    if shared:
+        raise EvaluationRefusedError(
+            f"{len(shared)} of {len(profile.prompts)} prompts were seen by the fit "
+            f"(first: {shared[0]}); profile other prompts"
+        )

@@ -1,0 +1,224 @@
+"""The measured table prompt x method, as a folder.
+
+profile.json    what was measured, under which conditions
+prompts.jsonl   one Prompt a line
+rows.jsonl      one ProfileRow a line: an answer; repeats are rows of their own
+steps.jsonl     one StepRow a line: the step-time grid
+"""
+
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.fit.speedup import MIN_TOKENS, baseline_of, speedup, tokens_per_second
+from schemas.base import Schema
+from schemas.json_files import read_record, records
+from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
+from schemas.text_files import FileError
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be read or used; the message names the file or field and the fix."""
+
+
+def prompt_key(text: str) -> str:
+    """Sixteen hex digits that identify a prompt's text, whatever its id."""
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians over the repeats of one prompt, method and temperature."""
+
+    prompt_tokens: int
+    output_tokens: float
+    target_steps: float
+    seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    looping: bool
+    mean_batch: float
+
+    @property
+    def log_acceptance(self) -> float:
+        """Of the tokens per decode step, the prefill's left out; at least 0."""
+        return math.log(max(1.0, (self.output_tokens - 1.0) / max(1.0, self.target_steps - 1.0)))
+
+
+Cell = tuple[str, float, str]
+"""Prompt id, temperature, method."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Speedups over the profile's baseline [n, m] of the prompts that every method answered at
+    enough length, and the baseline's seconds [n]."""
+
+    prompt_ids: tuple[str, ...]
+    temperatures: tuple[float, ...]
+    methods: tuple[str, ...]
+    speedups: NDArray[np.float64]
+    baseline_seconds: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Profile:
+    meta: ProfileMeta
+    prompts: tuple[Prompt, ...]
+    rows: tuple[ProfileRow, ...]
+    steps: tuple[StepRow, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {p.id for p in self.prompts}
+        if len(known) != len(self.prompts):
+            raise ProfileError("prompts: an id occurs twice")
+        methods = set(self.meta.methods)
+        for row in self.rows:
+            if row.prompt_id not in known or row.method not in methods:
+                raise ProfileError(
+                    f"rows: {row.prompt_id}/{row.method} names a prompt or method not listed"
+                )
+
+    @cached_property
+    def cells(self) -> dict[Cell, Measured]:
+        """Every measured (prompt id, temperature, method)."""
+        groups: dict[Cell, list[ProfileRow]] = {}
+        for row in self.rows:
+            groups.setdefault((row.prompt_id, row.temperature, row.method), []).append(row)
+        return {cell: _median(rows) for cell, rows in groups.items()}
+
+    @property
+    def baseline(self) -> str:
+        """The method that speedups are over; raises ProfileError where no plain one was measured"""
+        try:
+            return baseline_of(self.meta.methods)
+        except ValueError as error:
+            raise ProfileError(str(error)) from error
+
+    def paired(self, methods: Sequence[str] | None = None) -> Paired:
+        """Speedups over the baseline of the given methods (default: all), prompt by prompt.
+
+        A prompt counts where the baseline and every method answered with at least MIN_TOKENS
+        tokens. Raises ProfileError when there is no baseline, a method was not measured, or
+        nothing is left.
+        """
+        wanted = tuple(self.meta.methods if methods is None else methods)
+        for name in wanted:
+            if name not in self.meta.methods:
+                raise ProfileError(
+                    f"methods: {name} is not in the profile, which has "
+                    f"{', '.join(self.meta.methods)}"
+                )
+        ids: list[str] = []
+        temperatures: list[float] = []
+        values: list[list[float]] = []
+        for prompt_id, temperature in sorted({(p, t) for p, t, _ in self.cells}):
+            row = self._speedups(prompt_id, temperature, wanted)
+            if row is not None:
+                ids.append(prompt_id)
+                temperatures.append(temperature)
+                values.append(row)
+        if not values:
+            raise ProfileError(
+                f"rows: no prompt has answers of {MIN_TOKENS} tokens by every method of "
+                f"{', '.join(wanted)}"
+            )
+        seconds = [
+            self.cells[prompt, temperature, self.baseline].seconds
+            for prompt, temperature in zip(ids, temperatures, strict=True)
+        ]
+        return Paired(
+            tuple(ids), tuple(temperatures), wanted, np.asarray(values), np.asarray(seconds)
+        )
+
+    def _speedups(
+        self, prompt_id: str, temperature: float, methods: Sequence[str]
+    ) -> list[float] | None:
+        rates = []
+        for name in (self.baseline, *methods):
+            cell = self.cells.get((prompt_id, temperature, name))
+            if cell is None or cell.output_tokens < MIN_TOKENS:
+                return None
+            rates.append(cell.output_tokens / cell.seconds)
+        return [speedup(rates[0], rate) for rate in rates[1:]]
+
+    def only(self, ids: Collection[str]) -> Self:
+        """The same of the prompts with these ids. Raises ProfileError for an id that is not there,
+        and where there is none."""
+        missing = sorted(set(ids) - {p.id for p in self.prompts})
+        if missing or not ids:
+            raise ProfileError(f"ids: {missing[0]} is not in the profile" if missing else "no ids")
+        wanted = set(ids)
+        return replace(
+            self,
+            prompts=tuple(p for p in self.prompts if p.id in wanted),
+            rows=tuple(r for r in self.rows if r.prompt_id in wanted),
+        )
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "prompts.jsonl", self.prompts)
+        _write(folder / "rows.jsonl", self.rows)
+        _write(folder / "steps.jsonl", self.steps)
+        text = self.meta.model_dump_json(indent=2) + "\n"
+        (folder / "profile.json").write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Raises ProfileError naming the file and line that is missing or malformed."""
+        meta = folder / "profile.json"
+        if not meta.is_file():
+            raise ProfileError(f"{folder} is not a profile: profile.json is missing")
+        try:
+            parsed = read_record(meta, ProfileMeta)
+        except FileError as error:
+            raise ProfileError(str(error)) from error
+        return cls(
+            meta=parsed,
+            prompts=tuple(records(folder / "prompts.jsonl", Prompt, ProfileError, key="id")),
+            rows=tuple(records(folder / "rows.jsonl", ProfileRow, ProfileError)),
+            steps=tuple(records(folder / "steps.jsonl", StepRow, ProfileError)),
+        )
+
+
+def _median(rows: Sequence[ProfileRow]) -> Measured:
+    by_speed = sorted(rows, key=lambda r: tokens_per_second(r.output_tokens, r.seconds))
+    middle = by_speed[(len(rows) - 1) // 2]
+
+    def median(name: str) -> float:
+        return float(np.median([getattr(r, name) for r in rows]))
+
+    # At temperature 0 repeats have equal tokens and the medians belong together; above it they
+    # do not, and one whole answer is taken.
+    if len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
+        return Measured(
+            middle.prompt_tokens,
+            middle.output_tokens,
+            middle.target_steps,
+            middle.seconds,
+            middle.prefill_seconds,
+            middle.decode_seconds,
+            middle.looping,
+            middle.mean_batch,
+        )
+    return Measured(
+        middle.prompt_tokens,
+        middle.output_tokens,
+        middle.target_steps,
+        median("seconds"),
+        median("prefill_seconds"),
+        median("decode_seconds"),
+        middle.looping,
+        median("mean_batch"),
+    )
+
+
+def _write(path: Path, items: Iterable[Schema]) -> None:
+    path.write_text("".join(item.model_dump_json() + "\n" for item in items), encoding="utf-8")

@@ -1,0 +1,101 @@
+"""The one place that computes a speedup and says what it is over.
+
+Tokens per second are output tokens over the seconds from the request to its last token, prefill
+included. A speedup is paired: the same prompt under the same conditions, over a plain method.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from schemas.method import PLAIN_METHODS
+
+BASELINE, VLLM_BASELINE = PLAIN_METHODS
+MIN_TOKENS = 8
+"""Shorter answers count for correctness, not for speed."""
+
+
+def baseline_of(methods: Collection[str]) -> str:
+    """The one among the methods that speedups are over: `naive`, without it `vllm_naive`.
+
+    Raises ValueError where both are absent.
+    """
+    found = next((name for name in PLAIN_METHODS if name in methods), None)
+    if found is None:
+        raise ValueError(
+            f"methods: {', '.join(methods)} have no plain one to be compared with: "
+            f"add {' or '.join(PLAIN_METHODS)}"
+        )
+    return found
+
+
+def tokens_per_second(tokens: int, seconds: float) -> float:
+    """Output tokens over wall-clock seconds; raises ValueError when no time has passed."""
+    if seconds <= 0.0:
+        raise ValueError(f"seconds: {seconds} is not a duration")
+    return tokens / seconds
+
+
+def speedup(baseline_tps: float, tps: float) -> float:
+    """How many times faster than the baseline; both in tokens per second and above 0."""
+    if baseline_tps <= 0.0 or tps <= 0.0:
+        raise ValueError(f"tokens per second must be above 0, got {baseline_tps} and {tps}")
+    return tps / baseline_tps
+
+
+def harmonic_mean(values: ArrayLike, weights: ArrayLike = 1.0) -> float:
+    """The mean that a fixed amount of work per prompt calls for; values [n] above 0, and how much
+    each counts. Of speedups, weighted by the baseline's seconds, it is the ratio of all seconds."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0 or not (array > 0.0).all():
+        raise ValueError("a harmonic mean needs at least one value, all above 0")
+    counted = np.broadcast_to(np.asarray(weights, dtype=np.float64), array.shape)
+    return float(counted.sum() / (counted / array).sum())
+
+
+def paired_bootstrap_ci(
+    values: Sequence[float] | NDArray[np.float64],
+    baseline: Sequence[float] | NDArray[np.float64],
+    seed: int,
+    weights: ArrayLike = 1.0,
+    resamples: int = 4000,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of harmonic_mean(values) / harmonic_mean(baseline) [n each], both with
+    these weights.
+
+    Prompts are drawn with replacement, each together with both of its values.
+    """
+    slow = np.asarray(weights) / np.asarray(values, dtype=np.float64)
+    slow_baseline = np.asarray(weights) / np.asarray(baseline, dtype=np.float64)
+    if slow.shape != slow_baseline.shape or slow.ndim != 1 or slow.size == 0:
+        raise ValueError(f"paired values have shapes {slow.shape} and {slow_baseline.shape}")
+    rng = np.random.default_rng(seed)
+    ratios = np.empty(resamples)
+    for i in range(resamples):
+        drawn = rng.integers(0, slow.size, slow.size)
+        ratios[i] = slow_baseline[drawn].sum() / slow[drawn].sum()
+    low, high = np.quantile(ratios, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return float(low), float(high)
+
+
+def oracle_rates(pinned: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Each prompt's rate [p] with the method that is the fastest on it in one repeat, timed in the
+    others, over every choice of that repeat; None where there is one repeat only.
+
+    pinned: rates [p, m, r] of p prompts, m methods and r repeats.
+
+    Timed in the repeat that chooses it would have that repeat's noise for a gain.
+    """
+    slow = 1.0 / pinned
+    prompts, _, repeats = slow.shape
+    if repeats < 2:
+        return None
+    total = np.zeros(prompts)
+    for chooser in range(repeats):
+        fastest = slow[:, :, chooser].argmin(axis=1)
+        others = np.delete(slow, chooser, axis=2)
+        total += others[np.arange(prompts), fastest].mean(axis=1)
+    rates: NDArray[np.float64] = repeats / total
+    return rates

@@ -1,0 +1,68 @@
+"""The routing table of a portfolio without a profile: one cluster, and everything to learn."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from router import evidence
+from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable
+
+FIRST_GUESS_SECONDS = 0.002
+"""Seconds of every step and prefill until live answers show the real ones. They are shorter than
+any real step, so that a method looks better the less it has been tried."""
+
+OUTPUT_TOKENS = 256.0
+"""Output tokens of an answer until then, with the weight of one answer."""
+
+KNOWN_STEPS = evidence.OFFLINE_ANSWERS * evidence.ANSWER_TOKENS
+
+
+def unfitted_table(
+    specs: Sequence[MethodSpec],
+    encoder: EncoderInfo,
+    under: MeasuredUnder,
+    default: str | None = None,
+) -> RoutingTable:
+    """Return a table without measurements, in which all methods are alike.
+
+    The policy tries them out and learns which is best for all prompts, not for kinds of prompts.
+    default: the favourite until then; by default the first method that does not speculate, else
+    the first.
+    """
+    plain = [spec.name for spec in specs if spec.drafter == "none"]
+    favourite = default or [*plain, specs[0].name][0]
+    hashes = {spec.name: spec.settings_hash() for spec in specs}
+    made_for = json.dumps([under.bundle, encoder.sha256, hashes], sort_keys=True)
+    m, t = len(specs), len(TEMPERATURE_BANDS)
+    # Without speculation a step emits one token, which need not be measured.
+    known = np.zeros((1, m, t))
+    known[:, [spec.drafter == "none" for spec in specs]] = KNOWN_STEPS
+    return RoutingTable(
+        fit_id="unfitted-" + hashlib.sha256(made_for.encode()).hexdigest()[:12],
+        encoder=encoder,
+        measured_under=under,
+        methods=tuple(hashes),
+        settings_hashes=hashes,
+        lossless={spec.name: spec.lossless for spec in specs},
+        default_method=favourite,
+        assignment=((favourite,) * t,),
+        # Equally far from all prompts, so no drift is ever seen.
+        centroids=np.zeros((1, encoder.dimension)),
+        acceptance_tokens=known,
+        acceptance_steps=known,
+        batch_grid=(1,),
+        context_grid=(512,),
+        step_seconds=np.full((m, 1, 1), FIRST_GUESS_SECONDS),
+        step_count=np.zeros((m, 1, 1)),
+        prefill_seconds=np.tile([FIRST_GUESS_SECONDS, 0.0], (m, 1)),
+        output_tokens=np.full(1, OUTPUT_TOKENS),
+        output_count=np.ones(1),
+        speedup=np.full((1, m), np.nan),
+        speedup_count=np.zeros((1, m)),
+        live=Live.nothing(1, m),
+        regression=np.zeros((m, 0)),
+        regression_range=np.zeros((m, 2)),
+        regression_mean=np.zeros((1, m)),
+    )

@@ -1,0 +1,276 @@
+"""How fast this machine runs each method now, compared with the profile.
+
+An answer's step time and prefill time are divided by the predicted ones. The logarithms of these
+ratios are summed per method, with recent answers weighted more. Each method's ratio is the
+product of a factor that all methods share (another machine, other processes on this one) and a
+factor of its own.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from router import evidence, predict
+from router.evidence import Floats
+from schemas import DecodeStats, Observation, RoutingTable
+
+OWN_HALF_LIFE = 8.0
+"""Half-life of step and prefill ratios, in answers of the same method. One answer averages tens of
+steps or prompt tokens, so a few answers suffice."""
+
+UNTRIED_HALF_LIVES = 4.0
+"""Sums of a method also halve after this many half-lives of answers of any method, so that a method
+without traffic drifts back to its profiled speed. It is above 1 because a method is seen in every
+cluster."""
+
+CACHE_PRIOR_ANSWERS = 4.0
+"""Weight, in answers, of the assumption that a method finds no prompt tokens in the prefix cache.
+A drafter that cannot resume from a cached prefix never finds any."""
+
+ALONE_BATCH = 1.5
+"""Mean sequences per step up to which an answer counts as decoded alone."""
+
+LEAST_READ = 32
+"""Tokens of a partly cached prompt that must be left to read for its prefill time to count. The
+profile times whole prompts, and a forward pass over a few tokens takes longer than its fit says."""
+
+ENDS = 2
+"""Step ratios are kept for a batch of one and for a full batch. In between, the logarithm of the
+ratio is linear in the logarithm of the batch size."""
+
+OLDER_STEPS = ("log_ratio", "ratio_weight")
+"""Names of the sums in older states, which did not distinguish batch sizes."""
+
+
+class DecayingSums:
+    """Sums [m, c] of c named values over the answers of m methods, in which old answers decay.
+
+    An answer's weight halves after `own_half_life` more answers of the same method, and after
+    UNTRIED_HALF_LIVES x `half_life` more answers of any method.
+    """
+
+    def __init__(
+        self, methods: int, names: Sequence[str], own_half_life: float, half_life: float
+    ) -> None:
+        self._names = tuple(names)
+        self._own = own_half_life
+        self._any = UNTRIED_HALF_LIVES * half_life
+        self._sums = np.zeros((methods, len(self._names)))
+
+    @property
+    def columns(self) -> Floats:
+        """The sums by name and method [c, m]; a copy."""
+        return self._sums.T.copy()
+
+    def add(self, method: int, values: Sequence[float], share: float = 1.0) -> None:
+        """Count an answer of one method (by index) as `share` of an answer."""
+        self._sums *= 0.5 ** (share / self._any)
+        self._sums[method] *= 0.5 ** (share / self._own)
+        self._sums[method] += share * np.asarray(values)
+
+    def add_each(self, values: Floats, shares: Floats) -> None:
+        """Count one answer with values [m, c] as a share [m] of an answer of each method."""
+        self._sums *= 0.5 ** (shares.sum() / self._any) * 0.5 ** (shares / self._own)[:, None]
+        self._sums += shares[:, None] * values
+
+    def put(self, row: int, values: Sequence[float]) -> None:
+        """Set the sums of one row."""
+        self._sums[row] = values
+
+    def state(self) -> dict[str, list[float]]:
+        """Return the sums of all methods by name, as JSON values."""
+        return dict(zip(self._names, self.columns.tolist(), strict=True))
+
+    def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
+        """Take the sums over from a state, if it has them.
+
+        kept: maps a method's index here to its index in the state.
+        """
+        if self._names[0] not in state:
+            return
+        for column, name in enumerate(self._names):
+            for here, there in kept.items():
+                self._sums[here, column] = state[name][there]
+
+
+class StepTiming(NamedTuple):
+    """The step time of one answer.
+
+    log_ratio: logarithm of the measured over the predicted step time. parts: for each method in
+    the batch (by index) its share of the sequences, and its share of the predicted step time.
+    """
+
+    log_ratio: float
+    parts: Mapping[int, tuple[float, float]]
+
+
+class MachineSpeed:
+    """Ratios of live to profiled time for m methods, and the share of prompts they find cached.
+
+    log_batch_ratio: logarithm [m] of the further step ratio in a full batch before any answer, as
+    a promoted table has it.
+    """
+
+    def __init__(
+        self, methods: int, half_life: float, log_batch_ratio: Floats | None = None
+    ) -> None:
+        self._steps = DecayingSums(
+            methods * ENDS, ("log_step_ratio", "step_ratio_weight"), OWN_HALF_LIFE, half_life
+        )
+        self._prefill = DecayingSums(
+            methods, ("log_prefill_ratio", "prefill_ratio_weight"), OWN_HALF_LIFE, half_life
+        )
+        # Cached and new prompts alternate, so the share needs as many answers as acceptance.
+        self._cache = DecayingSums(
+            methods, ("cached_tokens", "looked_up_tokens", "looked_up_answers"), *[half_life] * 2
+        )
+        self._before = np.zeros(methods) if log_batch_ratio is None else log_batch_ratio
+
+    def observe(self, table: RoutingTable, observation: Observation) -> None:
+        """Learn from an answer of a method that the table has."""
+        stats, share = observation.stats, 1.0 / observation.choices
+        method = table.methods.index(stats.method)
+        # Further choices of one prompt find what the first choice has read.
+        if observation.cluster >= 0 and observation.choices == 1:
+            tokens = (stats.cached_prompt_tokens, stats.prompt_tokens)
+            self._cache.add(method, (*tokens, 1.0))
+        timing = step_timing(table, stats)
+        if timing is not None:
+            alone = table.live.step_ratio
+            now = np.log(np.stack([alone, alone * table.live.batch_ratio], axis=1))
+            self.observe_steps(now, timing, stats.mean_batch, share)
+        ratio = prefill_ratio(table, method, stats)
+        if ratio is not None:
+            self._prefill.add(method, (math.log(ratio), 1.0), share)
+
+    def observe_steps(
+        self, now: Floats, timing: StepTiming, batch: float, share: float = 1.0
+    ) -> None:
+        """Count an answer decoded in a batch of this mean size as `share` of an answer.
+
+        now: log ratios [m, ENDS] that the predicted step time used. Both ends of all methods move
+        by the smallest change that explains the answer (normalised least mean squares), so an
+        answer that took as long as predicted changes nothing, whatever its batch.
+        """
+        full = predict.batch_fullness(batch)
+        ends = np.asarray([1.0 - full, full])
+        slopes, shares = np.zeros((2, *now.shape))
+        for method, (sequences, seconds) in timing.parts.items():
+            slopes[method], shares[method] = seconds * ends, share * sequences * ends
+        values = now + timing.log_ratio * slopes / (slopes**2).sum()
+        counted = np.stack([values.ravel(), np.ones(values.size)], axis=1)
+        self._steps.add_each(counted, shares.ravel())
+
+    def step_ratios(self) -> tuple[Floats, Floats]:
+        """Return each method's ratio alone [m] and the further ratio in a full batch [m].
+
+        A method that was never in a full batch is expected to slow down there as the others do.
+        """
+        alone = shared_and_own(*self._alone())
+        full, weight = self._by_end()[:, :, 1]
+        beyond = shared_and_own(full - (alone + self._before) * weight, weight)
+        return np.exp(alone), np.exp(self._before + beyond)
+
+    def step_weight(self) -> Floats:
+        """Return the answers behind each method's ratio alone [m]."""
+        return self._alone()[1]
+
+    def prefill_ratios(self) -> Floats:
+        """Return each method's ratio of live to profiled prefill time [m]."""
+        return np.asarray(np.exp(shared_and_own(*self._prefill.columns)))
+
+    def cached_share(self) -> Floats:
+        """Return the share [m] of its prompts' tokens that each method finds cached."""
+        cached, prompt, answers = self._cache.columns
+        found = cached / np.maximum(prompt, 1e-9)
+        return np.asarray(found * answers / (answers + CACHE_PRIOR_ANSWERS))
+
+    def state(self) -> dict[str, list[float]]:
+        """Return all sums by name, as JSON values."""
+        return self._steps.state() | self._prefill.state() | self._cache.state()
+
+    def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
+        """Take the sums over from a state.
+
+        kept: maps a method's index here to its index in the state. An older state, which did not
+        distinguish batch sizes, counts as answers decoded alone.
+        """
+        if OLDER_STEPS[0] in state:
+            for here, there in kept.items():
+                self._steps.put(ENDS * here, [state[name][there] for name in OLDER_STEPS])
+        ends = range(ENDS)
+        rows = {ENDS * h + end: ENDS * t + end for h, t in kept.items() for end in ends}
+        self._steps.restore(state, rows)
+        self._prefill.restore(state, kept)
+        self._cache.restore(state, kept)
+
+    def _alone(self) -> tuple[Floats, Floats]:
+        """Return sums of log ratios alone and their answers [m].
+
+        Answers from full batches add STEP_PRIOR answers at most.
+        """
+        (alone, full), (weight, many) = np.moveaxis(self._by_end(), 2, 1)
+        lent = evidence.STEP_PRIOR / (many + evidence.STEP_PRIOR)
+        usual = full - self._before * many
+        return np.asarray(alone + lent * usual), np.asarray(weight + lent * many)
+
+    def _by_end(self) -> Floats:
+        """Return sums of log ratios and of answers [2, m, ENDS]."""
+        return self._steps.columns.reshape(2, -1, ENDS)
+
+
+def shared_and_own(log_ratios: Floats, weight: Floats) -> Floats:
+    """Return the log ratio [m] of each method: the shared one plus its own, shrunk toward 0.
+
+    log_ratios: sums [m] over answers. weight: answers [m]. A method without answers gets the
+    shared ratio.
+    """
+    seen = log_ratios / np.maximum(weight, 1e-9)
+    shared = evidence.shared_log_ratio(seen, weight)
+    prior = evidence.STEP_SPREAD**2 / evidence.own_variance(seen, weight)
+    return np.asarray(shared + (log_ratios - shared * weight) / (weight + prior))
+
+
+def step_timing(table: RoutingTable, stats: DecodeStats) -> StepTiming | None:
+    """Compare an answer's decode steps with the prediction, without time spent on other prompts.
+
+    Returns None when the answer says nothing about step time. A batch of several methods is
+    compared with the mean of their step times (`StepTimes.mixed`). Each method is charged by its
+    share of that, so a few sequences do not take the blame for a batch that another method slows.
+    """
+    steps = stats.target_steps - 1
+    seconds = stats.decode_seconds - stats.stalled_seconds
+    batch = max(1.0, stats.mean_batch)
+    by_method = stats.batch_by_method or {stats.method: batch}
+    known = {name: m for m, name in enumerate(table.methods)}
+    counts = {known[name]: count for name, count in by_method.items() if count and name in known}
+    if steps < 1 or seconds <= 0.0 or not counts:
+        return None
+    times = predict.StepTimes(table, stats.context_length - stats.output_tokens / 2.0)
+    whole, expected = sum(counts.values()), times.mixed(counts, batch)
+    if expected <= 0.0:
+        return None
+    return StepTiming(
+        math.log(seconds / steps / expected),
+        {
+            m: (count / whole, count * times.of(m, batch) / (whole * expected))
+            for m, count in counts.items()
+        },
+    )
+
+
+def prefill_ratio(table: RoutingTable, method: int, stats: DecodeStats) -> float | None:
+    """Return an answer's measured over profiled prefill time, or None when it cannot be compared.
+
+    Only an answer decoded alone counts: in a batch, prompts are read in turns with other
+    sequences' steps. An answer without a decode step does not say what its batch was.
+    """
+    read = stats.prompt_tokens - stats.cached_prompt_tokens
+    alone = stats.target_steps > 1 and stats.mean_batch <= ALONE_BATCH
+    if not alone or (stats.cached_prompt_tokens and read < LEAST_READ):
+        return None
+    seconds = stats.first_token_seconds - stats.queue_seconds
+    measured = predict.measured_prefill(table, method, read)
+    return seconds / measured if seconds > 0.0 and measured > 0.0 else None

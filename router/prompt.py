@@ -1,0 +1,156 @@
+"""What a table's regression predicts for a single prompt, beyond its cluster's cell.
+
+The regression is a linear model of log tokens per decode step, by method, on the prompt's vector
+and on features of its text. Only the distance from the mean of the prompt's cluster counts, the
+prompt's *deviation*: the cell keeps and learns the cluster's acceptance at deviation 0. The
+uncertainty of a prediction is the cell's; the regression's own error is not modelled, because it
+belongs to the prompt and no other answer shows it.
+"""
+
+import math
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import RoutingTable, temperature_band
+
+Floats = NDArray[np.float64]
+
+Predicted = Mapping[str, float]
+"""Log acceptance by method, as the regression predicts it for one prompt; empty without one. It
+does not depend on clusters, so it stays valid after a refit."""
+
+NO_PREDICTION: Predicted = {}
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known about a prompt when it is routed.
+
+    predicted: by the table's regression, where it has one. cluster: -1 when the prompt could not
+    be embedded.
+    """
+
+    prompt_tokens: int
+    max_tokens: int
+    temperature: float = 0.0
+    predicted: Predicted = field(default_factory=dict, hash=False)
+    cluster: int = -1
+
+    @property
+    def band(self) -> int:
+        """The index of the temperature band."""
+        return temperature_band(self.temperature)
+
+
+READ_CHARACTERS = 4096
+"""Characters of a text that are read."""
+MOST_TOKENS = 512
+"""Longer prompts count as this long: they are mostly conversations, which profiles do not have."""
+
+OPENINGS = ("translate", "write", "fix", "rewrite", "summar", "explain", "what", "how", "why")
+"""Words that name the task."""
+
+NAMES = (
+    *("repeated", "distinct_words", "code", "braces", "digits", "lines", "question"),
+    *OPENINGS,
+    "log_tokens",
+)
+"""Names of the features in the order of `features_of`; a table fitted on others is refused."""
+
+_CODE = re.compile(r"```|\bdef |\bimport |;\n")
+
+
+def features_of(text: str, prompt_tokens: float) -> list[float]:
+    """Return the features of a prompt's text, in the order of NAMES.
+
+    They measure repetition, code, JSON, digits, lines, questions, how the text begins, and the
+    logarithm of its tokens.
+    """
+    text = text[:READ_CHARACTERS]
+    words = text.split()
+    trigrams = [*zip(pairwise(words), words[2:], strict=False)]
+    lower = text.lower()
+    return [
+        1.0 - len(set(trigrams)) / len(trigrams) if trigrams else 0.0,
+        len(set(words)) / max(1, len(words)),
+        float(bool(_CODE.search(text))),
+        text.count("{") / max(1, len(text)),
+        sum(map(text.count, string.digits)) / max(1, len(text)),
+        text.count("\n") / max(1, len(words)),
+        float(text.rstrip().endswith("?")),
+        *(float(word in lower) for word in OPENINGS),
+        math.log(min(MOST_TOKENS, max(1.0, prompt_tokens))),
+    ]
+
+
+def inputs_of(
+    vectors: NDArray[np.float32], texts: Sequence[str], prompt_tokens: Sequence[float]
+) -> Floats:
+    """Return the regression's inputs [n, d + f] for prompts with the vectors [n, d]."""
+    pairs = zip(texts, prompt_tokens, strict=True)
+    return np.column_stack([vectors, [features_of(text, tokens) for text, tokens in pairs]])
+
+
+def log_acceptance(table: RoutingTable, inputs: Floats) -> Floats:
+    """Predict log acceptance [n, m], up to a constant, from inputs [n, d + f].
+
+    Predictions are limited to the range of those for the prompts in the fit.
+    """
+    low, high = table.regression_range.T
+    return np.asarray(np.clip(inputs @ table.regression.T, low, high))
+
+
+def predictions(
+    table: RoutingTable,
+    vectors: NDArray[np.float32],
+    texts: Sequence[str],
+    prompt_tokens: Sequence[float],
+) -> list[dict[str, float]]:
+    """Predict log acceptance by method for n prompts with the vectors [n, d].
+
+    Every prediction is empty when the table has no regression.
+    """
+    if not table.features:
+        return [{} for _ in texts]
+    return by_method(table, inputs_of(vectors, texts, prompt_tokens))
+
+
+def by_method(table: RoutingTable, inputs: Floats) -> list[dict[str, float]]:
+    """Predict log acceptance by method from inputs [n, d + f]."""
+    rows = log_acceptance(table, inputs).tolist()
+    return [dict(zip(table.methods, row, strict=True)) for row in rows]
+
+
+def deviations(table: RoutingTable, cluster: int, predicted: Predicted) -> Floats:
+    """Return how far a prompt's log acceptance [m] is predicted to lie from its cluster's.
+
+    It is 0 without a cluster (-1) and for methods without a prediction.
+    """
+    found = np.zeros(len(table.methods))
+    if cluster < 0 or not predicted:
+        return found
+    mean = table.regression_mean[cluster]
+    for m, name in enumerate(table.methods):
+        if name in predicted:
+            found[m] = predicted[name] - mean[m]
+    return found
+
+
+def explained(table: RoutingTable, cluster: int, predicted: Predicted) -> dict[str, float]:
+    """Return the deviations by method; empty without a prediction."""
+    if cluster < 0 or not predicted:
+        return {}
+    return dict(zip(table.methods, deviations(table, cluster, predicted).tolist(), strict=True))
+
+
+def deviation(table: RoutingTable, cluster: int, method: int, predicted: float | None) -> float:
+    """Return the deviation for one method (by index); 0 without a prediction."""
+    if predicted is None:
+        return 0.0
+    return predicted - float(table.regression_mean[cluster, method])

@@ -1,0 +1,104 @@
+"""Circuit breakers as pure functions of time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.request.circuits import Circuit, admits, circuit_state, ended, sent
+from schemas import CircuitConfig
+
+CONFIG = CircuitConfig(
+    consecutive_failures=3,
+    failure_share=0.5,
+    window_seconds=10.0,
+    window_answers=6,
+    pause_seconds=5.0,
+)
+
+
+def answered(circuit: Circuit, *answers: bool | None, at: float = 0.0) -> Circuit:
+    """After answers one by one, each sent and ended at `at`: True is a failure."""
+    for failed in answers:
+        circuit = ended(sent(circuit, at, CONFIG), at, failed, at, CONFIG)
+    return circuit
+
+
+def test_failures_in_a_row_open_it_and_nothing_is_sent() -> None:
+    closed = answered(Circuit(), True, True)
+    assert circuit_state(closed, 0.0, CONFIG) == "closed"
+    broken = answered(closed, True)
+    assert circuit_state(broken, 4.9, CONFIG) == "open"
+    assert not admits(broken, 4.9, CONFIG)
+
+
+def test_an_answer_in_between_breaks_the_row() -> None:
+    assert answered(Circuit(), True, True, False, True, True).opened is None
+
+
+def test_a_share_of_failures_opens_it_once_there_are_enough_answers() -> None:
+    mixed = answered(Circuit(), True, False, True, False, True)
+    assert mixed.opened is None
+    assert answered(mixed, False).opened == 0.0
+    assert answered(Circuit(), False, True, False, False, True, False).opened is None
+
+
+def test_failures_before_the_window_are_forgotten() -> None:
+    old = answered(Circuit(), True, False, True, False, True, at=0.0)
+    assert answered(old, False, at=10.1).opened is None
+
+
+def test_an_answer_without_a_verdict_counts_for_nothing() -> None:
+    assert answered(Circuit(), True, None, True, None).outcomes == ((0.0, True), (0.0, True))
+
+
+def test_after_the_pause_one_request_is_tried() -> None:
+    broken = answered(Circuit(), True, True, True)
+    assert circuit_state(broken, 5.0, CONFIG) == "half_open"
+    assert admits(broken, 5.0, CONFIG)
+    trying = sent(broken, 5.0, CONFIG)
+    assert not admits(trying, 5.1, CONFIG)
+    assert not admits(trying, 500.0, CONFIG)
+
+
+def test_the_trial_decides() -> None:
+    trying = sent(answered(Circuit(), True, True, True), 5.0, CONFIG)
+    assert ended(trying, 5.0, False, 6.0, CONFIG) == Circuit()
+    again = ended(trying, 5.0, True, 6.0, CONFIG)
+    assert circuit_state(again, 10.9, CONFIG) == "open"
+    assert circuit_state(again, 11.0, CONFIG) == "half_open"
+
+
+def test_a_trial_without_a_verdict_is_given_to_the_next_request() -> None:
+    trying = sent(answered(Circuit(), True, True, True), 5.0, CONFIG)
+    left = ended(trying, 5.0, None, 6.0, CONFIG)
+    assert admits(left, 6.0, CONFIG)
+
+
+@pytest.mark.parametrize("failed", [True, False, None])
+def test_answers_from_before_it_opened_say_nothing(failed: bool | None) -> None:
+    broken = answered(Circuit(), True, True, True, at=1.0)
+    assert ended(broken, 0.5, failed, 2.0, CONFIG) == broken
+    trying = sent(broken, 6.0, CONFIG)
+    assert ended(trying, 0.5, failed, 7.0, CONFIG) == trying
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.0, 3.0), st.sampled_from([True, False, None])), max_size=60),
+    st.integers(1, 4),
+)
+def test_it_never_stays_shut(history: list[tuple[float, bool | None]], together: int) -> None:
+    """Whatever has happened: once every request has ended and the pause is over, one is let in."""
+    circuit, now, under_way = Circuit(), 0.0, []
+    for step, failed in history:
+        now += step
+        if admits(circuit, now, CONFIG):
+            circuit = sent(circuit, now, CONFIG)
+            under_way.append((now, failed))
+        if len(under_way) >= together:
+            since, verdict = under_way.pop(0)
+            circuit = ended(circuit, since, verdict, now, CONFIG)
+    for since, verdict in under_way:
+        circuit = ended(circuit, since, verdict, now, CONFIG)
+    assert admits(circuit, now + CONFIG.pause_seconds, CONFIG)
+    assert len(circuit.outcomes) <= len(history)

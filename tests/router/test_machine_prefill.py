@@ -1,0 +1,249 @@
+"""How long prefills take here, and how much of its prompts a method need not read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from refit_world import World, recent, refitted, stream
+from routing_world import METHODS
+from test_learner import CONFIG, observe
+
+from router import predict
+from router.learner import Learner
+from router.load import Prospect
+from router.prompt import Features
+from router.refit import successor
+from router.table import load_table, restrict, save_table
+from schemas import Observation, RouterConfig, RoutingTable
+
+NAIVE, DRAFT, NGRAM = range(3)
+CONSTANT, PER_TOKEN = 0.01, 0.001
+PROMPT = 200
+
+
+@pytest.fixture
+def table(table: RoutingTable) -> RoutingTable:
+    line = np.tile([CONSTANT, PER_TOKEN], (len(METHODS), 1))
+    return table.model_copy(update={"prefill_seconds": line})
+
+
+def prefilled(
+    table: RoutingTable,
+    identity: str,
+    used: str,
+    slower: float = 1.0,
+    cached: int = 0,
+    cluster: int = 1,
+    **changes: object,
+) -> Observation:
+    """An answer to a prompt of PROMPT tokens of which so many were cached."""
+    seconds = slower * (CONSTANT + PER_TOKEN * (PROMPT - cached))
+    answer = observe(table, identity, used, max(0, cluster)).model_copy(update={"cluster": cluster})
+    read = {
+        "prompt_tokens": PROMPT,
+        "cached_prompt_tokens": cached,
+        "context_length": PROMPT + 61,
+        "first_token_seconds": seconds,
+    }
+    return answer.model_copy(update={"stats": answer.stats.model_copy(update=read | changes)})
+
+
+def taught(table: RoutingTable, used: str, n: int, **fields: object) -> Learner:
+    learner = Learner(table, CONFIG)
+    learner.observe(prefilled(table, f"{used}{i}", used, **fields) for i in range(n))
+    return learner
+
+
+def test_a_method_whose_prefills_are_twice_as_slow_is_predicted_so(table: RoutingTable) -> None:
+    """And the others, which nobody has tried, half of it: it may be the machine."""
+    after = taught(table, "ngram", 30, slower=2.0).table
+    whole = CONSTANT + PER_TOKEN * PROMPT
+    predicted = [predict.prefill_seconds(after, m, PROMPT) / whole for m in range(3)]
+    assert predicted == pytest.approx([2.0**0.5, 2.0**0.5, 2.0], rel=0.05)
+    np.testing.assert_allclose(after.live.step_ratio, 1.0, rtol=0.01)
+
+
+def test_methods_that_were_all_tried_have_a_factor_each(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    slower = {"naive": 1.0, "draft": 3.0, "ngram": 2.0}
+    for i in range(30):
+        learner.observe(prefilled(table, f"{m}{i}", m, factor) for m, factor in slower.items())
+    assert learner.table.live.prefill_ratio == pytest.approx([1.0, 3.0, 2.0], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "says_nothing",
+    [
+        {"mean_batch": 4.0},
+        {"output_tokens": 1, "target_steps": 1},
+        {"first_token_seconds": 0.0},
+        {"queue_seconds": 5.0},
+    ],
+)
+def test_a_prefill_that_says_nothing_of_the_method_does_not_count(
+    table: RoutingTable, says_nothing: dict[str, object]
+) -> None:
+    """On a busy replica, on one of which nothing is known, or without a time."""
+    after = taught(table, "ngram", 30, slower=3.0, **says_nothing).table
+    assert after.version > table.version
+    np.testing.assert_array_equal(after.live.prefill_ratio, 1.0)
+
+
+def test_a_line_of_nothing_is_not_compared_with(table: RoutingTable) -> None:
+    nothing = table.model_copy(update={"prefill_seconds": np.zeros((3, 2))})
+    after = taught(nothing, "ngram", 5, slower=3.0).table
+    np.testing.assert_array_equal(after.live.prefill_ratio, 1.0)
+
+
+def test_the_wait_for_a_place_is_not_prefill(table: RoutingTable) -> None:
+    whole = CONSTANT + PER_TOKEN * PROMPT
+    waited = {"queue_seconds": 7.0, "first_token_seconds": 7.0 + 2.0 * whole}
+    after = taught(table, "ngram", 30, **waited).table
+    assert after.live.prefill_ratio[NGRAM] == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_prefill_is_compared_with_that_of_the_tokens_it_read(table: RoutingTable) -> None:
+    after = taught(table, "ngram", 30, slower=2.0, cached=150).table
+    assert after.live.prefill_ratio[NGRAM] == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_prompts_last_tokens_are_too_few_to_compare(table: RoutingTable) -> None:
+    """A forward of one token takes a step's time, which the line knows nothing of."""
+    after = taught(table, "ngram", 30, slower=2.0, cached=PROMPT - 1).table
+    np.testing.assert_array_equal(after.live.prefill_ratio, 1.0)
+
+
+def test_a_method_that_finds_its_prompts_cached_is_predicted_to_read_less(
+    table: RoutingTable,
+) -> None:
+    learner = taught(table, "ngram", 30, cached=160)
+    learner.observe(prefilled(table, f"draft{i}", "draft") for i in range(30))
+    after = learner.table
+    assert 0.6 < after.live.cached_share[NGRAM] < 0.8
+    assert after.live.cached_share[[NAIVE, DRAFT]].tolist() == [0.0, 0.0]
+    saved = {
+        name: predict.prefill_seconds(table, m, 2000) - predict.prefill_seconds(after, m, 2000)
+        for m, name in enumerate(METHODS)
+    }
+    assert saved["ngram"] > 0.6 * 2000 * PER_TOKEN
+    assert saved["draft"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_is_cached_decides_where_prompts_are_long(table: RoutingTable) -> None:
+    """Draft is the faster one by 0.15 s of decoding, and reads two seconds more."""
+    prompt = Features(2000, 61, cluster=0)
+    before = Prospect(table, prompt).under(())
+    after = Prospect(taught(table, "ngram", 30, cached=180).table, prompt).under(())
+    assert before["draft"].seconds < before["ngram"].seconds
+    assert after["ngram"].seconds < after["draft"].seconds
+
+
+def test_a_few_answers_are_not_believed(table: RoutingTable) -> None:
+    assert taught(table, "ngram", 1, cached=180).table.live.cached_share[NGRAM] < 0.2
+
+
+@pytest.mark.parametrize("changes", [{"cluster": -1}, {"choices": 4}])
+def test_what_a_method_finds_of_its_own_making_is_not_its_share(
+    table: RoutingTable, changes: dict[str, int]
+) -> None:
+    """A replica's text at its start, and a prompt's second choice, have just been read there."""
+    learner = Learner(table, CONFIG)
+    answers = [prefilled(table, str(i), "ngram", cached=180) for i in range(30)]
+    learner.observe(answer.model_copy(update=changes) for answer in answers)
+    np.testing.assert_array_equal(learner.table.live.cached_share, 0.0)
+
+
+def test_a_method_that_nobody_is_sent_to_drifts_back(table: RoutingTable) -> None:
+    learner = Learner(table, RouterConfig(half_life=10.0))
+    learner.observe(prefilled(table, f"n{i}", "ngram", 2.0, cached=150) for i in range(20))
+    before = learner.table
+    learner.observe(prefilled(table, f"d{i}", "draft") for i in range(200))
+    after = learner.table
+    assert 1.0 < after.live.prefill_ratio[NGRAM] < 0.85 * before.live.prefill_ratio[NGRAM]
+    assert after.live.cached_share[NGRAM] < 0.25 * before.live.cached_share[NGRAM]
+
+
+def test_a_share_follows_the_methods_latest_prompts(table: RoutingTable) -> None:
+    learner = Learner(table, RouterConfig(half_life=10.0))
+    learner.observe(prefilled(table, f"old{i}", "ngram", cached=180) for i in range(50))
+    learner.observe(prefilled(table, f"new{i}", "ngram") for i in range(40))
+    assert 0.0 < learner.table.live.cached_share[NGRAM] < 0.1
+
+
+ARRAYS = ("prefill_ratio", "cached_share")
+
+
+def test_a_restart_goes_on_with_both(table: RoutingTable) -> None:
+    learner = taught(table, "ngram", 20, slower=2.0, cached=150)
+    saved = json.loads(json.dumps(learner.state()))
+    again = Learner.restore(table, CONFIG, saved)
+    smaller = Learner.restore(restrict(table, ["naive", "ngram"]), CONFIG, saved)
+    for array in ARRAYS:
+        learned = getattr(learner.table.live, array)
+        np.testing.assert_allclose(getattr(again.table.live, array), learned)
+        np.testing.assert_allclose(
+            getattr(smaller.table.live, array), learned[[NAIVE, NGRAM]], rtol=0.1
+        )
+    more = prefilled(table, "more", "ngram", 2.0, cached=150)
+    for one in (learner, again):
+        one.observe([more])
+    for array in ARRAYS:
+        np.testing.assert_allclose(
+            getattr(again.table.live, array), getattr(learner.table.live, array)
+        )
+
+
+def test_a_state_from_before_there_were_such_still_loads(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    for i in range(20):
+        slow = {"decode_seconds": 3.0 * observe(table, "", "ngram", 1).stats.decode_seconds}
+        learner.observe([prefilled(table, str(i), "ngram", 2.0, cached=150, **slow)])
+    known = {
+        "fit_id",
+        "version",
+        "methods",
+        "assignment",
+        "seen",
+        "log_step_ratio",
+        "step_ratio_weight",
+    }
+    known |= {"live_tokens", "live_steps", "live_output", "live_answers"}
+    older = {name: value for name, value in learner.state().items() if name in known}
+    again = Learner.restore(table, CONFIG, older).table
+    np.testing.assert_array_equal(again.live.prefill_ratio, 1.0)
+    np.testing.assert_array_equal(again.live.cached_share, 0.0)
+    np.testing.assert_allclose(again.live.step_ratio, learner.table.live.step_ratio)
+    assert again.live.step_ratio[NGRAM] > 2.5
+
+
+def test_a_table_is_saved_with_both_and_loads_without(table: RoutingTable, tmp_path: Path) -> None:
+    learned = taught(table, "ngram", 20, slower=2.0, cached=150).table
+    save_table(learned, tmp_path / "learned")
+    loaded = load_table(tmp_path / "learned")
+    some = restrict(loaded, ["draft", "ngram"])
+    for array in ARRAYS:
+        np.testing.assert_array_equal(getattr(loaded.live, array), getattr(learned.live, array))
+        kept = getattr(learned.live, array)[[DRAFT, NGRAM]]
+        np.testing.assert_array_equal(getattr(some.live, array), kept)
+    on_disk = dict(learned) | learned.live.arrays()
+    missing = {"live", *(f"live_{array}" for array in ARRAYS)}
+    older = RoutingTable.model_validate({n: v for n, v in on_disk.items() if n not in missing})
+    np.testing.assert_array_equal(older.live.prefill_ratio, np.ones(3))
+    np.testing.assert_array_equal(older.live.cached_share, np.zeros(3))
+
+
+def test_a_refit_keeps_both() -> None:
+    world = World()
+    sent = stream(world, world.disk)
+    line = world.disk.prefill_seconds[0] @ [1.0, 50.0]
+    prefill = {"prompt_tokens": 100, "cached_prompt_tokens": 50, "first_token_seconds": 2.0 * line}
+    sent = [o.model_copy(update={"stats": o.stats.model_copy(update=prefill)}) for o in sent]
+    learner = Learner(world.disk, CONFIG)
+    learner.observe(sent)
+    made = refitted(world, sent)
+    after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
+    assert learner.table.live.prefill_ratio[NGRAM] == pytest.approx(2.0, rel=0.1)
+    assert learner.table.live.cached_share[NGRAM] > 0.4
+    for array in ARRAYS:
+        np.testing.assert_allclose(getattr(after.live, array), getattr(learner.table.live, array))

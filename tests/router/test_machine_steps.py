@@ -1,0 +1,248 @@
+"""What answers say of steps: alone, in full batches, and in batches that methods share."""
+
+import numpy as np
+import pytest
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+
+from router import predict
+from router.evidence import log_error
+from router.fit.assign import build_table
+from router.fit.edit import promoted
+from router.learner import Learner
+from router.machine import MachineSpeed, StepTiming, step_timing
+from router.predict import FULL_BATCH, batch_fullness
+from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
+
+NAIVE, DRAFT, NGRAM = range(3)
+CONTEXT = 81
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def table() -> RoutingTable:
+    return build_table(*make_profile(), CENTROIDS, ENCODER)
+
+
+def observation(table: RoutingTable, identity: str, by_method: dict[str, float], step: float):
+    """An answer of the first of these methods, whose steps took so long in such a batch."""
+    stats = DecodeStats(
+        request_id=identity,
+        method=next(iter(by_method)),
+        temperature=0.0,
+        prompt_tokens=20,
+        output_tokens=CONTEXT - 20,
+        context_length=CONTEXT,
+        target_steps=STEPS + 1,
+        decode_seconds=STEPS * step,
+        mean_batch=sum(by_method.values()),
+        batch_by_method=by_method,
+        finish_reason="stop",
+    )
+    return Observation(
+        stats=stats,
+        cluster=-1,
+        fit_id=table.fit_id,
+        table_version=table.version,
+        policy="warm-up",
+        reason="warm-up",
+        propensity=1.0,
+        time=0.0,
+    )
+
+
+class Machine:
+    """One on which each method's steps take so many times as long as measured, alone and in a full
+    batch, and a mixed batch's what its sequences' methods take on the mean."""
+
+    def __init__(self, table: RoutingTable, alone: list[float], full: list[float]) -> None:
+        self._table, self._ends = table, np.log([alone, full])
+
+    def ratio(self, method: int, batch: float) -> float:
+        low, high = self._ends[:, method]
+        return float(np.exp(low + (high - low) * batch_fullness(batch)))
+
+    def step(self, by_method: dict[str, float]) -> float:
+        batch = sum(by_method.values())
+        times = predict.StepTimes(self._table, CONTEXT - (CONTEXT - 20) / 2)
+        return sum(
+            count
+            / batch
+            * times.of(METHODS.index(name), batch)
+            * self.ratio(METHODS.index(name), batch)
+            for name, count in by_method.items()
+        )
+
+
+def told(table: RoutingTable, machine: Machine, *batches: dict[str, float]) -> RoutingTable:
+    learner = Learner(table, RouterConfig())
+    for i, batch in enumerate(batches):
+        learner.observe([observation(table, str(i), batch, machine.step(batch))])
+    return learner.table
+
+
+def test_a_method_is_known_alone_and_in_full_batches(table: RoutingTable) -> None:
+    """A head that is cheap alone and dear in a crowd, as no single factor says."""
+    machine = Machine(table, [1.0, 0.7, 1.0], [1.0, 2.0, 1.0])
+    one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
+    found = told(table, machine, *one_each * 8)
+    for m in range(len(METHODS)):
+        for batch in (1.0, 3.0, FULL_BATCH, 16.0):
+            expected = machine.ratio(m, batch)
+            assert predict.step_ratio(found, m, batch) == pytest.approx(expected, rel=0.1)
+
+
+def test_batches_that_methods_share_say_something_of_each(table: RoutingTable) -> None:
+    """No batch is of one method alone, and still it is found out which of them is slow."""
+    machine = Machine(table, [1.0, 1.0, 1.0], [0.6, 1.8, 0.6])
+    rng = np.random.default_rng(0)
+    batches = []
+    for _ in range(400):
+        counts = rng.multinomial(int(FULL_BATCH), rng.dirichlet([0.7, 0.7, 0.7]))
+        batches.append({n: float(c) for n, c in zip(METHODS, counts, strict=True) if c})
+    found = told(table, machine, *batches)
+    for m in range(len(METHODS)):
+        expected = machine.ratio(m, FULL_BATCH)
+        assert predict.step_ratio(found, m, FULL_BATCH) == pytest.approx(expected, rel=0.15)
+    order = [predict.step_ratio(found, m, FULL_BATCH) for m in (DRAFT, NAIVE)]
+    assert order[0] > 2.0 * order[1]
+
+
+def test_a_few_beside_many_are_not_taken_for_what_makes_a_batch_slow(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0] * 3, [1.0, 1.5, 1.0])
+    found = told(table, machine, *[{"naive": 1.0, "draft": FULL_BATCH - 1.0}] * 40)
+    assert predict.step_ratio(found, DRAFT, FULL_BATCH) == pytest.approx(1.5, rel=0.1)
+    assert predict.step_ratio(found, NAIVE, FULL_BATCH) < 1.3
+
+
+def test_a_methods_part_in_a_batch_is_that_in_its_seconds(table: RoutingTable) -> None:
+    """Of two methods with as many sequences the one with longer steps makes the batch longer."""
+    by_method = {"naive": 3.0, "draft": 3.0}
+    seconds = 1.2 * Machine(table, [1.0] * 3, [1.0] * 3).step(by_method)
+    found = step_timing(table, observation(table, "a", by_method, seconds).stats)
+    assert found is not None
+    assert found.log_ratio == pytest.approx(np.log(1.2))
+    assert [found.parts[m][0] for m in (NAIVE, DRAFT)] == [0.5, 0.5]
+    times = predict.StepTimes(table, CONTEXT - (CONTEXT - 20) / 2)
+    ratio = times.of(DRAFT, 6.0) / times.of(NAIVE, 6.0)
+    assert ratio > 1.1
+    assert found.parts[DRAFT][1] / found.parts[NAIVE][1] == pytest.approx(ratio)
+    assert sum(part for _, part in found.parts.values()) == pytest.approx(1.0)
+
+
+def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0] * 3, [1.0] * 3)
+    found = told(table, machine, *[{"naive": 3.0, "draft": 2.0}] * 20)
+    np.testing.assert_allclose(found.live.step_ratio, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(found.live.batch_ratio, 1.0, rtol=1e-6)
+    assert found.live.step_weight[NAIVE] > found.live.step_weight[DRAFT] > 0.0
+    assert found.live.step_weight[NGRAM] == 0.0
+
+
+def test_what_full_batches_have_in_common_is_expected_of_a_method_seen_alone_only(table) -> None:
+    machine = Machine(table, [1.0] * 3, [3.0] * 3)
+    batches = [{name: 1.0} for name in METHODS] + [{"naive": FULL_BATCH}, {"draft": FULL_BATCH}]
+    found = told(table, machine, *batches * 6)
+    assert predict.step_ratio(found, NGRAM, 1.0) == pytest.approx(1.0, rel=0.15)
+    assert predict.step_ratio(found, NGRAM, FULL_BATCH) > 1.6
+
+
+def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) -> None:
+    machine = Machine(table, [2.0] * 3, [2.0] * 3)
+    learner = Learner(table, RouterConfig())
+    seconds = machine.step({"naive": 1.0})
+    one = observation(table, "a", {"naive": 1.0}, seconds)
+    stats = one.stats.model_copy(update={"batch_by_method": {"naive": 1.0, "unknown": 1.0}})
+    learner.observe([one.model_copy(update={"stats": stats})])
+    assert learner.table.live.step_ratio[NAIVE] > 1.2
+
+
+def test_both_ends_survive_a_restart_with_other_methods() -> None:
+    speed = MachineSpeed(3, half_life=100.0)
+    nothing = np.zeros((3, 2))
+    for _ in range(8):
+        speed.observe_steps(nothing, StepTiming(np.log(2.0), {2: (1.0, 1.0)}), 1.0)
+        speed.observe_steps(nothing, StepTiming(np.log(4.0), {2: (1.0, 1.0)}), FULL_BATCH)
+    again = MachineSpeed(2, half_life=100.0)
+    again.restore(speed.state(), {0: 2})
+    (alone, _), (full, _) = again.step_ratios()
+    assert alone == pytest.approx(2.0, rel=0.15)
+    assert alone * full == pytest.approx(4.0, rel=0.15)
+    assert again.step_weight()[0] == pytest.approx(speed.step_weight()[2])
+
+
+def test_a_state_from_before_they_were_told_apart_is_of_answers_alone() -> None:
+    older = {"log_ratio": [0.0, 8 * np.log(3.0)], "ratio_weight": [0.0, 8.0]}
+    speed = MachineSpeed(2, half_life=100.0)
+    speed.restore(older, {0: 0, 1: 1})
+    (_, alone), (_, full) = speed.step_ratios()
+    assert alone == pytest.approx(3.0, rel=0.1)
+    assert full == pytest.approx(1.0)
+
+
+def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTable) -> None:
+    """Warm-up has told of both; then nobody meets anything but batches of two for long."""
+    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 3.0, 1.0])
+    told_first = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)] * 3
+    found = told(table, machine, *told_first, *[{"draft": 2.0}] * 60)
+    assert predict.step_ratio(found, DRAFT, 2.0) == pytest.approx(machine.ratio(DRAFT, 2), rel=0.1)
+    assert predict.step_ratio(found, DRAFT, 1.0) == pytest.approx(1.0, rel=0.15)
+    assert predict.step_ratio(found, DRAFT, FULL_BATCH) == pytest.approx(3.0, rel=0.2)
+
+
+def test_full_batches_alone_leave_it_open_how_a_method_does_by_itself(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
+    crowded = told(table, machine, *[{"draft": FULL_BATCH}] * 16)
+    alone = told(table, machine, *[{"draft": 1.0}] * 16)
+    assert predict.step_ratio(crowded, DRAFT, FULL_BATCH) == pytest.approx(2.0, rel=0.1)
+    doubts = [log_error(known)[0, DRAFT, 0] for known in (crowded, alone)]
+    assert doubts[0] > 1.5 * doubts[1]
+
+
+def test_steps_that_are_expected_to_take_no_time_teach_nothing(table: RoutingTable) -> None:
+    nothing = table.model_copy(update={"step_seconds": np.zeros_like(table.step_seconds)})
+    learner = Learner(nothing, RouterConfig())
+    assert learner.observe([observation(nothing, "a", {"naive": 1.0}, 0.1)])
+    np.testing.assert_array_equal(learner.table.live.step_ratio, 1.0)
+
+
+def test_a_promoted_table_keeps_what_full_batches_take(table: RoutingTable) -> None:
+    machine = Machine(table, [1.0, 2.0, 1.0], [1.0, 0.5, 1.0])
+    one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
+    found = told(table, machine, *one_each * 8)
+    made = promoted(found)
+    before, after = (predict.StepTimes(t, CONTEXT) for t in (found, made))
+    for batch in (1.0, 3.0, FULL_BATCH, 100.0):
+        for m in range(len(METHODS)):
+            assert after.of(m, batch) == pytest.approx(before.of(m, batch))
+
+
+def test_what_a_promoted_table_says_of_full_batches_outlasts_the_first_answer(
+    table: RoutingTable,
+) -> None:
+    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
+    one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
+    made = promoted(told(table, machine, *one_each * 8))
+    learner = Learner(made, RouterConfig())
+    learner.observe([observation(made, "first", {"naive": 1.0}, machine.step({"naive": 1.0}))])
+    restarted = Learner.restore(made, RouterConfig(), learner.state())
+    for one in (learner, restarted):
+        assert predict.step_ratio(one.table, DRAFT, FULL_BATCH) == pytest.approx(2.0, rel=0.15)
+
+
+def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> None:
+    speed = MachineSpeed(2, 100.0, np.log([1.0, 4.0]))
+    for _ in range(12):
+        speed.observe_steps(np.zeros((2, 2)), StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
+    (_, alone), (_, full) = speed.step_ratios()
+    assert alone * full == pytest.approx(1.0, rel=0.2)
+
+
+def test_full_batches_that_are_as_a_promoted_table_says_change_nothing() -> None:
+    before = np.log([1.0, 4.0])
+    speed = MachineSpeed(2, 100.0, before)
+    expected = np.stack([np.zeros(2), before], axis=1)
+    for _ in range(12):
+        speed.observe_steps(expected, StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
+    alone, full = speed.step_ratios()
+    assert alone == pytest.approx([1.0, 1.0])
+    assert full == pytest.approx([1.0, 4.0])

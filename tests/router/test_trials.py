@@ -1,0 +1,311 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService
+
+from router.constraints import Constraints
+from router.fit.assign import build_table
+from router.policy import choose
+from router.prompt import Features
+from router.trials import (
+    BUDGET_REQUESTS,
+    START_REQUESTS,
+    Choice,
+    ExplorationBudget,
+    Option,
+    Trials,
+    soonest,
+)
+from schemas import DecodeStats, LoadReport, Objective, RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
+PROMPT = Features(prompt_tokens=20, max_tokens=128)
+AT_0 = replace(PROMPT, cluster=0)
+
+
+def budget_of(seconds: float) -> ExplorationBudget:
+    budget = ExplorationBudget()
+    budget.earn(seconds)
+    return budget
+
+
+def choice(
+    options: Sequence[tuple[float, float, float]],
+    margin: float,
+    share: float,
+    budget: ExplorationBudget,
+    rng: np.random.Generator,
+    objective: Objective = "speedup",
+) -> Choice:
+    """Choose among options (seconds, error, delay)."""
+    config = RouterConfig(hysteresis=margin, exploration=share)
+    return Trials(rng, budget).choose([Option(*one) for one in options], objective, config)
+
+
+@given(
+    methods=st.lists(st.tuples(st.floats(0.05, 50.0), st.floats(0.05, 0.6)), min_size=1, max_size=6)
+)
+@settings(max_examples=30, deadline=None)
+def test_the_soonest_is_who_wins_most_draws(methods: list[tuple[float, float]]) -> None:
+    seconds, errors = np.asarray(methods).T
+    draws = seconds * np.exp(
+        errors * np.random.default_rng(0).standard_normal((100_000, len(methods)))
+    )
+    wins = np.bincount(draws.argmin(axis=1), minlength=len(methods)) / len(draws)
+    chances = soonest(seconds, errors)
+    assert chances.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(chances, wins, atol=0.01)
+
+
+def test_two_alike_share_and_one_far_behind_has_no_chance() -> None:
+    np.testing.assert_allclose(soonest([1.0, 1.0], [0.1, 0.1]), [0.5, 0.5], atol=1e-6)
+    even, never = soonest([1.0, 3.0], [0.1, 0.1])
+    assert even > 1.0 - 1e-9
+    assert 0.0 <= never < 1e-9
+    # the more uncertain of two that are behind has the better chance
+    _, sure, unsure = soonest([1.0, 1.5, 1.5], [0.1, 0.1, 0.4])
+    assert unsure > 10 * sure
+
+
+def test_every_choice_is_as_frequent_as_its_propensity_says() -> None:
+    options = [(1.0, 0.1, 0.0), (1.1, 0.1, 0.0), (0.97, 0.2, 0.0), (6.0, 0.1, 0.0)]
+    draws = 4000
+    seen, claimed = np.zeros(4), np.zeros(4)
+    for seed in range(draws):
+        made = choice(options, 0.0, 0.03, budget_of(1.0), np.random.default_rng(seed))
+        seen[made.index] += 1
+        claimed[made.index] = made.propensity
+    # the last one is not paid for by one second: it is never chosen
+    assert seen[3] == 0
+    assert (seen[:3] > 0).all()
+    assert claimed.sum() == pytest.approx(1.0)
+    spread = np.sqrt(claimed * (1.0 - claimed) / draws)
+    assert (np.abs(seen / draws - claimed) <= 4.0 * spread).all()
+
+
+def test_propensities_hold_while_the_budget_fills_and_empties(table: RoutingTable) -> None:
+    """Choices that were not made to learn, each weighted by its propensity, stand for all."""
+    limits = Constraints(healthy=frozenset(METHODS))
+    config = RouterConfig(exploration=0.1)
+    weights = []
+    for seed in range(300):
+        rng, budget = np.random.default_rng(seed), ExplorationBudget()
+        for _ in range(10):
+            decision = choose(table, AT_0, (), limits, config, Trials(rng, budget))
+            weights.append((decision.reason != "exploration") / decision.propensity)
+    assert 0.02 < np.mean(np.asarray(weights) == 0.0) < 0.5
+    assert np.mean(weights) == pytest.approx(1.0, abs=4 * np.std(weights) / len(weights) ** 0.5)
+
+
+def test_what_the_budget_cannot_pay_goes_to_the_first() -> None:
+    rng = np.random.default_rng(0)
+    options = [(1.0, 0.3, 0.0), (1.2, 0.3, 0.0), (2.0, 0.3, 0.0)]
+    free = soonest([1.0, 1.2, 2.0], [0.3, 0.3, 0.3])
+    poor = [choice(options, 0.0, 0.0, ExplorationBudget(), rng) for _ in range(50)]
+    assert {(c.index, c.propensity, c.seconds) for c in poor} == {(0, 1.0, 0.0)}
+    some = [choice(options, 0.0, 0.0, budget_of(0.7), rng) for _ in range(200)]
+    paid = {c.index: c for c in some}
+    assert set(paid) == {0, 1}
+    assert paid[1].propensity == pytest.approx(free[1])
+    assert paid[1].seconds == pytest.approx(0.2)
+    assert paid[0].propensity == pytest.approx(free[0] + free[2])
+
+
+def test_a_method_that_is_not_slower_costs_nothing() -> None:
+    rng = np.random.default_rng(0)
+    made = [
+        choice([(1.0, 0.1, 0.0), (0.9, 0.1, 0.0)], 0.0, 0.0, ExplorationBudget(), rng)
+        for _ in range(20)
+    ]
+    assert {c.index for c in made} == {0, 1}
+    assert {c.seconds for c in made} == {0.0}
+
+
+def test_near_equals_are_hardly_tried() -> None:
+    def tried(margin: float) -> float:
+        rng = np.random.default_rng(0)
+        made = [
+            choice([(1.0, 0.1, 0.0), (1.0, 0.1, 0.0)], margin, 0.0, budget_of(1.0), rng)
+            for _ in range(50)
+        ]
+        return next(c.propensity for c in made if c.index == 1)
+
+    assert tried(0.0) == pytest.approx(0.5)
+    assert tried(0.05) == pytest.approx(soonest([1.0, 1.05], [0.1, 0.1])[1])
+    assert tried(0.2) < 0.15
+
+
+def test_a_budget_holds_so_much_and_no_more() -> None:
+    budget = ExplorationBudget()
+    for _ in range(1000):
+        budget.earn(0.1)
+    assert budget.units == pytest.approx(0.1 * BUDGET_REQUESTS)
+    budget.earn(0.001)
+    assert budget.units == pytest.approx(0.1 * BUDGET_REQUESTS)
+    budget.pay(4.0)
+    budget.earn(0.1)
+    assert budget.units == pytest.approx(6.1)
+    budget.settle(paid=4.0, took=1.0, first=1.0)  # it cost nothing after all
+    assert budget.units == pytest.approx(0.1 * BUDGET_REQUESTS)
+
+
+def test_a_trial_is_booked_at_what_it_cost() -> None:
+    """Whoever is tried because it looks sooner than it is, is paid for like any other."""
+    budget = budget_of(1.0)
+    budget.pay(0.0)
+    budget.settle(paid=0.0, took=1.5, first=1.0)
+    assert budget.units == pytest.approx(0.5)
+    budget.pay(0.3)
+    budget.settle(paid=0.3, took=1.1, first=1.0)
+    assert budget.units == pytest.approx(0.4)
+    for _ in range(5):  # everything takes twice as long as predicted
+        budget.first_choice_took(2.0, predicted=1.0)
+    budget.settle(paid=0.0, took=2.2, first=1.0)
+    assert budget.units == pytest.approx(0.2)
+    budget.settle(paid=0.0, took=3.0, first=1.0)
+    assert budget.units == pytest.approx(-0.8)
+    rng = np.random.default_rng(0)
+    made = [choice([(1.0, 0.1, 0.0), (1.0, 0.1, 0.0)], 0.0, 0.01, budget, rng) for _ in range(40)]
+    assert {c.index for c in made} == {0}, "debts are paid first"
+
+
+def test_what_a_prompts_choices_cost_is_booked_once() -> None:
+    one, four = budget_of(1.0), budget_of(1.0)
+    for budget in (one, four):
+        budget.pay(0.3)
+    one.settle(paid=0.3, took=1.5, first=1.0)
+    for _ in range(4):
+        four.settle(paid=0.3, took=1.5, first=1.0, choices=4)
+    assert four.units == pytest.approx(one.units)
+    assert one.units == pytest.approx(0.5)
+
+
+def test_a_trial_pays_for_its_wait_beyond_the_first_choices(table: RoutingTable) -> None:
+    limits = Constraints(healthy=frozenset(METHODS))
+    trial = choose(table, AT_0, (), limits, CONFIG).model_copy(
+        update={"method": "ngram", "reason": "exploration", "first_waiting_seconds": 1.5}
+    )
+    left = []
+    for waited in (0.0, 1.5, 4.5):
+        trials = Trials(np.random.default_rng(0), budget_of(100.0))
+        stats = DecodeStats(
+            request_id="a",
+            method="ngram",
+            temperature=0.0,
+            prompt_tokens=20,
+            output_tokens=61,
+            context_length=81,
+            target_steps=51,
+            queue_seconds=waited,
+            total_seconds=waited + 1.0,
+            finish_reason="stop",
+        )
+        trials.settle(table, trial, stats)
+        left.append(trials.budget.units)
+    assert left[1] > left[2]
+    assert left[1] - left[2] == pytest.approx(2.0 * (left[0] - left[1]))
+
+
+def test_one_answer_that_stalled_does_not_end_learning() -> None:
+    budget = budget_of(0.01)
+    budget.settle(paid=0.0, took=1000.0, first=1.0)
+    for _ in range(int(BUDGET_REQUESTS) + 1):
+        budget.earn(0.01)
+    assert budget.units > 0.0
+
+
+def test_a_guess_is_tried_on_credit_and_so_often() -> None:
+    """Of a method without any answers nothing can be known before it is tried; while none of the
+    answers has come, or all of them teach nothing, the credit is used up."""
+    rng, budget = np.random.default_rng(0), ExplorationBudget()
+    made = [
+        choice([(1.0, 0.1, 0.0), (1.0, 0.7, 0.0)], 0.0, 0.01, budget, rng).index for _ in range(200)
+    ]
+    assert START_REQUESTS < sum(made) <= START_REQUESTS + 3
+    assert not any(made[50:100])
+    assert budget.units < 0.0
+
+
+def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
+    rng, budget = np.random.default_rng(0), ExplorationBudget()
+    tried = 0
+    for _ in range(200):
+        made = choice([(1.0, 0.1, 0.0), (1.0, 0.7, 0.0)], 0.0, 0.0, budget, rng)
+        if made.index:
+            tried += 1
+            budget.settle(made.seconds, took=1.0, first=1.0)
+    assert tried > 3 * START_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("limits", "budget"),
+    [
+        ({"explore": False}, budget_of(100.0)),
+        ({"deadline_seconds": 60.0}, budget_of(100.0)),
+        ({"pinned": "draft"}, budget_of(100.0)),
+        ({"conversation_method": "ngram"}, budget_of(100.0)),
+        ({"conversation_method": "draft"}, budget_of(100.0)),
+        ({}, None),
+    ],
+)
+def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
+    table: RoutingTable, limits: dict[str, object], budget: ExplorationBudget | None
+) -> None:
+    before = budget and budget.units
+    constraints = Constraints(healthy=frozenset(METHODS), **limits)  # type: ignore[arg-type]
+    config = RouterConfig(exploration=0.5, conversation_margin=1.0)
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        trials = budget and Trials(rng, budget)
+        decision = choose(table, AT_0, (), constraints, config, trials)
+        assert decision.reason != "exploration"
+        assert (decision.propensity, decision.exploration_seconds) == (1.0, 0.0)
+    assert (budget and budget.units) == before
+
+
+def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
+    """Behind queues of one length everywhere less is tried out than without any."""
+    limits = Constraints(healthy=frozenset(METHODS))
+    queues = tuple(
+        LoadReport(
+            replica=name,
+            methods=(name,),
+            running=8,
+            waiting=8,
+            outstanding_tokens=960,
+            free_slots=10_000,
+            time=0.0,
+        )
+        for name in METHODS
+    )
+    tried = []
+    for loads in ((), queues):
+        rng = np.random.default_rng(0)
+        made = [
+            choose(table, AT_0, loads, limits, CONFIG, Trials(rng, budget_of(100.0)))
+            for _ in range(40)
+        ]
+        not_tried = [d for d in made if d.reason != "exploration"]
+        tried.append(1.0 - not_tried[0].propensity)
+    unloaded, queued = tried
+    assert 0.0 < queued < unloaded
+
+
+@pytest.mark.parametrize("share", [0.01, pytest.param(0.03, marks=pytest.mark.slow)])
+def test_while_nothing_changes_learning_costs_its_share_at_most(share: float) -> None:
+    """What requests really took, over what the favourites would have taken: twenty services."""
+    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
+    table = build_table(*profile, CENTROIDS, ENCODER)
+    favourites = {k: row[0] for k, row in enumerate(table.assignment)}
+    config = RouterConfig(exploration=share)
+    runs = [SimulatedService(table, config, seed).run(150) for seed in range(20)]
+    lost = [run.taken() / run.of(favourites) - 1.0 for run in runs]
+    assert np.mean(lost) <= share
+    tried = np.mean([d.reason == "exploration" for run in runs for d in run.decisions])
+    assert tried > 0.5 * share
+    assert not any(d.reason == "load" for run in runs for d in run.decisions)
