@@ -28,7 +28,7 @@ from deployments.loads.line import LoadsLine
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
-from deployments.request.answer import Answerer
+from deployments.request.answer import Answerer, Served
 from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
@@ -65,13 +65,15 @@ class Ingress:
             metrics=metrics,
         )
         self._answerer = answerer = Answerer(
-            {method: method_stream(handle) for method, handle in handles.items()},
+            Served(
+                {method: method_stream(handle) for method, handle in handles.items()},
+                Refusals(portfolios(config)),
+                Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
+            ),
             self._link,
             config.router,
             embedding(encoder),
             metrics,
-            Refusals(portfolios(config)),
-            Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
         )
         publish(application, answerer.in_flight)
         reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)

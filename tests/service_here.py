@@ -18,7 +18,7 @@ from deployments.loads.board import LoadBoard
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
-from deployments.request.answer import Answerer
+from deployments.request.answer import Answerer, Served
 from deployments.request.refusals import Refusals
 from ops.harness.running_service import free_port
 from schemas import AppConfig
@@ -44,7 +44,9 @@ def service_here(config: AppConfig) -> Iterator[str]:
         streams = dict.fromkeys(methods, lambda r, _whole: merged(engine.generate(r), lambda: 0.0))
         encoder = served_encoder(config)
         refusals = Refusals(portfolios(config))
-        answerer = Answerer(streams, link, config.router, embedding(encoder), Metrics(), refusals)
+        answerer = Answerer(
+            Served(streams, refusals), link, config.router, embedding(encoder), Metrics()
+        )
         reader = PromptReader(bundle, methods, config.engine)
         api = HttpApi(reader, answerer, Embeddings(encoder), link, Metrics(), config).app()
         server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="warning"))

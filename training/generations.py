@@ -1,8 +1,9 @@
-"""What the target answers to the corpus's prompts: the text its drafters learn from."""
+"""Answers of the target to the corpus's prompts, which its drafters learn from."""
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,20 @@ from workers.engine import Engine
 from workers.loader import load_engine
 
 WINDOW = 2000
-"""So many rows are answered in the order of their prompts' lengths: a batch's attention costs what
-its longest context does."""
+"""Rows that are answered in the order of their prompts' lengths: a batch's attention costs what its
+longest context does."""
+REPORT_EVERY = 200
+
+Request = tuple[Row, DecodeRequest]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How answers are sampled: one of the temperatures per row, drawn by the seed."""
+
+    temperatures: Sequence[float] = (0.0, 0.8)
+    max_tokens: int = 200
+    seed: int = 0
 
 
 def generate_answers(
@@ -26,77 +39,91 @@ def generate_answers(
     rows: Sequence[Row],
     out: Path,
     config: EngineConfig,
-    temperatures: Sequence[float] = (0.0, 0.8),
-    max_tokens: int = 200,
-    seed: int = 0,
+    drawing: Drawing,
     report: Callable[[str], None] = print,
 ) -> int:
-    """Append a line {id, domain, temperature, prompt, answer} of token ids per row to `out`; rows
-    that are there already are skipped, so that a run that was cut off goes on. The temperature is
-    drawn per row. Returns the number of answers in the file."""
+    """Append a line {id, domain, temperature, prompt, answer} of token ids per row to `out`.
+
+    Rows that are in the file already are skipped, so that an interrupted run resumes. Returns the
+    number of answers in the file.
+    """
     done = {(g["id"]) for g in read_generations(out)} if out.exists() else set()
     out.parent.mkdir(parents=True, exist_ok=True)
     engine = load_engine(["naive"], bundle, config)
-    tokenizer = bundle.tokenizer()
-    rng = np.random.default_rng(seed)
-    drawn = rng.choice(np.asarray(temperatures), size=len(rows))
+    rng = np.random.default_rng(drawing.seed)
+    drawn = rng.choice(np.asarray(drawing.temperatures), size=len(rows))
     todo = [(r, float(t)) for r, t in zip(rows, drawn, strict=True) if r["id"] not in done]
-    try:
-        asyncio.run(_generate(engine, tokenizer, todo, out, config, max_tokens, seed, report))
-    finally:
-        engine.close()
+    windows = _windows(bundle.tokenizer(), todo, drawing, config.max_context)
+    finished = 0
+    with out.open("a", encoding="utf-8") as file:
+
+        def write(row: Row, request: DecodeRequest, answer: list[int]) -> None:
+            nonlocal finished
+            line = {
+                "id": row["id"],
+                "domain": row["domain"],
+                "temperature": request.sampling.temperature,
+                "prompt": list(request.prompt_token_ids),
+                "answer": answer,
+            }
+            file.write(json.dumps(line) + "\n")
+            finished += 1
+            if finished % REPORT_EVERY == 0:
+                file.flush()
+                report(f"{finished} of {len(todo)} answers")
+
+        try:
+            asyncio.run(_answer(engine, windows, config.max_batch, write))
+        finally:
+            engine.close()
     return len(done) + len(todo)
 
 
-async def _generate(
-    engine: Engine,
-    tokenizer: Any,
-    todo: Sequence[tuple[Row, float]],
-    out: Path,
-    config: EngineConfig,
-    max_tokens: int,
-    seed: int,
-    report: Callable[[str], None],
-) -> None:
-    places = asyncio.Semaphore(config.max_batch)
-    finished = 0
+def _windows(
+    tokenizer: Any, todo: Sequence[tuple[Row, float]], drawing: Drawing, max_context: int
+) -> Iterator[list[Request]]:
+    """Yield the requests that fit the context, WINDOW rows at a time, the shortest prompt first."""
+    for start in range(0, len(todo), WINDOW):
+        requests = [
+            (row, _request(row, temperature, tokenizer, drawing))
+            for row, temperature in todo[start : start + WINDOW]
+        ]
+        room = max_context - drawing.max_tokens
+        short = [each for each in requests if len(each[1].prompt_token_ids) <= room]
+        yield sorted(short, key=lambda each: len(each[1].prompt_token_ids))
 
-    async def one(row: Row, temperature: float, prompt: list[int]) -> None:
-        nonlocal finished
-        sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed)
-        request = DecodeRequest(
-            request_id=row["id"],
-            method="naive",
-            prompt_token_ids=tuple(prompt),
-            sampling=sampling,
-        )
+
+def _request(row: Row, temperature: float, tokenizer: Any, drawing: Drawing) -> DecodeRequest:
+    return DecodeRequest(
+        request_id=row["id"],
+        method="naive",
+        prompt_token_ids=tuple(encode_chat(tokenizer, row["messages"][:-1], True)),
+        sampling=SamplingParams(
+            temperature=temperature, max_tokens=drawing.max_tokens, seed=drawing.seed
+        ),
+    )
+
+
+async def _answer(
+    engine: Engine,
+    windows: Iterable[list[Request]],
+    most: int,
+    write: Callable[[Row, DecodeRequest, list[int]], None],
+) -> None:
+    """Decode every request, at most so many at a time, and write each answer."""
+    places = asyncio.Semaphore(most)
+
+    async def one(row: Row, request: DecodeRequest) -> None:
         async with places:
             answer = [t async for chunk in engine.generate(request) for t in chunk.token_ids]
-        line = {
-            "id": row["id"],
-            "domain": row["domain"],
-            "temperature": temperature,
-            "prompt": prompt,
-            "answer": answer,
-        }
-        file.write(json.dumps(line) + "\n")
-        finished += 1
-        if finished % 200 == 0:
-            file.flush()
-            report(f"{finished} of {len(todo)} answers")
+        write(row, request, answer)
 
-    with out.open("a", encoding="utf-8") as file:
-        for start in range(0, len(todo), WINDOW):
-            window = [
-                (row, temperature, encode_chat(tokenizer, row["messages"][:-1], True))
-                for row, temperature in todo[start : start + WINDOW]
-            ]
-            short = [w for w in window if len(w[2]) + max_tokens <= config.max_context]
-            await asyncio.gather(*(one(*w) for w in sorted(short, key=lambda w: len(w[2]))))
+    for window in windows:
+        await asyncio.gather(*(one(*each) for each in window))
 
 
 def read_generations(file: Path) -> Iterator[dict[str, Any]]:
-    """The lines of `generate_answers`; a last line that was cut off is left out."""
+    """Yield the lines of `generate_answers` without a last line that was cut off."""
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             if line.endswith("\n"):

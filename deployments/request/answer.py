@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,19 +62,31 @@ class _Routed:
         return asyncio.get_running_loop().time() + prompt.deadline_seconds - spent
 
 
+@dataclass(frozen=True)
+class Served:
+    """The methods that are served.
+
+    streams: how each is called. refusals: which requests each refuses. starting: those that have no
+    replica and can get one.
+    """
+
+    streams: Mapping[str, MethodStream]
+    refusals: Refusals
+    starting: Starting = field(default_factory=lambda: Starting({}))
+
+
 class Answerer:
-    """Routes prompts over the methods and reports what came of it."""
+    """Routes prompts over the served methods and reports every answer."""
 
     def __init__(
         self,
-        streams: Mapping[str, MethodStream],
+        served: Served,
         state: RoutingState,
         config: RouterConfig,
         embed: Embed | None,
         metrics: Metrics,
-        refusals: Refusals,
-        starting: Starting | None = None,
     ) -> None:
+        streams = served.streams
         self.circuits = Circuits(streams, config.circuit, metrics)
         self.in_flight = InFlight(lambda: state.loads)
         self._calls = Calls(streams, state, self.circuits, self.in_flight)
@@ -84,8 +96,8 @@ class Answerer:
         """Replaced where settings change while it answers."""
         self._embed = embed
         self._metrics = metrics
-        self._refusals = refusals
-        self.starting = starting or Starting({})
+        self._refusals = served.refusals
+        self.starting = served.starting
         self._conversations = Conversations()
         self._trials = Trials(np.random.default_rng())
 

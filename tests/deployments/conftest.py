@@ -22,7 +22,7 @@ from deployments.loads.board import LoadBoard
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
-from deployments.request.answer import Answerer
+from deployments.request.answer import Answerer, Served
 from deployments.request.calls import MethodStream
 from deployments.request.refusals import Refusals
 from router.embed import Encoder
@@ -111,7 +111,7 @@ async def ingress(
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
     refusals = Refusals(portfolios(config))
-    answerer = Answerer(streams, link, config.router, embedding(encoder), metrics, refusals)
+    answerer = Answerer(Served(streams, refusals), link, config.router, embedding(encoder), metrics)
     app = HttpApi(reader, answerer, Embeddings(encoder), link, metrics, config).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

@@ -29,7 +29,7 @@ from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_int8, load_model
 from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rehearsal import rehearse
-from workers.torch_engine.scheduler import Scheduler
+from workers.torch_engine.scheduler import Limits, Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
 
@@ -250,13 +250,15 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         built,
         materials.drafters,
         materials.guard,
-        rows=rows,
-        capacity=capacity,
-        max_waiting=config.max_waiting,
-        chunk=config.prefill_chunk,
-        joint=joint,
-        prefix_cache=config.prefix_cache,
-        past=materials.past,
+        Limits(
+            rows=rows,
+            capacity=capacity,
+            max_waiting=config.max_waiting,
+            chunk=config.prefill_chunk,
+            joint=joint,
+            prefix_cache=config.prefix_cache,
+        ),
+        materials.past,
     )
     return Models(
         *(target, built, materials.drafters, scheduler),

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from schemas import FinishReason
 from workers.drafting.lookup.past import PastAnswers
@@ -27,18 +28,31 @@ SMOOTHING = 0.1
 """Weight of the newest step in the moving averages."""
 
 
-class Scheduler:
-    """Owned by the stepper thread, but for `submit`, `stop` and the figures it publishes.
+@dataclass(frozen=True)
+class Limits:
+    """How much a scheduler admits and reads at a time.
 
     rows: sequences that may run at once; a larger pool only remembers more prefixes. capacity:
-    tokens of one sequence, prompt and answer.
-    chunk: prompt tokens read between two steps of the running sequences, so that none of them
-    waits for a whole prompt. A prompt's chunks are forwards of their own. In one forward with the
-    running sequences' trees they would pad every row's attention to the chunk's width, which on
-    the CPU costs more than what is saved: reading the weights once less, about one step's time
-    beside the ten or so that a chunk of 256 takes.
-    joint: prompts of together so few tokens are read in one forward.
-    past: takes every method's answers, where a drafter looks them up.
+    tokens of one sequence, prompt and answer. max_waiting: requests in the waiting line.
+    chunk: prompt tokens read between two steps of the running sequences, in a forward of their own:
+    in one with the running sequences' trees they would pad every row's attention to the chunk's
+    width, which on the CPU costs more than reading the weights once less saves.
+    joint: prompts of at most this many tokens together are read in one forward. prefix_cache: keep
+    the rows of ended sequences for prompts that begin alike.
+    """
+
+    rows: int
+    capacity: int
+    max_waiting: int
+    chunk: int
+    joint: int
+    prefix_cache: bool
+
+
+class Scheduler:
+    """Owned by the stepper thread, except for `submit`, `stop` and the figures it publishes.
+
+    past: takes every method's answers, for drafters that look them up.
     """
 
     def __init__(
@@ -47,23 +61,17 @@ class Scheduler:
         methods: Mapping[str, Method],
         drafters: Sequence[Drafter],
         guard: DrafterGuard,
-        *,
-        rows: int,
-        capacity: int,
-        max_waiting: int,
-        chunk: int,
-        joint: int,
-        prefix_cache: bool,
+        limits: Limits,
         past: PastAnswers,
     ) -> None:
         self.target = target
         self._methods = methods
-        self._most = rows
-        self.slots_each = capacity
-        self._rows = Rows(target.pool, methods, drafters, guard, remembers=prefix_cache)
-        self._max_waiting = max_waiting
-        self._chunk = chunk
-        self._joint = joint
+        self._most = limits.rows
+        self.slots_each = limits.capacity
+        self._rows = Rows(target.pool, methods, drafters, guard, remembers=limits.prefix_cache)
+        self._max_waiting = limits.max_waiting
+        self._chunk = limits.chunk
+        self._joint = limits.joint
         self._past = past
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()

@@ -20,7 +20,7 @@ from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
 from workers.torch_engine.engine import Models, load_models
-from workers.torch_engine.scheduler import Scheduler
+from workers.torch_engine.scheduler import Limits, Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
 
@@ -118,13 +118,15 @@ class _Lane:
             models.methods,
             models.drafters,
             models.guard,
-            rows=batch,
-            capacity=models.capacity,
-            max_waiting=batch,
-            chunk=engine.prefill_chunk,
-            joint=models.joint,
-            prefix_cache=False,
-            past=past,
+            Limits(
+                rows=batch,
+                capacity=models.capacity,
+                max_waiting=batch,
+                chunk=engine.prefill_chunk,
+                joint=models.joint,
+                prefix_cache=False,
+            ),
+            past,
         )
         self._waiting = deque[tuple[EncodedPrompt, DecodeRequest]]()
         self._running = list[_Request]()

@@ -34,7 +34,7 @@ def generate(
     """
     from ops.models.train.setup import default_threads, pick_rows, prompt_rows
     from schemas import EngineConfig
-    from training.generations import generate_answers
+    from training.generations import Drawing, generate_answers
     from workers.bundle import load_bundle
 
     context = 768
@@ -51,7 +51,6 @@ def generate(
         if prompts
         else pick_rows(corpus / "train.jsonl", rows, seed)
     )
-    count = generate_answers(
-        load_bundle(bundle), chosen, out, config, max_tokens=max_tokens, seed=seed, report=say
-    )
+    drawing = Drawing(max_tokens=max_tokens, seed=seed)
+    count = generate_answers(load_bundle(bundle), chosen, out, config, drawing, say)
     emit({"answers": count, "file": str(out)}, lambda: [f"{count} answers in {out}"], json)

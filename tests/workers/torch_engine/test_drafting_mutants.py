@@ -15,7 +15,7 @@ from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine.drafters import adaptive, suffix
 from workers.torch_engine.models import companion_rows
-from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.kv_pool import KvPool, KvShape, Lease
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import DROPPED, ROOT
 
@@ -97,9 +97,7 @@ def drafts(module: ModuleType) -> bool:
 def wipes(module: ModuleType) -> bool:
     """A drafter's row whose sequence ended in what is no number."""
     pool = KvPool(
-        layers=1,
-        kv_heads=1,
-        head_dim=4,
+        KvShape(1, 1, 4),
         rows=3,
         capacity=8,
         dtype=torch.float32,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, LayerCache
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, LayerCache
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.shape import LlamaShape
@@ -42,9 +42,7 @@ class Block:
         """A KV pool for so many of these blocks: `rows` sequences of `capacity` tokens and their
         trees."""
         return KvPool(
-            layers=layers,
-            kv_heads=self._shape.kv_heads,
-            head_dim=self._shape.head_dim,
+            KvShape(layers, self._shape.kv_heads, self._shape.head_dim),
             rows=rows,
             capacity=capacity + TREE_ROOM,
             dtype=self.kv_dtype,

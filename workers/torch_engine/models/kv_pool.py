@@ -37,6 +37,14 @@ class LayerCache(NamedTuple):
     slots: Tensor
 
 
+class KvShape(NamedTuple):
+    """Keys and values of one token: layers, KV heads and the size of each."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+
 class KvPool:
     """Keys and values [layers, rows, 2 * kv_heads, stride, head_dim]; keys before values.
 
@@ -49,10 +57,8 @@ class KvPool:
 
     def __init__(
         self,
+        shape: KvShape,
         *,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
         rows: int,
         capacity: int,
         dtype: torch.dtype,
@@ -60,15 +66,14 @@ class KvPool:
     ) -> None:
         # zeros, not empty: masked slots still meet a weight of 0, and 0 * NaN is NaN
         self.stride, self.scratch = capacity + 1, capacity
-        self.data = torch.zeros(
-            layers, rows, 2 * kv_heads, self.stride, head_dim, dtype=dtype, device=device
-        )
+        places = (rows, 2 * shape.kv_heads, self.stride, shape.head_dim)
+        self.data = torch.zeros(shape.layers, *places, dtype=dtype, device=device)
         self.rows = rows
         self.capacity = capacity
-        self.kv_heads = kv_heads
+        self.kv_heads = shape.kv_heads
         self._leases: list[Lease] = []
         self._kept: list[Lease] = []
-        self._slots = [layer.view(-1, head_dim) for layer in self.data]
+        self._slots = [layer.view(-1, shape.head_dim) for layer in self.data]
 
     @property
     def free_rows(self) -> int:

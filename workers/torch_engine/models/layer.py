@@ -27,27 +27,25 @@ class Layer:
     gate_up: Operator
     down: Operator
     feedforward_norm: Operator | None
-    rotary: int
-    view: int
+    rotary: int = 0
+    view: int = 0
 
 
 def build_layer(
     take: Take,
-    take_norm: Take,
     shape: LlamaShape,
     index: int,
     *,
     prefix: str,
     input_norm: bool = True,
-    rotary: int = 0,
-    view: int = 0,
     project: Projection = projection,
 ) -> Layer:
     """Read block `index`, whose tensors' names begin with `prefix`.
 
-    take_norm: yields norm weights with the family's offset added. input_norm: whether the block
-    norms what its attention reads. project: makes operators of matrices.
+    input_norm: whether the block norms what its attention reads. project: makes operators of
+    matrices.
     """
+    take_norm = norm_taker(take, shape)
 
     def norm(name: str) -> Operator:
         return rms_norm(take_norm(name), shape.eps)
@@ -79,9 +77,18 @@ def build_layer(
             take(mlp + "down_proj.bias") if shape.mlp_bias else None,
         ),
         feedforward_norm=norm(last) if shape.sandwich else None,
-        rotary=rotary,
-        view=view,
     )
+
+
+def norm_taker(take: Take, shape: LlamaShape) -> Take:
+    """Return a `take` of norm weights, with the family's offset added."""
+
+    def take_norm(name: str) -> Tensor:
+        weight = take(name)
+        # an offset added in bfloat16 would round most of the weight away
+        return weight.float() + shape.norm_offset if shape.norm_offset else weight
+
+    return take_norm
 
 
 def _as_it_is(x: Tensor) -> Tensor:

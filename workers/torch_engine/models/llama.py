@@ -1,6 +1,7 @@
 """The forward of Llama and its relatives: fused weights, our own KV pool, several sequences."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from workers.torch_engine.models.block import Block
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kv_pool import KvPool
-from workers.torch_engine.models.layer import build_layer
+from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.operators import Projection, projection, rms_norm
 from workers.torch_engine.models.shape import LlamaShape
@@ -48,31 +49,21 @@ class Llama:
         self._block = Block(shape, dtype, device)
         take = taker(weights, dtype, device)
 
-        def take_norm(name: str) -> Tensor:
-            weight = take(name)
-            # an offset added in bfloat16 would round most of the weight away
-            return weight.float() + shape.norm_offset if shape.norm_offset else weight
-
         self.embedding = take("model.embed_tokens.weight")
         # the scale is rounded as transformers rounds it
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
         self._folder, self._tied = folder, "lm_head.weight" not in weights
         self._read_out = project(self.embedding if self._tied else take("lm_head.weight"), None)
-        self._norm = rms_norm(take_norm("model.norm.weight"), shape.eps)
+        self._norm = rms_norm(norm_taker(take, shape)("model.norm.weight"), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
         self._windows = list(dict.fromkeys(a.window for a in attentions))
         self._layer_windows = [a.window for a in attentions] if any(self._windows) else None
         self.layers = [
-            build_layer(
-                take,
-                take_norm,
-                shape,
-                index,
-                prefix=f"model.layers.{index}.",
+            replace(
+                build_layer(take, shape, index, prefix=f"model.layers.{index}.", project=project),
                 rotary=self._rotaries.index(attention.rotary),
                 view=self._windows.index(attention.window),
-                project=project,
             )
             for index, attention in enumerate(attentions)
         ]

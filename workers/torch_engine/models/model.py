@@ -76,7 +76,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Model:
     try:
         model = Llama.load(folder, dtype, device)
     except NotCoveredError as reason:
-        from workers.torch_engine.models.fallback import load_transformers
+        from workers.torch_engine.models.fallback.loading import load_transformers
 
         fallback = load_transformers(folder, dtype, device)
         log.warning("%s; served through transformers (%s)", reason, fallback.manner)

@@ -14,11 +14,11 @@ from zoo import save_bundle as save
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
-from workers.torch_engine.models.cached_model import CachedModel
+from workers.torch_engine.models.fallback.cached_model import CachedModel
+from workers.torch_engine.models.fallback.reread_model import RereadModel
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import FINAL, Llama
 from workers.torch_engine.models.model import load_model
-from workers.torch_engine.models.reread_model import RereadModel
 
 CPU = torch.device("cpu")
 TREE = MethodSpec(

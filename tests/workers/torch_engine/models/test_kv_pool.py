@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.kv_pool import KvPool, KvShape, Lease
 
 ROWS, CAPACITY = 4, 6
 
@@ -14,9 +14,7 @@ class Model:
 
     def __init__(self) -> None:
         self.pool = KvPool(
-            layers=2,
-            kv_heads=1,
-            head_dim=1,
+            KvShape(2, 1, 1),
             rows=ROWS,
             capacity=CAPACITY,
             dtype=torch.float32,
@@ -98,9 +96,7 @@ def test_commits_keep_the_chosen_slots_in_order(
 ) -> None:
     """Trees are written behind what is committed; of each only some nodes stay."""
     pool = KvPool(
-        layers=2,
-        kv_heads=2,
-        head_dim=3,
+        KvShape(2, 2, 3),
         rows=2,
         capacity=40,
         dtype=torch.float32,

@@ -41,7 +41,7 @@ class EagleHead(FeatureHead):
 
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
         self._fc = projection(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)
-        self._layer = build_layer(take, take, self.shape, 0, prefix="layers.0.", input_norm=False)
+        self._layer = build_layer(take, self.shape, 0, prefix="layers.0.", input_norm=False)
         words = take("lm_head.weight") if "lm_head.weight" in weights else None
         ids = listed_tokens(folder)
         ids = None if ids is None else ids.to(target.device)

@@ -58,7 +58,7 @@ class Eagle3Head(FeatureHead):
                 f"{self.captures} of a target with {target.layer_count} layers have {width}"
             )
         self._fc = projection(fc)
-        self._layer = build_layer(take, take, self.shape, 0, prefix="midlayer.")
+        self._layer = build_layer(take, self.shape, 0, prefix="midlayer.")
         self._hidden_norm = rms_norm(take("midlayer.hidden_norm.weight"), self.shape.eps)
         self._norm_first = bool(self.config.get("norm_before_residual"))
         self._norm = rms_norm(take("norm.weight"), self.shape.eps)

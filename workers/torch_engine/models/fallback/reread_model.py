@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool
+from workers.torch_engine.models.fallback.transformers_model import TransformersModel, unpadded
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape
 from workers.torch_engine.models.layout import Layout, Span, build_layout
-from workers.torch_engine.models.transformers_model import TransformersModel, unpadded
 from workers.torch_engine.models.visibility import spelled_out
 
 
@@ -22,9 +22,7 @@ class RereadModel(TransformersModel):
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """See TransformersModel."""
         return KvPool(
-            layers=1,
-            kv_heads=1,
-            head_dim=1,
+            KvShape(1, 1, 1),
             rows=rows,
             capacity=capacity + TREE_ROOM,
             dtype=torch.int64,

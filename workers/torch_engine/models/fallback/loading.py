@@ -1,4 +1,4 @@
-"""Models that our own forward does not cover, through the one that transformers has."""
+"""Loading of models that run through transformers, and the choice of how they are read."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from workers.bundle import BundleError
-from workers.torch_engine.models.cached_model import CachedModel
+from workers.torch_engine.models.fallback.cached_model import CachedModel
+from workers.torch_engine.models.fallback.reread_model import RereadModel
+from workers.torch_engine.models.fallback.transformers_model import TransformersModel
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.reread_model import RereadModel
-from workers.torch_engine.models.transformers_model import TransformersModel
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, LayerCache
+from workers.torch_engine.models.fallback.transformers_model import (
+    TransformersModel,
+    padded,
+    unpadded,
+)
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, LayerCache
 from workers.torch_engine.models.layout import Layout, Span, build_layout
-from workers.torch_engine.models.transformers_model import TransformersModel, padded, unpadded
 from workers.torch_engine.models.visibility import spelled_out
 
 
@@ -37,9 +41,7 @@ class CachedModel(TransformersModel):
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """See TransformersModel."""
         return KvPool(
-            layers=self._layers,
-            kv_heads=self._kv_heads,
-            head_dim=self._head_dim,
+            KvShape(self._layers, self._kv_heads, self._head_dim),
             rows=rows,
             capacity=capacity + TREE_ROOM,
             dtype=self.dtype,

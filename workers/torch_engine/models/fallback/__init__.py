@@ -1,0 +1,1 @@
+"""Models that our own forward does not cover, through the forward that transformers has."""
