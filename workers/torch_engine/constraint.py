@@ -7,7 +7,7 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from workers.grammar.answer_matcher import AnswerMatcher
+from workers.grammar.answer_matcher import AnswerMatcher, DeadEndError
 from workers.torch_engine.tree import ROOT, TokenTree
 
 
@@ -25,23 +25,33 @@ class Constraint:
 
     def masks(self, tree: TokenTree) -> NDArray[np.bool_]:
         """Whether each token may follow the root (row 0) and each node i (row i + 1): [n + 1,
-        vocab]. Raises RequestFaultError if no token may follow the root or a node, or if the
-        grammar costs too much.
+        vocab]. Raises RequestFaultError if no token may follow the root, or if the grammar costs
+        too much.
 
-        The matcher goes down every branch and back. Below a token that the grammar forbids, or
-        that ends the answer, nothing can be kept: those rows allow everything.
+        A token after which the grammar allows none is forbidden. Below a token that is forbidden,
+        or that ends the answer, nothing can be kept: those rows allow everything.
         """
         bits = llguidance.numpy.allocate_token_bitmask(len(tree) + 1, self._vocab)
-        self._visit(tree, ROOT, bits)
+        self._visit(self._matcher, tree, ROOT, bits)
         unpacked = np.unpackbits(bits.view(np.uint8), axis=-1, bitorder="little")
         return unpacked[:, : self._vocab].astype(np.bool_)
 
-    def _visit(self, tree: TokenTree, node: int, bits: NDArray[np.int32]) -> None:
-        self._matcher.fill(bits, node + 1)
+    def _visit(
+        self, matcher: AnswerMatcher, tree: TokenTree, node: int, bits: NDArray[np.int32]
+    ) -> None:
+        matcher.fill(bits, node + 1)
+        row, dead = bits[node + 1].view(np.uint32), None
         for child in tree.children(node):
             token = tree.tokens[child]
-            allowed = (int(bits[node + 1, token // 32]) >> (token % 32)) & 1
-            if allowed and token not in self._end:
-                self._matcher.advance([token])
-                self._visit(tree, child, bits)
-                self._matcher.back()
+            bit = np.uint32(1 << (token % 32))
+            if not row[token // 32] & bit or token in self._end:
+                continue
+            below = matcher.copy()  # a matcher that has failed cannot be taken back
+            try:
+                below.advance([token])
+                self._visit(below, tree, child, bits)
+            except DeadEndError as error:
+                bits[child + 1], dead = -1, error
+                row[token // 32] &= ~bit
+        if dead is not None and not row.any():
+            raise dead

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from schemas import Grammar, SamplingParams
 from workers.bundle import Bundle
-from workers.engine import EngineRefusedError
+from workers.engine import EngineRefusedError, RequestFaultError
 from workers.grammar.compiler import GrammarCompiler
 from workers.torch_engine.constraint import Constraint
-from workers.torch_engine.tree import TokenTree
+from workers.torch_engine.tree import ROOT, TokenTree
 
 METHODS = ["naive", "draft_verify", "ngram", "fuzzy"]
 SCHEMA = {
@@ -204,3 +204,26 @@ async def test_requests_do_not_wait_for_anothers_grammar(
     assert re.fullmatch("[0-9]", other.text)
     answered.set()
     assert valid(DATE, (await waiting).text)
+
+
+def test_a_draft_that_leads_nowhere_is_forbidden_and_ends_nobodys_answer() -> None:
+    """`x` may begin an answer and nothing may follow it: the mask before it cannot know."""
+    grammar = Grammar(kind="lark", text='start: "x" T | "y"\nT: /a/ & /b/')
+    ids = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "xya"}
+    tree = TokenTree()
+    first = tree.add(ids["x"], ROOT)
+    tree.add(ids["a"], first)
+    tree.add(ids["y"], ROOT)
+    assert started(grammar).masks(TokenTree())[0, ids["x"]]
+    masks = started(grammar).masks(tree)
+    assert not masks[0, ids["x"]]
+    assert masks[0, ids["y"]]
+    assert masks[3, TOKENIZER.eos_token_id]
+
+
+def test_where_every_draft_leads_nowhere_the_answer_ends() -> None:
+    grammar = Grammar(kind="lark", text='start: "x" T\nT: /a/ & /b/')
+    tree = TokenTree()
+    tree.add(TOKENIZER.encode("x", add_special_tokens=False)[0], ROOT)
+    with pytest.raises(RequestFaultError, match="no token may follow"):
+        started(grammar).masks(tree)
