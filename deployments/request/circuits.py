@@ -13,10 +13,13 @@ CircuitState = Literal["closed", "half_open", "open"]
 
 @dataclass(frozen=True)
 class Circuit:
-    """What is known of one method's answers. Times are seconds on one monotonic clock.
+    """Recent answers of one method. Times are seconds on one monotonic clock.
 
-    outcomes: when each answer of the window ended, and whether it failed. opened: since when
-    nothing is sent; None where the circuit is closed. trial: when the trial was sent.
+    outcomes: when each answer of the window ended, and whether it failed. opened: when the circuit
+    opened; None while it is closed. trial: when the trial was sent.
+
+    A circuit opens when answers keep failing. After a pause a single request is sent on trial: an
+    answer closes the circuit, a failure opens it again.
     """
 
     outcomes: tuple[tuple[float, bool], ...] = ()
@@ -25,20 +28,20 @@ class Circuit:
 
 
 def circuit_state(circuit: Circuit, now: float, config: CircuitConfig) -> CircuitState:
-    """Half-open is an open circuit whose pause is over."""
+    """Return the circuit's state; half-open is an open circuit whose pause is over."""
     if circuit.opened is None:
         return "closed"
     return "open" if now < circuit.opened + config.pause_seconds else "half_open"
 
 
 def admits(circuit: Circuit, now: float, config: CircuitConfig) -> bool:
-    """Whether a request may be sent now: in a half-open circuit one at a time."""
+    """Return whether a request may be sent now; a half-open circuit takes one at a time."""
     state = circuit_state(circuit, now, config)
     return state == "closed" or (state == "half_open" and circuit.trial is None)
 
 
 def sent(circuit: Circuit, now: float, config: CircuitConfig) -> Circuit:
-    """After a request that `admits` let through."""
+    """Return the circuit after a request that `admits` allowed."""
     if circuit_state(circuit, now, config) == "half_open":
         return replace(circuit, trial=now)
     return circuit
@@ -47,11 +50,11 @@ def sent(circuit: Circuit, now: float, config: CircuitConfig) -> Circuit:
 def ended(
     circuit: Circuit, since: float, failed: bool | None, now: float, config: CircuitConfig
 ) -> Circuit:
-    """After the answer to a request sent at `since`.
+    """Return the circuit after the answer to a request sent at `since`.
 
-    failed: None where the answer says nothing of the method: the client left, the line was full,
-    the deadline passed. While the circuit is not closed only the trial counts, since answers from
-    before it opened say nothing of the present.
+    failed: None if the answer says nothing about the method: the client left, the line was full,
+    the deadline passed. While the circuit is not closed only the trial counts, because earlier
+    answers are older than the failure.
     """
     if circuit.opened is not None:
         if circuit.trial is None or since < circuit.trial:

@@ -1,16 +1,15 @@
-"""The fewest seconds that speculation could take on an answer, were it known what is kept."""
+"""The fewest seconds that speculation could take on an answer with known acceptance."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 Kept = Sequence[int]
-"""Of one drafter: how many of its draft tokens are kept at each position of an answer, from its
-second token on."""
+"""Accepted draft tokens of one drafter at each position of an answer, from its second token on."""
 Cost = Callable[[str | None, int], float]
-"""Seconds of a step in which a drafter, or none, drafts so many tokens, all of which are kept."""
+"""Seconds of a step in which a drafter (or None) drafts this many tokens, all of them accepted."""
 
 
 def fixed_seconds(kept: Kept, step: float) -> float:
-    """One drafter all the way, every step of which takes so many seconds."""
+    """Return the seconds of an answer with one drafter, at `step` seconds per step."""
     position, seconds = 0, 0.0
     while position < len(kept):
         seconds += step
@@ -19,9 +18,11 @@ def fixed_seconds(kept: Kept, step: float) -> float:
 
 
 def longest_seconds(kept: Mapping[str, Kept], cost: Cost) -> float:
-    """At each position the drafter of whose tokens most are kept drafts just these, the cheapest
-    where several are: Oracle_Combine of several drafters, oracle length of a single one (Liu et
-    al., section 8)."""
+    """Return the seconds when the drafter with most accepted tokens drafts just these.
+
+    Ties go to the cheapest. With several drafters this is Oracle_Combine, with one the oracle
+    length (Liu et al., section 8).
+    """
     tokens, position, seconds = _tokens(kept), 0, 0.0
     while position < tokens:
         most = min(max(own[position] for own in kept.values()), tokens - position - 1)
@@ -32,8 +33,10 @@ def longest_seconds(kept: Mapping[str, Kept], cost: Cost) -> float:
 
 
 def best_seconds(kept: Mapping[str, Kept], cost: Cost) -> float:
-    """The cheapest of all schedules: any drafter, or none, with any number of tokens that are
-    kept, at every position. Below `longest_seconds` where a long draft is dear."""
+    """Return the seconds of the cheapest schedule: any drafter or none, any accepted length.
+
+    It is below `longest_seconds` when long drafts are expensive.
+    """
     tokens = _tokens(kept)
     left = [0.0] * (tokens + 1)  # seconds from a position on
     plain = cost(None, 0)
@@ -47,7 +50,7 @@ def best_seconds(kept: Mapping[str, Kept], cost: Cost) -> float:
 
 
 def _tokens(kept: Mapping[str, Kept]) -> int:
-    """Tokens after the first; raises ValueError where drafters speak of different answers."""
+    """Return the tokens after the first. Raises ValueError for answers of different lengths."""
     lengths = {len(own) for own in kept.values()}
     if len(lengths) != 1:
         raise ValueError(f"positions of one answer, not {sorted(lengths)}")

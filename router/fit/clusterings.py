@@ -1,5 +1,7 @@
-"""Ways to make clusters of prompt vectors. All end in centroids: a routing table takes any of them,
-and a prompt costs one look at each centroid, whatever made them."""
+"""Clusterings of prompt vectors.
+
+All return centroids, so a routing table takes any of them and serving costs the same.
+"""
 
 from collections.abc import Callable
 
@@ -11,16 +13,16 @@ from router.cluster import Labels, Vectors
 
 Centroids = NDArray[np.float64]
 Clustering = Callable[[Vectors, int, int], Centroids]
-"""Vectors [n, d], how many clusters, a seed: centroids [k', d], the largest cluster first."""
+"""From vectors [n, d], a number of clusters and a seed to centroids [k', d], largest first."""
 
 COMPONENTS = 32
-"""Principal components in which densities are estimated: 384 dimensions are too empty for that."""
+"""Principal components for density estimates; 384 dimensions are too sparse."""
 SHARE = 4
-"""HDBSCAN, which is told no number, finds clusters of at least a quarter of an even share."""
+"""HDBSCAN takes no number of clusters; its least cluster size is a quarter of an even share."""
 
 
 def minibatch(vectors: Vectors, k: int, seed: int) -> Centroids:
-    """k-means on random batches: for more prompts than are looked at at once."""
+    """Cluster by k-means on random batches, for many prompts."""
     from sklearn.cluster import MiniBatchKMeans
 
     means = MiniBatchKMeans(n_clusters=k, n_init=10, random_state=seed)
@@ -28,7 +30,7 @@ def minibatch(vectors: Vectors, k: int, seed: int) -> Centroids:
 
 
 def gaussian(vectors: Vectors, k: int, seed: int) -> Centroids:
-    """A mixture of k normal distributions with axes of their own lengths."""
+    """Cluster by a mixture of k normal distributions with diagonal covariances."""
     from sklearn.mixture import GaussianMixture
 
     mixture = GaussianMixture(k, covariance_type="diag", reg_covar=1e-5, random_state=seed)
@@ -36,8 +38,10 @@ def gaussian(vectors: Vectors, k: int, seed: int) -> Centroids:
 
 
 def hdbscan(vectors: Vectors, k: int, seed: int) -> Centroids:  # noqa: ARG001
-    """Dense regions, as many as there are; prompts in none of them make no centroid. One centroid
-    of all where nothing is dense."""
+    """Cluster dense regions, as many as there are; other prompts are left out.
+
+    Returns one centroid of all prompts if nothing is dense.
+    """
     from sklearn.cluster import HDBSCAN
 
     least = max(2, len(vectors) // (SHARE * k))
@@ -65,7 +69,7 @@ def _components(vectors: Vectors) -> NDArray[np.float64]:
 
 
 def _centroids(vectors: Vectors, labels: Labels) -> Centroids:
-    """Means of the clusters that hold anything."""
+    """Return the means of non-empty clusters, largest first."""
     names, sizes = np.unique(labels, return_counts=True)
     largest_first = names[np.argsort(-sizes, kind="stable")]
     return np.asarray([vectors[labels == name].mean(axis=0) for name in largest_first], np.float64)

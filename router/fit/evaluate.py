@@ -1,4 +1,4 @@
-"""What routing is worth on prompts the table was not fitted on."""
+"""Evaluating routing on held-out prompts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ class EvaluationRefusedError(ValueError):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Harmonic means over prompts of speedups paired over the profile's `baseline`; where the
-    table's `objective` is seconds, each prompt weighted by the baseline's.
+    """Harmonic means over prompts of speedups paired over the profile's `baseline`.
 
-    `best_single` is the hardest baseline: the method that turned out best on these very prompts.
-    `per_prompt_oracle` takes each prompt's fastest measurement, so it holds the noise of the
-    measurement too and no router reaches it. `known_acceptance` is the table's choice, were each
-    prompt's own acceptance known to it: at temperature 0, where acceptance has no noise, what a
-    router can reach at most. The interval is a paired bootstrap over prompts. `by_temperature` has
-    the same figures of each temperature, against the best single method there.
+    When the table's `objective` is seconds, prompts are weighted by the baseline's seconds.
+    best_single: the method that is best on these very prompts, which makes it the hardest baseline.
+    per_prompt_oracle: each prompt's fastest measurement. It includes measurement noise, so no
+    router reaches it. known_acceptance: the table's choice given each prompt's own acceptance; at
+    temperature 0, where acceptance has no noise, the most that a router can reach. The interval is
+    a paired bootstrap over prompts. by_temperature: the same figures per temperature, against the
+    best single method there.
     """
 
     prompts: int
@@ -61,10 +61,10 @@ def evaluate(
 ) -> Evaluation:
     """Route every measured prompt with the policy that serves, unloaded and without exploring.
 
-    `vectors` [n, d] in the order of the profile's prompts. `methods`: the portfolio, default all
-    of the table. Raises EvaluationRefusedError for a profile of other conditions or one that
-    shares prompts with the fit, RoutingTableError for other settings or unknown methods,
-    ProfileError where nothing can be paired.
+    vectors: [n, d] in the order of the profile's prompts. methods: the portfolio; default: all of
+    the table. Raises EvaluationRefusedError for a profile taken under other conditions or with
+    prompts of the fit, RoutingTableError for other settings or unknown methods, and ProfileError if
+    nothing can be paired.
     """
     if len(vectors) != len(profile.prompts):
         raise EvaluationRefusedError(
@@ -143,8 +143,10 @@ def over_best_single(
     weights: NDArray[np.float64],
     seed: int,
 ) -> dict[str, float]:
-    """The speedups [n] of the methods chosen beside the best column of all methods' [n, m], with a
-    95% interval."""
+    """Compare the speedups [n] of the chosen methods with the best column of `speedups` [n, m].
+
+    The interval is 95%.
+    """
     means = [harmonic_mean(column, weights) for column in speedups.T]
     best = int(np.argmax(means))
     low, high = paired_bootstrap_ci(routed, speedups[:, best], seed, weights)
@@ -161,8 +163,8 @@ def over_best_single(
 def _by_known_acceptance(
     table: RoutingTable, profile: Profile, prompt_id: str, temperature: float
 ) -> int:
-    """The method that the table predicts to be the soonest with this prompt's own acceptance."""
-    # Above temperature 0 answers differ in length: how long one is says nothing of its method.
+    """Return the method that the table predicts to be fastest, given the prompt's acceptance."""
+    # Above temperature 0 answers differ in length, which says nothing about their method.
     length = profile.cells[prompt_id, temperature, profile.baseline].output_tokens
     seconds = []
     for m, name in enumerate(table.methods):
@@ -173,7 +175,7 @@ def _by_known_acceptance(
 
 
 def refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:
-    """Raises EvaluationRefusedError naming every condition in which they differ."""
+    """Raise EvaluationRefusedError with every condition in which they differ."""
     differences = [
         f"{name} {getattr(table, name)!r} (table) and {getattr(profile, name)!r} (profile)"
         for name in MeasuredUnder.model_fields

@@ -1,4 +1,4 @@
-"""The measured table prompt x method, as a folder.
+"""A profile: every prompt measured with every method, in a folder.
 
 profile.json    what was measured, under which conditions
 prompts.jsonl   one Prompt a line
@@ -25,11 +25,11 @@ from schemas.text_files import FileError
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be read or used; the message names the file or field and the fix."""
+    """The profile cannot be read or used; the message names the file or field and the fix."""
 
 
 def prompt_key(text: str) -> str:
-    """Sixteen hex digits that identify a prompt's text, whatever its id."""
+    """Return sixteen hex digits that identify a prompt's text, whatever its id."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def log_acceptance(self) -> float:
-        """Of the tokens per decode step, the prefill's left out; at least 0."""
+        """The logarithm of tokens per decode step, without the prefill's; at least 0."""
         return math.log(max(1.0, (self.output_tokens - 1.0) / max(1.0, self.target_steps - 1.0)))
 
 
@@ -58,8 +58,10 @@ Cell = tuple[str, float, str]
 
 @dataclass(frozen=True)
 class Paired:
-    """Speedups over the profile's baseline [n, m] of the prompts that every method answered at
-    enough length, and the baseline's seconds [n]."""
+    """Speedups over the profile's baseline [n, m], and the baseline's seconds [n].
+
+    They cover the prompts that every method answered at enough length.
+    """
 
     prompt_ids: tuple[str, ...]
     temperatures: tuple[float, ...]
@@ -88,7 +90,7 @@ class Profile:
 
     @cached_property
     def cells(self) -> dict[Cell, Measured]:
-        """Every measured (prompt id, temperature, method)."""
+        """The medians of each (prompt id, temperature, method)."""
         groups: dict[Cell, list[ProfileRow]] = {}
         for row in self.rows:
             groups.setdefault((row.prompt_id, row.temperature, row.method), []).append(row)
@@ -96,14 +98,14 @@ class Profile:
 
     @property
     def baseline(self) -> str:
-        """The method that speedups are over; raises ProfileError where no plain one was measured"""
+        """The plain method that speedups are over. Raises ProfileError without one."""
         try:
             return baseline_of(self.meta.methods)
         except ValueError as error:
             raise ProfileError(str(error)) from error
 
     def paired(self, methods: Sequence[str] | None = None) -> Paired:
-        """Speedups over the baseline of the given methods (default: all), prompt by prompt.
+        """Return paired speedups of the given methods (default: all) over the baseline.
 
         A prompt counts where the baseline and every method answered with at least MIN_TOKENS
         tokens. Raises ProfileError when there is no baseline, a method was not measured, or
@@ -150,8 +152,10 @@ class Profile:
         return [speedup(rates[0], rate) for rate in rates[1:]]
 
     def only(self, ids: Collection[str]) -> Self:
-        """The same of the prompts with these ids. Raises ProfileError for an id that is not there,
-        and where there is none."""
+        """Return the profile of the prompts with these ids.
+
+        Raises ProfileError for an unknown id, and without ids.
+        """
         missing = sorted(set(ids) - {p.id for p in self.prompts})
         if missing or not ids:
             raise ProfileError(f"ids: {missing[0]} is not in the profile" if missing else "no ids")
@@ -163,6 +167,7 @@ class Profile:
         )
 
     def save(self, folder: Path) -> None:
+        """Write the profile to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "prompts.jsonl", self.prompts)
         _write(folder / "rows.jsonl", self.rows)
@@ -172,7 +177,7 @@ class Profile:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Raises ProfileError naming the file and line that is missing or malformed."""
+        """Load a profile. Raises ProfileError naming the file and line that is malformed."""
         meta = folder / "profile.json"
         if not meta.is_file():
             raise ProfileError(f"{folder} is not a profile: profile.json is missing")
@@ -195,8 +200,8 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
     def median(name: str) -> float:
         return float(np.median([getattr(r, name) for r in rows]))
 
-    # At temperature 0 repeats have equal tokens and the medians belong together; above it they
-    # do not, and one whole answer is taken.
+    # At temperature 0 repeats have equal tokens, so medians belong together. Above it they do not,
+    # and one whole answer is taken.
     if len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
         return Measured(
             middle.prompt_tokens,

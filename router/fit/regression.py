@@ -1,4 +1,4 @@
-"""A routing table's regression, from the profile that its cells come from."""
+"""Fitting a routing table's regression on the profile of its cells."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,24 +19,25 @@ from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
 Floats = NDArray[np.float64]
 
 COMPONENTS = 32
-"""Principal components of the prompts' vectors that a regression sees."""
+"""Principal components of the prompts' vectors that the regression uses."""
 
 ROUNDS = 3
-"""Turns that the regression and the clusters' intercepts take in explaining what the other one
-leaves."""
+"""Rounds of fitting the regression and the clusters' intercepts to each other's residuals."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Components of prompts' vectors, and their features, each of mean 0 and deviation 1 over the
-    prompts learned from: (inputs - mean [d + f]) @ weights [d + f, c + f]."""
+    """The regression's columns: components of the prompts' vectors, and features, standardised.
+
+    They are (inputs - mean [d + f]) @ weights [d + f, c + f].
+    """
 
     mean: Floats
     weights: Floats
 
     @classmethod
     def of(cls, inputs: Floats) -> Self:
-        """Of inputs [n, d + f], the last f of which are features."""
+        """Fit the columns to inputs [n, d + f], the last f of which are features."""
         mean, features = inputs.mean(axis=0), len(NAMES)
         centred, d = inputs - mean, inputs.shape[1] - features
         components = np.linalg.svd(centred[:, :d], full_matrices=False)[2][:COMPONENTS]
@@ -47,14 +48,17 @@ class Columns:
         return cls(mean, weights / np.where(deviation > 1e-9, deviation, np.inf))
 
     def __call__(self, inputs: Floats) -> Floats:
-        """Columns [n, c + f] of inputs [n, d + f]."""
+        """Return the columns [n, c + f] of inputs [n, d + f]."""
         return np.asarray((inputs - self.mean) @ self.weights)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """n answers of every one of m methods: their prompts' inputs [n, d + f], clusters [n] and
-    temperature bands [n], and log tokens per decode step [n, m]."""
+    """Answers of all m methods to n prompts.
+
+    inputs [n, d + f], clusters (labels) [n] and temperature bands [n] of the prompts;
+    log_acceptance [n, m] is log tokens per decode step.
+    """
 
     inputs: Floats
     labels: NDArray[np.intp]
@@ -65,8 +69,10 @@ class Learned:
     def of(
         cls, profile: Profile, methods: Sequence[str], inputs: Floats, label_of: dict[str, int]
     ) -> Self:
-        """Of a profile, the answers to prompts that all the methods answered at enough length and
-        in a way to learn from; inputs [p, d + f] in the order of its prompts."""
+        """Take the prompts of a profile that all methods answered, in answers that may be counted.
+
+        inputs: [p, d + f] in the order of its prompts. Raises ProfileError without such a prompt.
+        """
         row_of = {prompt.id: row for row, prompt in enumerate(profile.prompts)}
         paired = profile.paired(methods)
         rows, labels, bands, accepted = [], [], [], []
@@ -79,15 +85,17 @@ class Learned:
                 bands.append(temperature_band(temperature))
                 accepted.append([cell.log_acceptance for cell in cells])
         if not rows:
-            raise ProfileError("rows: every prompt has an answer of a lossy method that loops")
+            raise ProfileError("rows: every prompt has a looping answer of a lossy method")
         return cls(inputs[rows], np.asarray(labels), np.asarray(bands), np.asarray(accepted))
 
 
 @dataclass(frozen=True)
 class Correction:
-    """A regression of m methods on k clusters: weights [m, d + f], the range [m, 2] of what they
-    foretell and its mean by cluster [k, m], as in a table; and by prompt learned from, by id, its
-    deviation [m]."""
+    """A regression for m methods and k clusters.
+
+    weights [m, d + f], range [m, 2] and mean [k, m] are those of a table. deviations: [m] by id of
+    the prompts in the fit.
+    """
 
     weights: Floats
     range: Floats
@@ -96,7 +104,7 @@ class Correction:
 
     @classmethod
     def none(cls, methods: int, clusters: int) -> Self:
-        """Of a table that has none."""
+        """Return the empty regression of a table without one."""
         return cls(np.zeros((methods, 0)), np.zeros((methods, 2)), np.zeros((clusters, methods)))
 
     @classmethod
@@ -108,21 +116,22 @@ class Correction:
         label_of: dict[str, int],
         clusters: int,
     ) -> Self:
-        """Learned from a profile whose prompts have the vectors [n, d] and these clusters by id.
+        """Fit a regression to a profile.
 
-        By method a Bayesian linear model (MacKay, Bayesian interpolation, 1992) beside an intercept
-        of the cluster, shrunk by CLUSTER_ANSWERS, and one of the temperature band, so that it
-        explains what they cannot. A cluster's mean leans on that of all by as much: so does its
-        cell. Raises ProfileError where no prompt was answered by all methods.
+        vectors: the prompts' [n, d]. label_of: their clusters by id. For each method it is a
+        Bayesian linear model (MacKay, Bayesian interpolation, 1992) with an intercept per cluster,
+        shrunk by CLUSTER_ANSWERS, and one per temperature band, so it explains only what these
+        leave. A cluster's mean is shrunk toward the mean of all by as much as its cell. Raises
+        ProfileError if no prompt was answered by all methods.
         """
         inputs = inputs_of_profile(profile, vectors)
         learned = Learned.of(profile, methods, inputs, label_of)
         weights = _weights(learned, clusters)
-        said = learned.inputs @ weights.T
-        whole = evidence.CLUSTER_ANSWERS * said.mean(axis=0)
+        predicted = learned.inputs @ weights.T
+        whole = evidence.CLUSTER_ANSWERS * predicted.mean(axis=0)
         count = np.bincount(learned.labels, minlength=clusters)[:, None] + evidence.CLUSTER_ANSWERS
-        mean = (_by_cluster(said, learned.labels, clusters) + whole) / count
-        low, high = said.min(axis=0), said.max(axis=0)
+        mean = (_by_cluster(predicted, learned.labels, clusters) + whole) / count
+        low, high = predicted.min(axis=0), predicted.max(axis=0)
         clipped = np.clip(inputs @ weights.T, low, high)
         deviations = {
             prompt.id: row - mean[label_of[prompt.id]]
@@ -137,9 +146,11 @@ def corrected(
     vectors: NDArray[np.float32],
     default_method: str | None = None,
 ) -> RoutingTable:
-    """The table of this profile, whose prompts have the vectors [n, d], with a regression: its
-    cells say what the profile's answers were at deviation 0, and favourites are chosen anew. The
-    fit id is new. Raises ProfileError where no prompt was answered by all methods.
+    """Return the table of this profile with a regression.
+
+    vectors: the prompts' [n, d]. The cells count the profile's answers at deviation 0. Favourites
+    are chosen anew; the fit id is new. Raises ProfileError if no prompt was answered by all
+    methods.
     """
     label_of = labels_of(profile, vectors, table.centroids)
     clusters = len(table.centroids)
@@ -164,7 +175,7 @@ def corrected(
 
 
 def inputs_of_profile(profile: Profile, vectors: NDArray[np.float32]) -> Floats:
-    """Inputs [n, d + f] of a profile's prompts with the vectors [n, d], in their order."""
+    """Return inputs [n, d + f] of a profile's prompts with the vectors [n, d], in their order."""
     tokens = {prompt: cell.prompt_tokens for (prompt, _, _), cell in profile.cells.items()}
     lengths = [float(tokens.get(prompt.id, 1)) for prompt in profile.prompts]
     return inputs_of(vectors, [prompt.text for prompt in profile.prompts], lengths)
@@ -173,8 +184,10 @@ def inputs_of_profile(profile: Profile, vectors: NDArray[np.float32]) -> Floats:
 def predictions_of_profile(
     table: RoutingTable, profile: Profile, vectors: NDArray[np.float32]
 ) -> list[dict[str, float]]:
-    """What the table's regression, if it has one, says of a profile's prompts with the vectors
-    [n, d], in their order."""
+    """Predict log acceptance by method for a profile's prompts with the vectors [n, d].
+
+    Predictions are empty when the table has no regression.
+    """
     if not table.features:
         return [{} for _ in profile.prompts]
     return by_method(table, inputs_of_profile(profile, vectors))
@@ -199,7 +212,7 @@ def _weights(learned: Learned, clusters: int) -> Floats:
 
 
 def _by_cluster(values: Floats, labels: NDArray[np.intp], clusters: int) -> Floats:
-    """Sums [k, m] of values [n, m]."""
+    """Return sums [k, m] of values [n, m] by cluster."""
     sums = np.zeros((clusters, values.shape[1]))
     np.add.at(sums, labels, values)
     return sums

@@ -1,4 +1,4 @@
-"""The one place that computes a speedup and says what it is over.
+"""Definitions of tokens per second, speedups and their summaries.
 
 Tokens per second are output tokens over the seconds from the request to its last token, prefill
 included. A speedup is paired: the same prompt under the same conditions, over a plain method.
@@ -13,13 +13,13 @@ from schemas.method import PLAIN_METHODS
 
 BASELINE, VLLM_BASELINE = PLAIN_METHODS
 MIN_TOKENS = 8
-"""Shorter answers count for correctness, not for speed."""
+"""Least output tokens of an answer that counts for speed; shorter ones count for correctness."""
 
 
 def baseline_of(methods: Collection[str]) -> str:
-    """The one among the methods that speedups are over: `naive`, without it `vllm_naive`.
+    """Return the method that speedups are over: `naive`, or without it `vllm_naive`.
 
-    Raises ValueError where both are absent.
+    Raises ValueError if both are absent.
     """
     found = next((name for name in PLAIN_METHODS if name in methods), None)
     if found is None:
@@ -31,22 +31,25 @@ def baseline_of(methods: Collection[str]) -> str:
 
 
 def tokens_per_second(tokens: int, seconds: float) -> float:
-    """Output tokens over wall-clock seconds; raises ValueError when no time has passed."""
+    """Return output tokens over seconds. Raises ValueError unless the seconds are above 0."""
     if seconds <= 0.0:
         raise ValueError(f"seconds: {seconds} is not a duration")
     return tokens / seconds
 
 
 def speedup(baseline_tps: float, tps: float) -> float:
-    """How many times faster than the baseline; both in tokens per second and above 0."""
+    """Return tokens per second over the baseline's. Raises ValueError unless both are above 0."""
     if baseline_tps <= 0.0 or tps <= 0.0:
         raise ValueError(f"tokens per second must be above 0, got {baseline_tps} and {tps}")
     return tps / baseline_tps
 
 
 def harmonic_mean(values: ArrayLike, weights: ArrayLike = 1.0) -> float:
-    """The mean that a fixed amount of work per prompt calls for; values [n] above 0, and how much
-    each counts. Of speedups, weighted by the baseline's seconds, it is the ratio of all seconds."""
+    """Return the weighted harmonic mean of values [n] above 0.
+
+    It is the right mean for a fixed amount of work per prompt. For speedups weighted by the
+    baseline's seconds it is the ratio of total seconds.
+    """
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not (array > 0.0).all():
         raise ValueError("a harmonic mean needs at least one value, all above 0")
@@ -62,10 +65,9 @@ def paired_bootstrap_ci(
     resamples: int = 4000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Percentile interval of harmonic_mean(values) / harmonic_mean(baseline) [n each], both with
-    these weights.
+    """Return the percentile interval of harmonic_mean(values) / harmonic_mean(baseline).
 
-    Prompts are drawn with replacement, each together with both of its values.
+    values, baseline: [n] each. Prompts are drawn with replacement, each with both of its values.
     """
     slow = np.asarray(weights) / np.asarray(values, dtype=np.float64)
     slow_baseline = np.asarray(weights) / np.asarray(baseline, dtype=np.float64)
@@ -81,12 +83,11 @@ def paired_bootstrap_ci(
 
 
 def oracle_rates(pinned: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Each prompt's rate [p] with the method that is the fastest on it in one repeat, timed in the
-    others, over every choice of that repeat; None where there is one repeat only.
+    """Return each prompt's rate [p] with its fastest method, or None with a single repeat.
 
-    pinned: rates [p, m, r] of p prompts, m methods and r repeats.
-
-    Timed in the repeat that chooses it would have that repeat's noise for a gain.
+    pinned: rates [p, m, r] of p prompts, m methods and r repeats. The fastest method is chosen on
+    one repeat and timed on the others, averaged over the choosing repeat. Timed on the same repeat,
+    its noise would count as a gain.
     """
     slow = 1.0 / pinned
     prompts, _, repeats = slow.shape

@@ -1,4 +1,4 @@
-"""A table of measured speedups: which method each cluster gets, and what routing is worth."""
+"""Assigning methods to clusters from a table of measured speedups."""
 
 import csv
 import math
@@ -19,12 +19,12 @@ MOST = 1e6
 
 
 class SpeedupTableError(ValueError):
-    """A table of speedups that cannot be used; the message names the line and the column."""
+    """The table of speedups cannot be used; the message names the line and the column."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The best method of each cluster, and what routing to it is worth: harmonic means."""
+    """The best method of each cluster, with harmonic means of speedups."""
 
     assignment: tuple[str, ...]
     harmonic_mean: dict[str, float]
@@ -103,7 +103,7 @@ def _speedup(cell: str, name: str, place: str) -> float:
 
 
 def assign_speedups(methods: Sequence[str], speedups: Floats) -> Assignment:
-    """The fastest method of each cluster, clusters weighted equally; speedups [k, m] above 0."""
+    """Assign each cluster its fastest method; speedups [k, m] above 0, clusters count equally."""
     if speedups.ndim != 2 or speedups.shape[1] != len(methods) or not (speedups > 0.0).all():
         raise SpeedupTableError("speedups: one column a method, each speedup above 0")
     means = {name: harmonic_mean(speedups[:, i]) for i, name in enumerate(methods)}

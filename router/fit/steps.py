@@ -1,4 +1,4 @@
-"""Step time on a grid of batch sizes and context lengths, from measurements with holes."""
+"""Step time on a grid of batch sizes and context lengths, from incomplete measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BORROWED_WEIGHT = 0.01
-"""What the shape of other methods weighs beside a method's own measurements."""
+"""Weight of the other methods' shape relative to a method's own measurements."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Sample:
 def grid(
     samples: Sequence[Sample], methods: int, batches: Sequence[int], contexts: Sequence[int]
 ) -> tuple[Floats, Floats]:
-    """Seconds and counts [m, B, C]; seconds never fall with batch size or context length.
+    """Return seconds and counts [m, B, C]; seconds never fall with batch size or context length.
 
-    A cell holds the mean of what was measured nearest to it. Holes are filled by a cost that is
-    bilinear in batch and context with coefficients of at least 0, fitted to the method's samples;
-    where these do not say (a method measured at batch 1 only), by the shape of the methods that
-    were measured at the most batch sizes. Raises ValueError when a method has no samples.
+    A cell holds the mean of the samples nearest to it. Empty cells get a cost that is bilinear in
+    batch and context with coefficients of at least 0, fitted to the method's samples. What these do
+    not determine (a method measured at batch 1 only) comes from the shape of the methods measured
+    at the most batch sizes. Raises ValueError for a method without samples.
     """
     seconds = np.zeros((methods, len(batches), len(contexts)))
     counts = np.zeros_like(seconds)
@@ -78,7 +78,7 @@ def _evaluate(cost: Floats, batch: float, context: float) -> float:
 
 
 def _cost(samples: Sequence[Sample], borrowed: Sequence[Sample]) -> Floats:
-    """Coefficients [4] of at least 0, by least squares on relative errors."""
+    """Fit coefficients [4] of at least 0 by least squares on relative errors."""
     rows, targets = [], []
     weights = [(s, 1.0) for s in samples] + [(s, BORROWED_WEIGHT) for s in borrowed]
     for s, weight in weights:
@@ -88,7 +88,7 @@ def _cost(samples: Sequence[Sample], borrowed: Sequence[Sample]) -> Floats:
 
 
 def nonnegative_fit(design: Floats, target: Floats) -> Floats:
-    """The least-squares coefficients [p], none below 0, of design [n, p] for target [n]."""
+    """Return least-squares coefficients [p], none below 0, of design [n, p] for target [n]."""
     from sklearn.linear_model import LinearRegression
 
     model = LinearRegression(positive=True, fit_intercept=False).fit(design, target)
@@ -96,7 +96,7 @@ def nonnegative_fit(design: Floats, target: Floats) -> Floats:
 
 
 def _monotone(values: Floats, weights: Floats) -> Floats:
-    """The nearest surface [B, C] that does not fall along either axis, weights kept."""
+    """Return the nearest surface [B, C] that does not fall along either axis."""
     from sklearn.isotonic import isotonic_regression
 
     smooth = values.copy()
@@ -108,6 +108,6 @@ def _monotone(values: Floats, weights: Floats) -> Floats:
                 for y, w in zip(lines, line_weights, strict=True)
             ]
             smooth = np.moveaxis(np.asarray(fitted), -1, axis)
-    # What alternating leaves over is far below the noise of a measurement.
+    # What alternating leaves is far below measurement noise.
     rising: Floats = np.maximum.accumulate(np.maximum.accumulate(smooth, axis=0), axis=1)
     return rising
