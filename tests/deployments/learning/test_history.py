@@ -119,7 +119,7 @@ async def test_a_snapshot_that_holds_no_state_keeps_nobody_from_starting(config,
     successor = Feedback(config)
     assert [s.number for s in await successor.history()] == [1]
     table = (await successor.exchange([], COLD)).table
-    assert table.live_steps.sum() == pytest.approx(known.live_steps.sum())
+    assert table.live.steps.sum() == pytest.approx(known.live.steps.sum())
 
 
 async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(config, tmp_path):
