@@ -1,4 +1,4 @@
-"""What every decoder block of a model computes: attention over the KV pool, then the MLP."""
+"""Compute a decoder block: attention over the KV pool, then the MLP."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,8 +26,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Block:
     """The computation that the blocks of one model share; the weights come with each call.
 
-    The residual stream is in `dtype`; attention and the KV pool in `kv_dtype`. steps: where the
-    model computes in static shapes; None where it does not.
+    The residual stream is in `dtype`, attention and the KV pool are in `kv_dtype`. steps: runs the
+    model in static shapes, None if the device does not.
     """
 
     def __init__(self, shape: LlamaShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -39,8 +39,7 @@ class Block:
         self.steps = steps_on(device)
 
     def make_pool(self, layers: int, rows: int, capacity: int) -> KvPool:
-        """A KV pool for so many of these blocks: `rows` sequences of `capacity` tokens and their
-        trees."""
+        """Make a KV pool of `rows` sequences of `capacity` tokens and their trees."""
         return KvPool(
             KvShape(layers, self._shape.kv_heads, self._shape.head_dim),
             rows=rows,
@@ -50,19 +49,21 @@ class Block:
         )
 
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
-        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         static = None if self.steps is None else static_layout(spans, pool)
         return static or build_layout(spans, pool, self.groups, self.kv_dtype)
 
     def unfold(self, given: Tensor, layout: StaticLayout, pool: KvPool) -> Layout:
-        """The layout that a static layout's vector, on the device, stands for."""
+        """Return the layout that a static layout's vector, on the device, describes."""
         return unfold(given, layout.bucket, pool, self.groups, self.kv_dtype)
 
     def attend(
         self, normed: Tensor, layer: Layer, cache: LayerCache, layout: Layout, rotary: Tensor
     ) -> Tensor:
-        """Attention of N tokens [N, features]: write their keys and values into the pool, then
-        read it. Returns [N, hidden], to be added to the residual stream."""
+        """Write keys and values of N tokens [N, features] into the pool and attend over it.
+
+        Returns [N, hidden], to be added to the residual stream.
+        """
         shape = self._shape
         heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
         turning = heads + kv_heads
@@ -79,13 +80,13 @@ class Block:
         return heard if layer.attention_norm is None else layer.attention_norm(heard)
 
     def feed_forward(self, x: Tensor, layer: Layer) -> Tensor:
-        """The residual stream [N, hidden] after the MLP."""
+        """Return the residual stream [N, hidden] after the MLP."""
         gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
         fed = layer.down(self._activate(gate).mul_(up))
         return x + (fed if layer.feedforward_norm is None else layer.feedforward_norm(fed))
 
     def _look_causally(self, query: Tensor, cache: LayerCache, _layout: Layout) -> Tensor:
-        """Attention of one sequence's first tokens."""
+        """Attend causally with one sequence's first tokens."""
         seen = F.scaled_dot_product_attention(
             query.transpose(0, 1)[None],
             cache.keys,
@@ -97,7 +98,7 @@ class Block:
         return seen[0].transpose(0, 1).flatten(1)
 
     def _look(self, query: Tensor, cache: LayerCache, layout: Layout) -> Tensor:
-        """Attention of queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
+        """Attend with queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
         if not layout.parts:
             every = query if layout.pad is None else query[layout.pad]
             sizes = layout.sequences, layout.width
@@ -129,7 +130,7 @@ class Block:
         sequences: int,
         width: int,
     ) -> Tensor:
-        """One call of attention, of queries [sequences * width, heads, head_dim]."""
+        """Call attention once with queries [sequences * width, heads, head_dim]."""
         shape = self._shape
         kv_heads, dim = shape.kv_heads, shape.head_dim
         # a KV head's query heads join its query tokens: [S, kv_heads, width * groups, dim]

@@ -1,4 +1,4 @@
-"""The sizes that forwards are padded to, so that a few shapes stand for all of them."""
+"""Sizes that forwards are padded to, so that a few shapes serve for all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,18 @@ from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool
 from workers.torch_engine.models.layout import Span
 
 WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65)
-"""Tokens that one sequence may have: a root and the nodes of a tree, which are often a power of
-two."""
+"""Tokens of one sequence: a root and the nodes of a tree, often a power of two."""
 LEAST_CONTEXT = 128
-"""Fewer slots take hardly less time to attend to."""
+"""Attention over fewer slots is hardly faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """The static shape of a forward over the pool's first `sequences` rows.
 
-    width: places of each sequence. context: slots that they may look at. rows: tokens. wanted: of
-    them those whose logits are computed, None for all. even: every place is the token of its
-    number, so that attention gathers nothing.
+    width: places of each sequence. context: slots that a place can see. rows: tokens. wanted:
+    tokens whose logits are computed, None for all. even: place i holds token i, so that attention
+    gathers nothing.
     """
 
     sequences: int
@@ -31,13 +30,16 @@ class Bucket:
 
     @property
     def places(self) -> int:
-        """Of all sequences."""
+        """Return the places of all sequences."""
         return self.sequences * self.width
 
 
 def bucket_of(spans: Sequence[Span], pool: KvPool) -> Bucket | None:
-    """The smallest one that these spans (ascending rows) fit into; None where they are too wide or
-    too branched for any. Raises ValueError when a span does not fit into its row."""
+    """Return the smallest bucket for spans, whose rows ascend, or None if they fit into none.
+
+    Spans that are too wide or have too many branches fit into none. Raises ValueError for a span
+    that does not fit into its row.
+    """
     counts = [len(span.tokens) for span in spans]
     end = max(span.start + count for span, count in zip(spans, counts, strict=True))
     if end > pool.capacity:
@@ -58,15 +60,17 @@ def bucket_of(spans: Sequence[Span], pool: KvPool) -> Bucket | None:
 
 
 def padded(count: int) -> int:
-    """The least of 1, 2, 3, 4, 6, 8, 12, 16, ... that is not below `count`."""
+    """Return the least of 1, 2, 3, 4, 6, 8, 12, 16, ... that is not below `count`."""
     size = 1 << (count - 1).bit_length()
     between = 3 * size // 4
     return between if between >= count and size > 2 else size
 
 
 def trunk(span: Span) -> int:
-    """How many of a tree's first tokens are one chain that all others hang on, those that earlier
-    forwards read among them."""
+    """Return the length of the chain at a tree's beginning on which all other nodes depend.
+
+    Tokens that earlier forwards read count too.
+    """
     assert span.parents is not None
     length = len(span.parents)
     for index, parent in enumerate(span.parents):

@@ -1,12 +1,14 @@
-"""Rows of a drafter's own pool that go with the target's."""
+"""Keep a drafter's rows together with the target's."""
 
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 
 
 class CompanionRows:
-    """To each row of the target's pool, in use or kept, as much as the drafter has read of its
-    text, if anything. The drafter's pool has as many rows as the target's, so that there is always
-    one."""
+    """Map each row of the target's pool, in use or kept, to the drafter's row of the same text.
+
+    A row that the drafter has not read has none. The drafter's pool has as many rows as the
+    target's, so that a row is always free.
+    """
 
     def __init__(self, pool: KvPool) -> None:
         self.pool = pool
@@ -17,7 +19,7 @@ class CompanionRows:
         return lease in self._used
 
     def __getitem__(self, lease: Lease) -> Lease:
-        """The row that goes with one in use."""
+        """Return the drafter's row of a target row in use."""
         return self._used[lease]
 
     def length(self, lease: Lease) -> int:
@@ -25,13 +27,15 @@ class CompanionRows:
         return self._used[lease].length if lease in self._used else 0
 
     def acquire(self, lease: Lease) -> Lease:
-        """An empty one for a row that has none."""
+        """Take an empty row for a target row that has none."""
         self._used[lease] = self.pool.acquire()
         return self._used[lease]
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
-        """Up to `length` slots of what goes with `source`, for a row in use that has none; and how
-        many they are. `source` may be the row itself, which was kept."""
+        """Give a row in use up to `length` slots of the drafter's row of `source`.
+
+        `source` may be the row itself if it was kept. Return the number of slots.
+        """
         own = self._kept.get(source) or self._used.get(source)
         count = 0 if own is None else min(length, own.length)
         if own is None or count <= 0:
@@ -44,18 +48,18 @@ class CompanionRows:
         return count
 
     def keep(self, lease: Lease) -> None:
-        """The row is not in use any more, but kept."""
+        """Keep the drafter's row of a target row that is kept."""
         if lease in self._used:
             own = self._kept[lease] = self._used.pop(lease)
             self.pool.keep(own)
 
     def drop(self, lease: Lease) -> None:
-        """A kept row is free again."""
+        """Free the drafter's row of a kept target row."""
         if lease in self._kept:
             self.pool.drop(self._kept.pop(lease))
 
     def release(self, lease: Lease) -> None:
-        """A row in use is free again."""
+        """Free the drafter's row of a target row in use."""
         if lease in self._used:
             own = self._used.pop(lease)
             own.spoilt = lease.spoilt

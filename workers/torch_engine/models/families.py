@@ -1,4 +1,4 @@
-"""The model families that our own forward computes, and how their config.json reads."""
+"""Read config.json of the model families that our own forward computes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +14,15 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 class NotCoveredError(BundleError):
-    """The config has something that our own forward does not compute; the message names it."""
+    """Our own forward does not compute this config; the message names the field."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """What a `model_type` implies beyond the numbers in its config; defaults are Llama's.
+    """Features that a `model_type` implies beyond its config; defaults are Llama's.
 
-    A str names the config's field that decides. windows: whether `sliding_window` holds for no
-    layer, for all, or for those that `layer_types` says. query_scalar: scores are divided by the
+    A str names the field of the config that decides. windows: whether `sliding_window` applies to
+    no layer, to all, or to those that `layer_types` names. query_scalar: scores are divided by the
     root of `query_pre_attn_scalar`. Other fields are as in LlamaShape.
     """
 
@@ -75,7 +75,8 @@ FAMILIES = {
 def read_shape(folder: Path) -> LlamaShape:
     """Read a part's config.json, of this transformers release or an older one.
 
-    Raises BundleError where there is none, NotCoveredError for what our forward does not compute.
+    Raises BundleError without a config.json, NotCoveredError for features that our forward does
+    not compute.
     """
     if not (folder / "config.json").is_file():
         raise BundleError(f"no config.json in {folder}")
@@ -89,7 +90,7 @@ def read_shape(folder: Path) -> LlamaShape:
 
 
 def _shape(config: Any) -> LlamaShape:
-    """Raises ValueError naming the field that no family here covers."""
+    """Return the shape of a config. Raises ValueError naming a field that no family covers."""
     family = FAMILIES.get(config.model_type)
     if family is None:
         raise ValueError(f"model_type is {config.model_type!r}")
@@ -136,7 +137,7 @@ def _shape(config: Any) -> LlamaShape:
 
 
 def _attentions(config: Any, family: Family) -> tuple[Attention, ...]:
-    """Every layer's window and rotary angles, which a config may give for each layer type."""
+    """Return every layer's window and rotary angles, which may depend on the layer type."""
     kinds: list[str] = [{"all": LAYER_TYPES[1]}.get(family.windows, LAYER_TYPES[0])]
     kinds *= config.num_hidden_layers
     if family.windows == "by_type":
@@ -160,7 +161,7 @@ def _attentions(config: Any, family: Family) -> tuple[Attention, ...]:
 
 
 def _max_positions(config: Any) -> int | None:
-    """Dynamic rotary scaling would change the angles of cached keys beyond the trained length."""
+    """Return the trained length if dynamic rotary scaling would change cached angles beyond it."""
     rope = config.rope_parameters
     kinds = [value for value in rope.values() if isinstance(value, dict)] or [rope]
     dynamic = any(kind.get("rope_type") == "dynamic" for kind in kinds)

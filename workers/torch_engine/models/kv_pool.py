@@ -10,19 +10,27 @@ from torch import Tensor
 from workers.torch_engine.models.transfer import indices
 
 TREE_ROOM = 64
-"""Slots of every row beyond the context, so that a tree fits in even at a request's last tokens."""
+"""Slots that every row has beyond the context: a tree fits even at a request's last tokens."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
     """One sequence's row of slots; `length` of them hold committed tokens. The row may change.
 
-    spoilt: whether what is there may be no numbers.
+    spoilt: whether the row may hold NaN or infinity.
     """
 
     row: int
     length: int = 0
     spoilt: bool = False
+
+
+class CacheShape(NamedTuple):
+    """A model's layers, KV heads and width of a head."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
 
 
 class LayerCache(NamedTuple):
@@ -77,11 +85,11 @@ class KvPool:
 
     @property
     def free_rows(self) -> int:
-        """Rows that are neither in use nor kept."""
+        """Return the number of rows that are neither in use nor kept."""
         return self.rows - len(self._leases) - len(self._kept)
 
     def acquire(self) -> Lease:
-        """The next free row; raises RuntimeError when there is none (callers ask first)."""
+        """Take the next free row. Raises RuntimeError if there is none."""
         if not self.free_rows:
             raise RuntimeError("the KV pool has no free row")
         lease = Lease(row=len(self._leases))
@@ -89,7 +97,7 @@ class KvPool:
         return lease
 
     def view(self, first: int, sequences: int, context: int) -> list[LayerCache]:
-        """Each layer's views for a forward over rows first .. first+sequences-1."""
+        """Return each layer's views for a forward over rows first .. first+sequences-1."""
         stored = self.data[:, first : first + sequences, :, :context]
         keys = stored[:, :, : self.kv_heads].unbind()
         values = stored[:, :, self.kv_heads :].unbind()
@@ -98,8 +106,8 @@ class KvPool:
     def release(self, lease: Lease) -> None:
         """Give a row back; the last row moves into its place."""
         if lease.spoilt:
-            # masked slots still meet a weight of 0, and 0 * NaN is NaN: the row's next sequence
-            # would be looked at as far as a longer one beside it goes
+            # Masked slots still meet a weight of 0, and 0 * NaN is NaN. Attention reads the next
+            # sequence's row as far as the longest row of its batch.
             self.data[:, lease.row] = 0.0
         last = self._leases.pop()
         if last is not lease:
@@ -131,7 +139,7 @@ class KvPool:
         self.data[:, lease.row, :, :length] = saved
 
     def copy(self, source: Lease, lease: Lease, length: int) -> None:
-        """Begin a row with the first `length` tokens that another one holds."""
+        """Fill a row with the first `length` tokens of another one."""
         self.data[:, lease.row, :, :length] = self.data[:, source.row, :, :length]
         lease.length = length
 

@@ -1,4 +1,4 @@
-"""Where the tokens of one forward go: positions, KV slots, and who attends to whom."""
+"""Lay out the tokens of one forward: positions, KV slots and masks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from workers.torch_engine.models.transfer import on
 
 Indices = Sequence[int] | NDArray[np.int64]
 CALL_PLACES = 1000
-"""A call of attention on a CPU takes as long as so many places looking at one slot each."""
+"""Fixed cost of a call of attention on a CPU, in pairs of a place and a slot that it sees."""
 
 
 @dataclass(slots=True)
 class Span:
     """What one sequence adds to a forward.
 
-    tokens: ids, parents before children. read: uncommitted tokens that earlier forwards left
-    behind the lease's committed ones. parents: for the read tokens and then these, the index of
-    each one's parent in that order, -1 for the last committed token; None where all is one chain.
-    logits_from: logits are wanted for the tokens from this index on.
+    tokens: ids, parents before children. read: uncommitted tokens of earlier forwards, which lie
+    behind the lease's committed ones. parents: the index of the parent of each read token and then
+    of each of these, -1 for the last committed token; None if all form one chain. logits_from:
+    index of the first token whose logits are wanted.
     """
 
     lease: Lease
@@ -37,7 +37,7 @@ class Span:
 
     @property
     def start(self) -> int:
-        """The slot of the first token."""
+        """Return the slot of the first token."""
         return self.lease.length + self.read
 
 
@@ -60,8 +60,8 @@ class Layout:
 
     Attention runs on a padded [S, width] view of the tokens: `pad` [S * width] picks each place's
     token (None where that is the identity) and `unpad` [N] picks the places back.
-    parts: the calls of attention that take less time together than one over all places, whose
-    outcomes one after the other `order` [N] picks back; none where one call is best.
+    parts: calls of attention that together are faster than one over all places; empty if one call
+    is best. `order` [N] picks the tokens out of their concatenated results.
     """
 
     tokens: Tensor
@@ -98,7 +98,7 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
     slots = _slots(starts, counts)
     chains = all(span.parents is None for span in spans)
     causal = chains and len(spans) == 1 and width > 1 and starts[0] == 0
-    # one token may look at all before it, unless it has siblings there
+    # One token sees all before it, unless it has siblings there.
     plain = causal or (chains and sequences == width == 1)
     indices: dict[str, Indices | None] = {
         "tokens": [token for span in spans for token in span.tokens],
@@ -128,7 +128,7 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
 
 
 def _put(indices: dict[str, Indices | None], device: torch.device) -> dict[str, Any]:
-    """Index lists as tensors on the device, in one transfer."""
+    """Copy index lists to the device in one transfer."""
     given = {name: values for name, values in indices.items() if values is not None}
     together = np.concatenate(list(given.values()), dtype=np.int64, casting="unsafe")
     flat = on(torch.from_numpy(together), device)
@@ -137,7 +137,7 @@ def _put(indices: dict[str, Indices | None], device: torch.device) -> dict[str, 
 
 
 def _slots(starts: list[int], counts: list[int]) -> NDArray[np.int64]:
-    """Each token's slot within its row."""
+    """Return each token's slot within its row."""
     if len(starts) == 1:
         return np.arange(starts[0], starts[0] + counts[0])
     shifts = np.asarray(starts) - np.cumsum([0, *counts[:-1]])
@@ -148,7 +148,7 @@ def _slots(starts: list[int], counts: list[int]) -> NDArray[np.int64]:
 def _flat_slots(
     slots: NDArray[np.int64], rows: list[int], counts: list[int], pool: KvPool
 ) -> NDArray[np.int64]:
-    """Where each token's keys and values of every KV head go in a layer's flat slots."""
+    """Return the flat slots of each token's keys and values of every KV head."""
     heads = np.arange(2 * pool.kv_heads) * pool.stride
     row_of = rows[0] if len(rows) == 1 else np.repeat(rows, counts)
     bases = slots + row_of * (2 * pool.kv_heads * pool.stride)
@@ -157,7 +157,7 @@ def _flat_slots(
 
 
 def _positions(span: Span) -> NDArray[np.int64]:
-    """Positions follow depth in the tree, not the slot."""
+    """Return positions, which follow the depth in the tree, not the slot."""
     if span.parents is None:
         return np.arange(span.start, span.start + len(span.tokens))
     depths: list[int] = []
@@ -180,8 +180,11 @@ def _padding(
 
 
 def _parts(rows: list[int], counts: list[int], ends: list[int]) -> tuple[list[Part], Tensor | None]:
-    """The first places of all rows in one call, and the rest of each row that has more in one of
-    its own: on a CPU a call takes as long as its places times what they look at, and a little."""
+    """Split attention into a call for the first places of all rows and calls for longer rows.
+
+    On a CPU the time of a call is proportional to its places times the slots that they see, plus
+    CALL_PLACES.
+    """
     first, sequences, context = rows[0], rows[-1] - rows[0] + 1, max(ends)
 
     def cost(common: int) -> int:
@@ -211,9 +214,11 @@ def _parts(rows: list[int], counts: list[int], ends: list[int]) -> tuple[list[Pa
 def chain_mask(
     spans: Sequence[Span], groups: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the additive mask [S, 1, width * groups, context] of spans without branches. The host
-    says how far each token looks, and the device spells it out: of a chunk of a long prompt the
-    mask has millions of entries."""
+    """Return the additive mask [S, 1, width * groups, context] of spans without branches.
+
+    The host sends the last visible slot of each token and the device expands it: the mask of a
+    chunk of a long prompt has millions of entries.
+    """
     first, sequences, width = _rows(spans)
     reach = np.full((sequences, width), -1, dtype=np.int64)
     for span in spans:
@@ -226,8 +231,10 @@ def chain_mask(
 
 
 def tree_mask(spans: Sequence[Span], groups: int, dtype: torch.dtype) -> Tensor:
-    """Return the additive mask [S, 1, width * groups, context] on the host: 0 where a token may
-    look, -inf elsewhere."""
+    """Return the additive mask [S, 1, width * groups, context] on the host.
+
+    It is 0 at slots that a token sees and -inf elsewhere.
+    """
     first, sequences, width = _rows(spans)
     context = max(span.start + len(span.tokens) for span in spans)
     mask = np.full((sequences, width, context), -np.inf, dtype=np.float32)
@@ -246,8 +253,7 @@ def tree_mask(spans: Sequence[Span], groups: int, dtype: torch.dtype) -> Tensor:
 
 
 def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
-    """Return an additive mask [S, 1, width * groups, context] from booleans [(S,) width,
-    context]."""
+    """Return the additive mask [S, 1, width * groups, context] of a mask [(S,) width, context]."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     mask = mask.masked_fill_(~visible, float("-inf"))
     width, context = visible.shape[-2:]
@@ -256,7 +262,7 @@ def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
 
 
 def _rows(spans: Sequence[Span]) -> tuple[int, int, int]:
-    """The first row, how many there are up to the last, and the most tokens of one."""
+    """Return the first row, the number of rows up to the last, and the most tokens of a row."""
     first, last = spans[0].lease.row, spans[-1].lease.row
     return first, last - first + 1, max(len(span.tokens) for span in spans)
 
@@ -267,7 +273,7 @@ def _triangle(count: int) -> NDArray[np.float32]:
 
 
 def _ancestors(parents: Sequence[int]) -> NDArray[np.float32]:
-    """Each token may look at itself and what its parent may look at."""
+    """Return the mask of a tree: a token sees itself and what its parent sees."""
     block = np.full((len(parents), len(parents)), -np.inf, dtype=np.float32)
     for index, parent in enumerate(parents):
         if parent >= 0:
@@ -277,7 +283,7 @@ def _ancestors(parents: Sequence[int]) -> NDArray[np.float32]:
 
 
 def _logit_rows(spans: Sequence[Span], counts: list[int]) -> list[int] | None:
-    """The flat tokens whose logits are wanted; None for all of them."""
+    """Return the flat tokens whose logits are wanted, None for all of them."""
     if not any(span.logits_from for span in spans):
         return None
     offsets = [0, *accumulate(counts[:-1])]
@@ -289,6 +295,6 @@ def _logit_rows(spans: Sequence[Span], counts: list[int]) -> list[int] | None:
 
 
 def _logit_starts(spans: Sequence[Span], counts: list[int]) -> list[int]:
-    """Where each span's logits begin."""
+    """Return the index of each span's first logits."""
     wanted = [count - span.logits_from for span, count in zip(spans, counts, strict=True)]
     return [0, *accumulate(wanted[:-1])]

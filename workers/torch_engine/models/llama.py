@@ -26,7 +26,7 @@ FINAL = -1
 class Llama:
     """Weights of a Llama-like model and its forward over a KvPool.
 
-    Which features the model has is settled here, so that the forward of one without them runs no
+    The constructor decides on features, so that the forward of a model without them runs no
     operation for them.
     """
 
@@ -40,9 +40,11 @@ class Llama:
         *,
         folder: Path | None = None,
     ) -> None:
-        """folder: where the weights are from, if anywhere. An LM head is laid out for the kernel,
-        where its rows cannot be read any more, and one copy is enough: who wants some has them from
-        there."""
+        """Build the forward from a checkpoint's weights.
+
+        folder: where `lm_head_rows` reads rows of an untied LM head, since those laid out for the
+        kernel cannot be read.
+        """
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         self.layer_count = shape.layers
@@ -50,7 +52,7 @@ class Llama:
         take = taker(weights, dtype, device)
 
         self.embedding = take("model.embed_tokens.weight")
-        # the scale is rounded as transformers rounds it
+        # Rounded as in transformers.
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
         self._folder, self._tied = folder, "lm_head.weight" not in weights
         self._read_out = project(self.embedding if self._tied else take("lm_head.weight"), None)
@@ -67,6 +69,9 @@ class Llama:
             )
             for index, attention in enumerate(attentions)
         ]
+        for layer, attention in zip(self.layers, attentions, strict=True):
+            layer.rotary = self._rotaries.index(attention.rotary)
+            layer.view = self._windows.index(attention.window)
         self._tables: dict[int, list[Tensor]] = {}
 
     @staticmethod
@@ -86,17 +91,17 @@ class Llama:
         return Llama(shape, weights, dtype, device, project, folder=folder)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """A KV pool for this model: `rows` sequences of `capacity` tokens and their trees."""
+        """Make a KV pool of `rows` sequences of `capacity` tokens and their trees."""
         return self._block.make_pool(self.shape.layers, rows, capacity)
 
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
-        """Index tensors for a forward of these spans (ascending rows) over a pool of this model."""
+        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         return self._block.lay_out(spans, pool)
 
     def forward(
         self, layout: Layout | StaticLayout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits [wanted rows, vocab] float32, and captured hidden states [N, hidden] in `dtype`.
+        """Return logits [wanted rows, vocab] float32 and captured states [N, hidden] in `dtype`.
 
         captures: i in 0 .. layers-1 is the residual stream that enters layer i, FINAL the state
         after the final norm. Keys and values are written to the pool; nothing is committed.
@@ -114,7 +119,7 @@ class Llama:
             [(layout.given, len(layout.given))],
             lambda given: self._compute(self._block.unfold(given, layout, pool), pool, captures),
         )
-        # copies, since they outlive the next forward
+        # Copies: the next forward overwrites the buffers.
         states = {index: state[: layout.token_count].clone() for index, state in hidden.items()}
         return logits[: layout.logit_count].clone(), states
 
@@ -150,7 +155,7 @@ class Llama:
         return self._block.steps.captured if self._block.steps else 0
 
     def read_out(self, states: Tensor) -> Tensor:
-        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        """Return logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         logits, cap = self._read_out(states).float(), self.shape.logit_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -163,7 +168,7 @@ class Llama:
         return rows.to(device=self.device, dtype=self.dtype)
 
     def _views(self, layout: Layout) -> list[Layout]:
-        """The layout as each kind of layer sees it."""
+        """Return the layout of each kind of layer."""
         groups, dtype = self._block.groups, self._block.kv_dtype
         if self.shape.score_cap is not None:
             layout = spelled_out(layout, groups, dtype)
@@ -173,8 +178,10 @@ class Llama:
         ]
 
     def _rotations(self, positions: int) -> list[Tensor]:
-        """The rotary tables [positions, 1, head_dim / 2] of this model's layers; kept for every
-        length, since graphs read them where they were."""
+        """Return the rotary tables [positions, 1, head_dim / 2] of this model's layers.
+
+        Tables of every length are kept, since CUDA graphs read them at a fixed address.
+        """
         if positions not in self._tables:
             dim, device = self.shape.head_dim, self.device
             tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]

@@ -1,4 +1,4 @@
-"""Any causal language model behind one interface, and which forward computes it."""
+"""Load any causal language model behind one interface."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -19,12 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class Model(Protocol):
-    """A causal language model over a KvPool of its own making.
+    """A causal language model over a KvPool that it makes.
 
-    vocab: length of a row of logits. max_positions: positions it can compute, None where nothing
-    but memory bounds them. layer_count: of its layers; hidden states before each may be captured.
-    embedding: [vocab, hidden], as its checkpoint has it.
-    graphs: CUDA graphs of its forwards so far.
+    vocab: length of a row of logits. max_positions: positions that it can compute, None without a
+    bound. layer_count: number of layers; the hidden states before each can be captured. embedding:
+    [vocab, hidden], as in the checkpoint. graphs: number of CUDA graphs captured.
     """
 
     device: torch.device
@@ -38,32 +37,37 @@ class Model(Protocol):
     def graphs(self) -> int: ...
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """A pool for `rows` sequences of `capacity` tokens and their trees."""
+        """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
         ...
 
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
-        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         ...
 
     def forward(
         self, layout: Any, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits [wanted rows, vocab] float32 and captured hidden states, of what the model itself
-        has laid out; see Llama.forward."""
+        """Compute a layout of this model: logits [wanted rows, vocab] float32 and captured states.
+
+        See Llama.forward.
+        """
         ...
 
     def read_out(self, states: Tensor) -> Tensor:
-        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        """Return logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         ...
 
     def lm_head_rows(self, ids: Tensor) -> Tensor:
-        """Rows [n, hidden] of the LM head as its checkpoint has it, of tokens `ids` [n]."""
+        """Return rows [n, hidden] of the checkpoint's LM head, of tokens `ids` [n]."""
         ...
 
 
 def load_int8(folder: Path, device: torch.device) -> Model:
-    """Load a target whose matrices are rounded to integers. Raises NotCoveredError for a model
-    that our own forward does not compute, ValueError for a device other than a CPU."""
+    """Load a target whose matrices are rounded to integers.
+
+    Raises NotCoveredError for a model that our own forward does not compute, ValueError for a
+    device other than a CPU.
+    """
     if device.type != "cpu":
         raise ValueError("engine.dtype: int8 is computed on CPUs; on GPUs use engine.vllm")
     log.info("%s: served through our own forward, in int8", folder)
@@ -71,8 +75,10 @@ def load_int8(folder: Path, device: torch.device) -> Model:
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Model:
-    """Load a part in Hugging Face layout: our own forward where it computes the model, else
-    transformers'. Raises BundleError for a part that cannot be loaded at all."""
+    """Load a part in Hugging Face layout, through our own forward or else through transformers.
+
+    Raises BundleError for a part that cannot be loaded at all.
+    """
     try:
         model = Llama.load(folder, dtype, device)
     except NotCoveredError as reason:

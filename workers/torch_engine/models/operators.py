@@ -1,4 +1,4 @@
-"""The operators that a forward spends its time in, as the device runs them fastest."""
+"""Operators of a forward, in the form that is fastest on the device."""
 
 import warnings
 from collections.abc import Callable
@@ -9,36 +9,35 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FLOAT16_ERROR = 2.0**-25
-"""Half of float16's smallest number: what it loses of a bfloat16 weight at most."""
+"""Half of float16's smallest number: the most that a bfloat16 weight loses in float16."""
 
 INT8_LEVELS = 63
-"""What the largest weight of a channel is rounded to: not 127, since CPUs without VNNI add products
-in pairs to 16 bits, which two of 255 * 127 overflow. Every CPU computes the same."""
+"""The integer of a channel's largest weight. 127 would overflow on CPUs without VNNI, which add
+pairs of products in 16 bits; with 63 every CPU computes the same."""
 
 TINY = 1e-12
-"""Stands for a largest value of 0."""
+"""Replaces a largest value of 0."""
 
 Operator = Callable[[Tensor], Tensor]
 """[N, features in] -> [N, features out], weights included."""
 
 Projection = Callable[[Tensor, Tensor | None], Operator]
-"""A weight [out, in] and perhaps a bias [out] -> an operator."""
+"""A weight [out, in] and an optional bias [out] -> an operator."""
 
 PACKED_FOR = 1
-"""Rows that packed weights are laid out for; measured, other counts run as fast with them."""
+"""Rows that packed weights are laid out for. Other counts run as fast, as measured."""
 KERNEL_ROWS = 6
 """Rows that FBGEMM computes together with AVX2; kernels for one or two add in another order."""
 
 
 def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
-    """x [N, in] -> x @ weight.T + bias, weight [out, in] and bias [out] in the dtype of x.
+    """Return x [N, in] -> x @ weight.T + bias, for weights and x of one dtype.
 
-    For a few tokens the weights are read once and hardly computed with, so reading few bytes in
-    the order in which the kernel wants them is most of the speed. On CPUs with bfloat16 arithmetic
-    they are laid out so by oneDNN, through the two operators that torch.compile freezes weights
-    with. In float32, weights that float16 holds (those of a 16-bit checkpoint) are kept in it by
-    FBGEMM, which widens them as it reads: float32 arithmetic on half the bytes, and a row's result
-    does not depend on the other rows. Elsewhere weights stay as they are.
+    With few tokens, reading the weights takes most of the time. CPUs with bfloat16 arithmetic use
+    oneDNN's layout, through the operators with which torch.compile freezes weights. In float32,
+    weights that float16 holds exactly (those of a 16-bit checkpoint) are stored in float16, and
+    FBGEMM widens them as it reads: half the bytes with float32 arithmetic, and a row's result does
+    not depend on the other rows. Elsewhere weights stay as they are.
     """
     weight = weight.contiguous()
     if _packs(weight):
@@ -55,22 +54,22 @@ def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
 
 
 def _filled(x: Tensor) -> Tensor:
-    """x [N, in] with as many more rows as keep any from a kernel for one or two."""
+    """Return x [N, in] with more rows, so that no row goes to a kernel for one or two rows."""
     rest = len(x) % KERNEL_ROWS
     return F.pad(x, (0, 0, 0, 3 - rest)) if rest in (1, 2) else x
 
 
 def int8_projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
-    """As `projection`, in products of integers on CPUs; x and the result are float32.
+    """Return a `projection` in products of integers on CPUs; x and the result are float32.
 
-    Weights are rounded to whole multiples of their output channel's largest over INT8_LEVELS,
-    inputs by FBGEMM to 8 bits of the range that it finds over all rows. Each row is brought to
-    [-1, 1] by its own largest value before, and two more inputs of 1 and -1, whose weights are 0,
-    make that the range whatever the rows are: so a row's result does not depend on its batch.
+    Weights are rounded to multiples of their output channel's largest weight over INT8_LEVELS.
+    FBGEMM rounds inputs to 8 bits of the range over all rows. Each row is first scaled to [-1, 1]
+    by its own largest value, and two inputs of 1 and -1 with weights of 0 fix the range, so that a
+    row's result does not depend on its batch.
     """
     scale = weight.float().abs().amax(1).clamp_min(TINY) / INT8_LEVELS
     with warnings.catch_warnings():
-        # what a later torch will have instead is not in this one
+        # The replacement for these functions is not in this version of torch.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions")
         rounded = torch.quantize_per_channel(
             F.pad(weight.float(), (0, 2)), scale, torch.zeros(len(weight)).long(), 0, torch.qint8
@@ -89,9 +88,9 @@ def int8_projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
 
 
 def rms_norm(weight: Tensor, eps: float) -> Operator:
-    """Root mean square norm over the last dimension; the result has the dtype of x.
+    """Return the root mean square norm over the last dimension; the result has the dtype of x.
 
-    A float32 weight beside a narrower x is applied before the result is rounded.
+    A float32 weight is applied to a narrower x before the result is rounded.
     """
     if weight.device.type == "cpu":
         doubled = torch.cat((weight, weight))
@@ -100,13 +99,13 @@ def rms_norm(weight: Tensor, eps: float) -> Operator:
 
 
 def computes_bfloat16() -> bool:
-    """Whether this CPU does, by oneDNN; torch may be built without it."""
+    """Return whether this CPU computes in bfloat16 through oneDNN, if torch has it."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return supported is not None and bool(supported())
 
 
 def widens_float16() -> bool:
-    """Whether products in float32 can read weights kept in float16 here."""
+    """Return whether float32 products can read weights stored in float16 here."""
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
@@ -132,7 +131,9 @@ def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def _norm_by_layer_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The mean of [x, -x] is 0 and its variance the mean square of x; on the CPU layer_norm is one
-    kernel, rms_norm eight."""
+    """Compute the norm as layer_norm of [x, -x], whose mean is 0 and variance the mean square of x.
+
+    On the CPU layer_norm is one kernel and rms_norm eight.
+    """
     mirrored = F.layer_norm(torch.cat((x, -x), -1), weight.shape, weight, None, eps)
     return mirrored[..., : x.shape[-1]]

@@ -1,4 +1,4 @@
-"""A prefix that prompts share is computed once: rows remember the tokens they hold."""
+"""Compute a prefix that prompts share once: rows remember the tokens that they hold."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,27 +6,28 @@ from dataclasses import dataclass
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 
 MIN_SHARED = 16
-"""Tokens from which a prefix is copied. Every prompt of a family begins with the same few: they
-cost next to nothing to read, and should not make an arbitrary row look recently used."""
+"""The shortest prefix that is copied. Every prompt of a model family begins with the same few
+tokens: they are cheap to read, and must not make an arbitrary row look recently used."""
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A row and the tokens in it; only those below `lease.length` are there. They are of use to
-    prompts of the same scope."""
+    """A row and its tokens, of which the first `lease.length` are computed, for one scope."""
 
     lease: Lease
     tokens: list[int]
     scope: str
 
     def shares(self, prompt: list[int], scope: str) -> int:
-        """How many of the prompt's first tokens it holds for it, short of the last, which is to be
-        read for its logits."""
+        """Return how many of the prompt's first tokens the row holds.
+
+        The last token never counts, since it is read for its logits.
+        """
         if scope != self.scope:
             return 0
         most = min(self.lease.length, len(prompt) - 1)
         low, high = 0, most
-        # halving keeps the comparison in slices, which costs nothing beside a forward
+        # Bisection compares slices, which is cheap compared with a forward.
         while low < high:
             middle = (low + high + 1) // 2
             if self.tokens[low:middle] == prompt[low:middle]:
@@ -37,14 +38,14 @@ class Holding:
 
 
 class PrefixCache:
-    """Hands out a pool's rows, with as much of a prompt in them as some other row holds.
+    """Hand out a pool's rows, filled with the longest prefix of the prompt that another row holds.
 
-    Finished sequences' rows are kept while nobody needs them; the one that was not used for the
-    longest goes first. So the cache takes no memory of its own and no request waits for it.
+    Rows of finished sequences are kept until they are needed, and the least recently used goes
+    first. The cache takes no memory of its own and no request waits for it.
     """
 
     def __init__(self, pool: KvPool, forgotten: Callable[[Lease], None] = lambda _: None) -> None:
-        """forgotten: told of every kept row that is kept no longer."""
+        """Manage the rows of a pool. `forgotten` is called for every kept row that is dropped."""
         self._pool = pool
         self._forgotten = forgotten
         self._kept: list[Holding] = []
@@ -52,16 +53,17 @@ class PrefixCache:
 
     @property
     def kept_rows(self) -> int:
-        """Finished sequences' rows that are remembered."""
+        """Return the number of kept rows of finished sequences."""
         return len(self._kept)
 
     def take(
         self, prompt: list[int], running: Iterable[Holding], scope: str
     ) -> tuple[Lease, Lease | None]:
-        """A row for a prompt; `length` says how many of its tokens are in it already, and the other
-        lease whose they are: itself where a kept row is used again, None where there are none.
+        """Take a row for a prompt. Its `length` is the number of prompt tokens that it holds.
 
-        running: rows in use that may be copied from. Raises RuntimeError where all rows are.
+        Also return the lease that the tokens come from: the row itself if it was kept, None
+        without such tokens. running: rows in use that may be copied from. Raises RuntimeError if
+        all rows are in use.
         """
         found, shared = self._best(prompt, running, scope)
         if found is None:
@@ -77,19 +79,21 @@ class PrefixCache:
         return lease, found.lease
 
     def finds(self, prompt: list[int], running: Iterable[Holding], scope: str) -> int:
-        """How many of a prompt's tokens `take` would find."""
+        """Return how many of a prompt's tokens `take` would find."""
         return self._best(prompt, running, scope)[1]
 
     def take_empty(self) -> Lease:
-        """A row with nothing in it. Raises RuntimeError where all rows are in use."""
+        """Take an empty row. Raises RuntimeError if all rows are in use."""
         if not self._pool.free_rows and self._kept:
             self._forget(self._kept[0])
         return self._pool.acquire()
 
     def give_back(self, lease: Lease, tokens: list[int], scope: str) -> bool:
-        """Keep a finished sequence's row, instead of those that hold less of the same text; whether
-        it is kept."""
-        # the last step may have accepted more than the answer was allowed to hold
+        """Keep a finished sequence's row instead of rows that hold less of the same text.
+
+        Return whether the row is kept.
+        """
+        # The last step may have accepted more tokens than the answer may have.
         lease.length = min(lease.length, len(tokens))
         ended = Holding(lease, tokens[: lease.length], scope)
         whole = [*ended.tokens, -1]
@@ -106,8 +110,10 @@ class PrefixCache:
     def _best(
         self, prompt: list[int], running: Iterable[Holding], scope: str
     ) -> tuple[Holding | None, int]:
-        """The row that holds most of a prompt, and how much of it; None where that is too little to
-        be copied."""
+        """Return the row that holds most of a prompt and the number of shared tokens.
+
+        The row is None if fewer than MIN_SHARED tokens are shared.
+        """
         found = max((*self._kept, *running), key=lambda h: h.shares(prompt, scope), default=None)
         shared = 0 if found is None else found.shares(prompt, scope)
         return (found, shared) if shared >= MIN_SHARED else (None, 0)

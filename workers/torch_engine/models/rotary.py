@@ -1,4 +1,4 @@
-"""Rotary position embeddings: the angles of one kind of layer, in whichever scaled variant."""
+"""Rotary position embeddings of one kind of layer, in all scaled variants."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 PLAIN_BASE = 10000.0
 SCALED = ("linear", "dynamic", "llama3", "yarn")
 """Variants whose frequencies do not depend on the sequence (`dynamic`: up to its trained length).
-Not among them: longrope, which changes all frequencies once a sequence has grown long."""
+longrope is not supported: it changes all frequencies once a sequence has grown long."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,20 @@ class Rotary:
 
     @staticmethod
     def plain(dims: int, base: float = PLAIN_BASE) -> "Rotary":
-        """The unscaled variant over `dims` dimensions (RoFormer, arXiv:2104.09864)."""
+        """Return the unscaled variant over `dims` dimensions (RoFormer, arXiv:2104.09864)."""
         steps = torch.arange(0, dims, 2, dtype=torch.float32) / dims
         return Rotary(tuple((1.0 / base**steps).tolist()))
 
     @property
     def dims(self) -> int:
-        """Dimensions of a head that turn; the rest stay as they are."""
+        """Return the number of dimensions of a head that turn."""
         return 2 * len(self.frequencies)
 
     def table(self, positions: int, head_dim: int, device: torch.device) -> Tensor:
-        """Complex numbers [positions, 1, head_dim / 2] to multiply neighbouring pairs with; 1
-        where a pair does not turn."""
+        """Return complex factors [positions, 1, head_dim / 2] of neighbouring pairs.
+
+        The factor of a pair that does not turn is 1.
+        """
         frequencies = torch.tensor(self.frequencies, dtype=torch.float32, device=device)
         where = torch.arange(positions, dtype=torch.float32, device=device)
         angles = torch.outer(where, frequencies)
@@ -45,10 +47,10 @@ class Rotary:
 
 
 def read_rotary(config: Any, kind: str | None, *, partial: bool) -> Rotary:
-    """The rotary embedding a transformers config describes.
+    """Return the rotary embedding that a transformers config describes.
 
     kind: the layer type, for configs with parameters for each. partial: whether the family turns
-    `partial_rotary_factor` of a head. Raises ValueError naming the variant it does not know.
+    `partial_rotary_factor` of a head. Raises ValueError naming an unknown variant.
     """
     settings = config.rope_parameters if kind is None else config.rope_parameters[kind]
     variant = settings.get("rope_type", "default")

@@ -1,4 +1,4 @@
-"""What a Llama-like model computes: the numbers and features its forward needs."""
+"""The sizes and features of a Llama-like model."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,7 @@ from workers.torch_engine.models.rotary import Rotary
 
 @dataclass(frozen=True)
 class Attention:
-    """One layer's attention: rotary angles, and how many tokens it sees back (itself included;
-    None: all)."""
+    """One layer's attention. window: tokens that a token sees, itself included; None for all."""
 
     rotary: Rotary
     window: int | None = None
@@ -52,5 +51,5 @@ class LlamaShape:
 
     @property
     def each_attention(self) -> tuple[Attention, ...]:
-        """One per layer."""
+        """Return the attention of each layer."""
         return self.attentions or (Attention(Rotary.plain(self.head_dim)),) * self.layers

@@ -1,4 +1,4 @@
-"""A layout whose shapes are its bucket's: what of it differs from step to step is one vector."""
+"""A layout in the shapes of its bucket: one vector holds all that differs between steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from workers.torch_engine.models.layout import Layout, Span, folded
 class StaticLayout:
     """Where the tokens of one forward go, for a forward in the shape of `bucket`.
 
-    given: int64 [n] on the host; `unfold` makes the layout of it. token_count, logit_count: how
-    many of the bucket's rows, and of its rows of logits, are no padding; they are the first ones.
-    logit_starts: where each span's logits begin.
+    given: int64 [n] on the host; `unfold` turns it into a layout. token_count, logit_count: rows of
+    the bucket and rows of logits before the padding. logit_starts: index of each span's first
+    logits.
     """
 
     bucket: Bucket
@@ -31,11 +31,11 @@ class StaticLayout:
 
 
 def static_layout(spans: Sequence[Span], pool: KvPool) -> StaticLayout | None:
-    """Lay out spans (one per sequence, in ascending row order); None where no bucket takes them.
-    Raises ValueError when a span does not fit into its row.
+    """Lay out spans, one per sequence and in ascending row order; None if they fit no bucket.
 
-    A padded token goes to the pool's scratch slot, and a padded place looks at its row's first slot
-    alone: what comes of them is finite, and nobody reads it.
+    A padded token is written to the pool's scratch slot, and a padded place sees only its row's
+    first slot: the results are finite and unused. Raises ValueError for a span that does not fit
+    into its row.
     """
     bucket = bucket_of(spans, pool)
     if bucket is None:
@@ -64,10 +64,10 @@ def static_layout(spans: Sequence[Span], pool: KvPool) -> StaticLayout | None:
 
 
 def unfold(given: Tensor, bucket: Bucket, pool: KvPool, groups: int, dtype: torch.dtype) -> Layout:
-    """The layout that a vector on the device stands for, by the device's arithmetic alone.
+    """Compute the layout that a vector describes, on the device.
 
     groups: query heads per KV head, for which the mask [S, 1, width * groups, context] repeats.
-    dtype: its dtype.
+    dtype: the mask's dtype.
     """
     sizes = _sizes(bucket)
     column = dict(zip(sizes, given.split_with_sizes(list(sizes.values())), strict=True))
@@ -94,13 +94,12 @@ def unfold(given: Tensor, bucket: Bucket, pool: KvPool, groups: int, dtype: torc
 
 
 def _sizes(bucket: Bucket) -> dict[str, int]:
-    """The vector's columns.
+    """Return the sizes of the vector's columns.
 
-    By token its id, its position, its slot in a layer of the pool (of the first KV head) and, where
-    places are not even, its place (`unpad`). By place its slot in its row (`own`), the first slot
-    that is not visible to all tokens behind it (`base`), of the TREE_ROOM slots from there on
-    those that it sees as bits (`kin`), and its token (`pad`). Then the tokens whose logits are
-    wanted.
+    Per token: its id, its position, its slot in a layer of the pool (of the first KV head) and, if
+    places are not even, its place (`unpad`). Per place: its slot in its row (`own`), the first slot
+    that later tokens may not see (`base`), bits of the TREE_ROOM slots from there that it sees
+    (`kin`), and its token (`pad`). Last come the tokens whose logits are wanted.
     """
     sizes = dict.fromkeys(("tokens", "positions", "slots"), bucket.rows)
     sizes |= dict.fromkeys(("own", "base", "kin"), bucket.places)
@@ -114,7 +113,7 @@ def _sizes(bucket: Bucket) -> dict[str, int]:
 def _place(
     span: Span, start: int, bucket: Bucket, pool: KvPool, columns: dict[str, NDArray[np.int64]]
 ) -> None:
-    """Write one sequence's tokens, which are the forward's from `start` on."""
+    """Write one sequence's tokens, the first of which is token `start` of the forward."""
     count, row = len(span.tokens), span.lease.row
     tokens = slice(start, start + count)
     places = slice(row * bucket.width, row * bucket.width + count)
@@ -137,8 +136,10 @@ def _place(
 
 
 def _branches(parents: Sequence[int], length: int) -> tuple[list[int], list[int]]:
-    """Each token's depth, and as bits its ancestors and itself among the tokens behind the trunk of
-    that `length`."""
+    """Return each token's depth, and bits of itself and its ancestors behind the trunk.
+
+    length: tokens of the trunk.
+    """
     depths, kin = list[int](), list[int]()
     for index, parent in enumerate(parents):
         depths.append(depths[parent] + 1 if parent >= 0 else 0)

@@ -1,4 +1,4 @@
-"""Computations in static shapes: run as they are or, on CUDA, captured once and replayed."""
+"""Run computations in static shapes; on CUDA, capture them once and replay them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from workers.torch_engine.models.transfer import staged
 log = logging.getLogger(__name__)
 
 DEVICES = frozenset({"cuda"})
-"""Types of device on which launching operators takes longer than computing some padding."""
+"""Types of device on which launching operators takes longer than computing padding."""
 RECURRING = 3
-"""Times that a shape is asked for until it is captured. A capture takes as long as several runs and
-everybody waits for it, and many shapes, of prompts above all, do not come back."""
+"""Uses of a shape after which it is captured. A capture takes as long as several runs and delays
+all requests, and many shapes, above all those of prompts, do not recur."""
 GIVE_UP = 8
-"""Captures that failed in a row after which no other is tried: each holds everybody up."""
+"""Failed captures in a row after which no other is tried: each delays all requests."""
 MOST = 256
-"""Shapes that a model keeps; of more the one that was not asked for the longest goes."""
+"""Shapes that a model keeps; beyond them the least recently used one is dropped."""
 
 Outputs = TypeVar("Outputs")
 _capturing = threading.Lock()
@@ -33,8 +33,7 @@ _capturing = threading.Lock()
 
 @dataclass(slots=True)
 class _Shape:
-    """Static inputs, how often they were used, and the graph with its static outputs once it is
-    captured."""
+    """Static inputs, the number of their uses, and the captured graph with its static outputs."""
 
     inputs: list[Tensor]
     uses: int = 0
@@ -43,10 +42,10 @@ class _Shape:
 
 
 class StaticSteps:
-    """What one model computes in static shapes, on the thread that it belongs to.
+    """Run one model's computations in static shapes, on the model's thread.
 
-    All of its graphs share their memory: a replay overwrites what the one before it computed.
-    captured: graphs so far. failed: captures that failed since the last one that did not.
+    All graphs share their memory: a replay overwrites the results of the one before. captured:
+    number of graphs. failed: captures that failed since the last success.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -64,11 +63,11 @@ class StaticSteps:
         inputs: Sequence[tuple[Tensor, int]],
         compute: Callable[..., Outputs],
     ) -> Outputs:
-        """compute(*static inputs), which is to be read or copied before the next run.
+        """Return compute(*static inputs). Copy the result before the next run.
 
-        key: equal where `compute` launches the same operators on the same memory. inputs: tensors
-        [n, ...] on the host or the device, each with the number that it is padded to; what stands
-        in the padding is of an earlier run, or 0.
+        key: equal keys launch the same operators on the same memory. inputs: tensors [n, ...] on
+        the host or the device, each with the length that it is padded to. Padding holds values of
+        an earlier run, or 0.
         """
         shape = self._shape_of(key, inputs)
         for buffer, (given, _) in zip(shape.inputs, inputs, strict=True):
@@ -95,7 +94,7 @@ class StaticSteps:
         return self._shapes[key]
 
     def _try_to_capture(self, shape: _Shape, compute: Callable[..., object]) -> None:
-        """A shape that cannot be captured runs as it is; others may be captured."""
+        """Capture a shape. If that fails, the shape runs eagerly and others may be captured."""
         try:
             self._capture(shape, compute)
             self.failed = 0
@@ -106,8 +105,7 @@ class StaticSteps:
                 log.warning("no more CUDA graphs: %d in a row could not be captured", GIVE_UP)
 
     def _capture(self, shape: _Shape, compute: Callable[..., object]) -> None:
-        """Run it beside the stream that is in use, where libraries allocate what they need there,
-        then once more to record its operators."""
+        """Run the shape on a second stream, on which libraries allocate, then record it."""
         stream, graph = torch.cuda.current_stream(self._device), torch.cuda.CUDAGraph()
         try:
             with _capturing:
@@ -115,16 +113,16 @@ class StaticSteps:
                 with torch.cuda.stream(self._aside):
                     compute(*shape.inputs)
                 stream.wait_stream(self._aside)
-                # other threads may allocate meanwhile: only this one's doings can spoil it
+                # thread_local: other threads may allocate during the capture.
                 with torch.cuda.graph(graph, self._memory, self._aside, "thread_local"):
                     outputs = compute(*shape.inputs)
         finally:
-            # a capture that fails leaves its own stream behind
+            # A failed capture leaves its own stream current.
             torch.cuda.set_stream(stream)
         shape.graph, shape.outputs = graph, outputs
         self.captured += 1
 
 
 def steps_on(device: torch.device) -> StaticSteps | None:
-    """Where forwards run in static shapes at all."""
+    """Return StaticSteps for a device on which forwards run in static shapes, else None."""
     return StaticSteps(device) if device.type in DEVICES else None

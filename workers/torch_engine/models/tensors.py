@@ -1,4 +1,4 @@
-"""The tensors that a checkpoint must hold, by name, and whether it holds them."""
+"""Name the tensors that a checkpoint must hold and check that it holds them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

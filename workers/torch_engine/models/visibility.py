@@ -1,4 +1,4 @@
-"""Masks for layers that see less than all of a sequence, or whose attention needs a mask."""
+"""Masks for layers with sliding windows or with attention that needs a mask."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from workers.torch_engine.models.layout import Layout, folded
 
 
 def windowed(layout: Layout, window: int, groups: int, dtype: torch.dtype) -> Layout:
-    """The layout as a layer sees it in which each token attends to its nearest `window` tokens.
+    """Return the layout of a layer in which each token attends to its nearest `window` tokens.
 
-    Distances are counted in visible tokens: in a tree, ancestors that are not siblings' slots.
+    Distances count visible tokens: in a tree, a token's ancestors.
     """
     if layout.context <= window or (layout.mask is None and not layout.causal):
         return layout
@@ -30,7 +30,7 @@ def windowed(layout: Layout, window: int, groups: int, dtype: torch.dtype) -> La
 
 
 def spelled_out(layout: Layout, groups: int, dtype: torch.dtype) -> Layout:
-    """The layout with a mask where it only said `causal`."""
+    """Return the layout with a mask in place of `causal`."""
     if not layout.causal:
         return layout
     ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
@@ -38,7 +38,7 @@ def spelled_out(layout: Layout, groups: int, dtype: torch.dtype) -> Layout:
 
 
 def narrowed(cache: LayerCache, window: int | None) -> LayerCache:
-    """The last `window` slots: what one token at a row's end may see, without a mask."""
+    """Return the last `window` slots, all that a token at a row's end sees, without a mask."""
     if window is None:
         return cache
     return cache._replace(keys=cache.keys[:, :, -window:], values=cache.values[:, :, -window:])
@@ -47,7 +47,7 @@ def narrowed(cache: LayerCache, window: int | None) -> LayerCache:
 def capped_attention(
     query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, scale: float, cap: float
 ) -> Tensor:
-    """Attention with scores squashed into (-cap, cap) before the mask (Gemma 2, arXiv:2408.00118).
+    """Attend with scores squashed into (-cap, cap) before the mask (Gemma 2, arXiv:2408.00118).
 
     query: [S, kv_heads, Q, head_dim]; keys, values: [S, kv_heads, context, head_dim].
     """

@@ -1,4 +1,4 @@
-"""A part's tensors, by their names in the checkpoint."""
+"""Load a part's tensors by their names in the checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +57,7 @@ def load_tensor(folder: Path, name: str) -> Tensor:
 
 
 def taker(weights: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> Take:
-    """What takes tensors out of `weights`; it raises BundleError naming one that is not there."""
+    """Return a function that takes tensors out of `weights`, and BundleError for missing ones."""
 
     def take(name: str) -> Tensor:
         if name not in weights:

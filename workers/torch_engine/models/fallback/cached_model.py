@@ -18,25 +18,15 @@ from workers.torch_engine.models.visibility import spelled_out
 
 
 class CachedModel(TransformersModel):
-    """Keys and values in our pool: batches and trees in one forward, by mask and positions.
-
-    layers, kv_heads, head_dim: the size of the model's cache.
-    """
+    """Keys and values in our pool: batches and trees in one forward, by mask and positions."""
 
     manner = "with our KV pool"
 
     def __init__(
-        self,
-        causal: Any,
-        dtype: torch.dtype,
-        device: torch.device,
-        *,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
+        self, causal: Any, dtype: torch.dtype, device: torch.device, cache: CacheShape
     ) -> None:
         super().__init__(causal, dtype, device)
-        self._layers, self._kv_heads, self._head_dim = layers, kv_heads, head_dim
+        self._cache = cache
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """See TransformersModel."""
@@ -63,7 +53,7 @@ class CachedModel(TransformersModel):
         output = self.causal(
             input_ids=padded(layout.tokens, layout),
             position_ids=padded(layout.positions, layout),
-            # finite, so that padding, which sees nothing, does not turn into NaN
+            # Finite: padding sees nothing, and a softmax over -inf alone is NaN.
             attention_mask=mask.clamp(min=torch.finfo(self.dtype).min),
             past_key_values=Cache(layers=[_PoolLayer(cache, layout) for cache in caches]),
             use_cache=True,
@@ -84,25 +74,25 @@ class _PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self._cache, self._layout = cache, layout
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """The pool is there already."""
+        """Do nothing: the pool exists already."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write keys and values [S, kv_heads, width, head_dim]; returns all of the rows'."""
+        """Write keys and values [S, kv_heads, width, head_dim] and return those of all slots."""
         both = torch.cat((key_states, value_states), dim=1).transpose(1, 2)
         flat = unpadded(both, self._layout)
         self._cache.slots.index_copy_(0, self._layout.slots, flat.reshape(-1, flat.shape[-1]))
         return self._cache.keys, self._cache.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002
-        """Length and offset of the keys."""
+        """Return the length and the offset of the keys."""
         return self._layout.context, 0
 
     def get_seq_length(self) -> int:
-        """Tokens before this forward's, in the longest row."""
+        """Return the tokens before this forward in the longest row."""
         return self._layout.context - self._layout.width
 
     def get_max_length(self) -> int:
-        """No bound of its own: the pool's rows are checked when a forward is laid out."""
+        """Return -1, no bound: rows are checked when a forward is laid out."""
         return -1

@@ -22,22 +22,21 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rotary variants whose angles depend on the length of what is read together."""
 
 IDLE = "max_window_layers"
-"""Says nothing unless a window is set too; anything else called a window is taken for one."""
-
+"""Has no effect unless a window is set too. Any other setting with "window" in its name is one."""
 
 MISFITS = {
     "missing_keys": "the weights lack",
     "mismatched_keys": "config.json's model has another shape of",
     "unexpected_keys": "config.json's model does not have",
 }
-"""What transformers reports and otherwise fills with random numbers or ignores."""
+"""Reports of transformers, which fills missing tensors with random numbers and ignores others."""
 
 
 def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) -> TransformersModel:
     """Load a part through transformers; raises BundleError where that fails.
 
-    Our pool serves the models for which it is seen, on a small batch with a tree, to give what
-    reading everything anew gives; the others are read anew.
+    A trial with a small batch and a tree decides whether our pool gives what reading everything
+    anew gives. Models for which it does not are read anew at every step.
     """
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -47,7 +46,7 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except Exception as error:  # whatever a model's own code or a missing library raises
+    except Exception as error:  # a model's own code or a missing library may raise anything
         raise BundleError(f"transformers cannot load {folder}: {error}") from error
     causal, report = loaded
     _refuse_misfit(folder, report)
@@ -57,13 +56,13 @@ def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) ->
         raise BundleError(f"{folder}/config.json: not a causal language model")
     reread = RereadModel(causal, dtype, device)
     with torch.inference_mode():
-        size = _cache_size(causal, device)
-        if size is None:
+        shape = _cache_shape(causal, device)
+        if shape is None:
             return reread
-        cached = CachedModel(causal, dtype, device, **size)
+        cached = CachedModel(causal, dtype, device, shape)
         try:
             return cached if _agree(cached, reread) else reread
-        except Exception as error:  # a forward that takes no such mask may fail in any way
+        except Exception as error:  # a forward without such a mask may fail in any way
             log.warning("%s: our KV pool does not fit its forward: %r", folder, error)
             return reread
 
@@ -75,14 +74,14 @@ def _refuse_misfit(folder: Path, report: Mapping[str, Collection[Any]]) -> None:
             raise BundleError(f"{folder}: {problem} {', '.join(names[:4])} ({len(names)} tensors)")
 
 
-def _cache_size(causal: Any, device: torch.device) -> dict[str, int] | None:
-    """The sizes of a pool for it; None where a cache of all keys and values is not enough."""
+def _cache_shape(causal: Any, device: torch.device) -> CacheShape | None:
+    """Return the shape of a model's cache, None if it needs more than all keys and values."""
     if not _sees_all_alike(causal.config.get_text_config().to_dict()):
         return None
     cache = DynamicCache(config=causal.config)
     try:
         causal(torch.zeros(1, 2, dtype=torch.long, device=device), past_key_values=cache)
-    except Exception:  # models without such a cache refuse it in ways of their own
+    except Exception:  # models without such a cache raise various errors
         return None
     layers: list[Any] = cache.layers
     if any(type(layer) is not DynamicLayer for layer in layers):
@@ -93,12 +92,14 @@ def _cache_size(causal: Any, device: torch.device) -> dict[str, int] | None:
     ((batch, kv_heads, tokens, head_dim),) = shapes
     if (batch, tokens) != (1, 2):
         return None
-    return {"layers": len(layers), "kv_heads": kv_heads, "head_dim": head_dim}
+    return CacheShape(len(layers), kv_heads, head_dim)
 
 
 def _sees_all_alike(settings: dict[str, Any]) -> bool:
-    """Whether every token sees all before it, at angles that stay the same: what a small batch
-    cannot show."""
+    """Return whether every token sees all before it at constant angles.
+
+    A trial with a small batch cannot show this.
+    """
     if any(value and "window" in name for name, value in settings.items() if name != IDLE):
         return False
     rope = settings.get("rope_parameters") or {}
@@ -107,7 +108,7 @@ def _sees_all_alike(settings: dict[str, Any]) -> bool:
 
 
 def _agree(cached: CachedModel, reread: RereadModel) -> bool:
-    """Whether a batch of two, a tree and a chain, its commit and a step more come out alike."""
+    """Return whether both models agree on a tree and a chain, their commit and one more step."""
     bound = 1e-3 if cached.dtype == torch.float32 else 5e-2
     seen = [_trial(model) for model in (cached, reread)]
     for ours, theirs in zip(*seen, strict=True):

@@ -12,9 +12,9 @@ from workers.torch_engine.models.visibility import spelled_out
 
 
 class RereadModel(TransformersModel):
-    """No cache: every path of every sequence is read anew, alone. Right for any causal model.
+    """Without a cache, read every path of every sequence anew. Works for any causal model.
 
-    Its pool holds, in the place of keys and values, the tokens themselves.
+    Its pool holds the tokens themselves instead of keys and values.
     """
 
     manner = "without a KV cache: every step reads the whole text again"
@@ -59,10 +59,10 @@ class RereadModel(TransformersModel):
 
 
 def _paths(known: Tensor, layout: Layout) -> list[tuple[Tensor, list[tuple[int, int]]]]:
-    """The texts to read, so that each token of a forward stands in one of them.
+    """Return texts that together contain each token of a forward.
 
-    known: tokens [S, context] of the rows. Returns per text its tokens and, for those of the
-    forward that it answers for, (index in the forward, index in the text).
+    known: tokens [S, context] of the rows. Each text comes with its tokens and with pairs (index
+    in the forward, index in the text) of the tokens whose output is read from it.
     """
     mask = spelled_out(layout, 1, torch.float32).mask
     if mask is None:
@@ -74,7 +74,7 @@ def _paths(known: Tensor, layout: Layout) -> list[tuple[Tensor, list[tuple[int, 
     own = layout.context - 1 - visible.flip(-1).int().argmax(-1)
     left = set(range(len(own)))
     paths = []
-    # the last tokens first: whatever they see needs no text of its own
+    # Last tokens first: what they see needs no text of its own.
     for leaf in reversed(range(len(own))):
         if leaf not in left:
             continue

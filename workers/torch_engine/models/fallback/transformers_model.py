@@ -1,4 +1,4 @@
-"""What models that run through transformers' own forward have in common."""
+"""The base of models that run through transformers' own forward."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from workers.torch_engine.models.layout import Layout, Span
 
 
 class TransformersModel(ABC):
-    """A transformers causal LM; `manner` says in words how it is run."""
+    """A transformers causal LM. `manner`: how it runs, for the log."""
 
     manner: str
 
@@ -28,20 +28,20 @@ class TransformersModel(ABC):
 
     @abstractmethod
     def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """A pool for `rows` sequences of `capacity` tokens and their trees."""
+        """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
 
     @abstractmethod
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
-        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
 
     @abstractmethod
     def forward(
         self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits [wanted rows, vocab] float32 and captured hidden states; see Llama.forward."""
+        """Return logits [wanted rows, vocab] float32 and captured states; see Llama.forward."""
 
     def read_out(self, states: Tensor) -> Tensor:
-        """Logits [N, vocab] float32 of states [N, hidden] after the final norm."""
+        """Return logits [N, vocab] float32 of states [N, hidden] after the final norm."""
         logits: Tensor = self.causal.get_output_embeddings()(states)
         return logits.float()
 
@@ -52,12 +52,12 @@ class TransformersModel(ABC):
 
 
 def padded(values: Tensor, layout: Layout) -> Tensor:
-    """One value per token [N] as [S, width]."""
+    """Return one value per token [N] as [S, width]."""
     padded = values if layout.pad is None else values[layout.pad]
     return padded.view(layout.sequences, layout.width)
 
 
 def unpadded(values: Tensor, layout: Layout) -> Tensor:
-    """[S, width, ...] as one row per token [N, ...]."""
+    """Return [S, width, ...] as one row per token [N, ...]."""
     flat = values.flatten(0, 1)
     return flat if layout.unpad is None else flat[layout.unpad]

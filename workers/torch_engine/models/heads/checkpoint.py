@@ -1,4 +1,4 @@
-"""What every head's folder has to say, and whether it fits the target."""
+"""Read a head's folder and check that it fits the target."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from workers.torch_engine.models.model import Model
 
 
 def read_config(folder: Path, target: Model) -> dict[str, Any]:
-    """A head's config.json; raises BundleError where there is none or it is for another target."""
+    """Read a head's config.json. Raises BundleError if it is missing or for another target."""
     file = folder / "config.json"
     config = read_json(file)
     hidden = target.embedding.shape[1]
@@ -31,8 +31,10 @@ file of its own, since vLLM, which drafts with all of them, loads no tensor it d
 
 
 def listed_tokens(folder: Path) -> Tensor | None:
-    """The token ids [k] of LISTED, ascending, where the folder has it; raises BundleError for what
-    is no such list."""
+    """Return the token ids [k] of LISTED, ascending, or None without that file.
+
+    Raises BundleError for a file that holds no such list.
+    """
     file = folder / LISTED
     if not file.is_file():
         return None
@@ -43,9 +45,9 @@ def listed_tokens(folder: Path) -> Tensor | None:
 
 
 class DraftVocabulary:
-    """The target's tokens that a head with `size` logits knows.
+    """The target's tokens of a head's `size` logits.
 
-    ids: [size] int64, None where the head knows all. Raises BundleError where that does not fit.
+    ids: [size] int64, None if the head knows all. Raises BundleError if the sizes do not fit.
     """
 
     def __init__(self, folder: Path, size: int, ids: Tensor | None, vocab: int) -> None:
@@ -62,5 +64,5 @@ class DraftVocabulary:
         self._ids, self._vocab = ids, vocab
 
     def logits(self, values: Tensor) -> DraftLogits:
-        """What an LM head of these tokens says, [N, size] in any dtype."""
+        """Wrap logits of an LM head of these tokens, [N, size] in any dtype."""
         return DraftLogits(values.float(), self._ids, self._vocab)

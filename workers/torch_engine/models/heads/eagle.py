@@ -22,10 +22,10 @@ from workers.torch_engine.models.weights import Take
 class EagleHead(FeatureHead):
     """One block without input norm over fc([embedding(x_{t+1}); feature(x_t)]).
 
-    A feature is the state that the target's LM head reads, and so is what comes out. A checkpoint
-    may bring an embedding, an LM head and a bias of fc of its own. With a list of tokens beside it
-    (draft_vocabulary.json) only those rows of the LM head are read, which is most of what a level
-    costs where the vocabulary is large (FR-Spec, arXiv 2502.14856).
+    Features, in and out, are states that the target's LM head reads. A checkpoint may hold its own
+    embedding, LM head and bias of fc. draft_vocabulary.json restricts the LM head to the listed
+    tokens: with a large vocabulary, the LM head takes most of a level's time (FR-Spec, arXiv
+    2502.14856).
     """
 
     captures = (FINAL,)
@@ -51,7 +51,7 @@ class EagleHead(FeatureHead):
         )
         if ids is not None:
             words = target.lm_head_rows(ids) if words is None else words[ids]
-        # the target's LM head is laid out for its kernel already, and once is enough
+        # The target's LM head is laid out for its kernel already.
         self._own_read_out = None if words is None else projection(words)
         self._target = target
 

@@ -25,9 +25,9 @@ LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 class Eagle3Head(FeatureHead):
     """One block over [norm(embedding(x_{t+1})); norm(feature(x_t))], with an LM head of its own.
 
-    A feature of the target is fc of several of its hidden states; one of the head is its own state
-    before the last norm. The residual stream begins with the feature, with its norm where the
-    config says `norm_before_residual`.
+    A feature of the target is fc of several of its hidden states; a feature of the head is its own
+    state before the last norm. The residual stream begins with the feature, or with its norm if the
+    config sets `norm_before_residual`.
     """
 
     optional: ClassVar[dict[str, Dims]] = {"d2t": (None,), "t2d": (None,)}
@@ -82,7 +82,7 @@ class Eagle3Head(FeatureHead):
 
 
 def _draft_ids(folder: Path, offsets: Tensor, size: int) -> Tensor:
-    """The target's token of each row of the LM head: its index plus the offset in `d2t`."""
+    """Return the target's token of each row of the LM head: its index plus the offset in `d2t`."""
     if offsets.shape != (size,) or offsets.is_floating_point():
         raise BundleError(
             f"{folder}: d2t is {offsets.dtype} {list(offsets.shape)}; the LM head has {size} rows, "

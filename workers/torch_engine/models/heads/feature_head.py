@@ -35,7 +35,7 @@ class FeatureHead(ABC):
     _vocabulary: DraftVocabulary
 
     def __init__(self, folder: Path, target: Model) -> None:
-        """Raises BundleError for a head that is not of this target, or not computed here."""
+        """Load a head. Raises BundleError if it is of another target or is not computed here."""
         self.config: dict[str, Any] = read_config(folder, target)
         self.shape = read_shape(folder)
         kind, layers = self.config.get("model_type"), self.shape.layers
@@ -47,7 +47,7 @@ class FeatureHead(ABC):
         self.block = Block(self.shape, target.dtype, target.device)
         self._device = target.device
         self._rotary = torch.empty(0)
-        # not an attribute: once the operators are made of it, the checkpoint is to be gone
+        # Not an attribute: the checkpoint is freed once the operators are built.
         weights = load_weights(folder)
         shapes = {name: weight.shape for name, weight in weights.items()}
         optional: dict[str, Dims] = {"embed_tokens.weight": (target.vocab, self.shape.hidden)}
@@ -63,21 +63,21 @@ class FeatureHead(ABC):
 
     @abstractmethod
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
-        """Make the operators of a checkpoint's tensors."""
+        """Build the operators from a checkpoint's tensors."""
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """A pool for `rows` sequences of `capacity` tokens and their trees."""
+        """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
         (attention,) = self.shape.each_attention
         pool = self.block.make_pool(1, rows, capacity)
         self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
         return pool
 
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
-        """Index tensors for a forward of these spans (ascending rows) over such a pool."""
+        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         return self.block.lay_out(spans, pool)
 
     def combine(self, states: Tensor) -> Tensor:
-        """Features [N, hidden] of captured states [N, captures * hidden]."""
+        """Return features [N, hidden] of captured states [N, captures * hidden]."""
         return states
 
     def forward(
@@ -85,8 +85,8 @@ class FeatureHead(ABC):
     ) -> tuple[Tensor, DraftLogits]:
         """Read the pairs of the layout's tokens and `features` [N, hidden].
 
-        Returns, for the rows whose logits are wanted, the predicted features [rows, hidden] (to be
-        read with the tokens that follow) and the logits [rows] of the tokens that it knows.
+        Return the predicted features [rows, hidden], which are read with the tokens that follow,
+        and the logits of the rows whose logits are wanted.
         """
         if isinstance(layout, Layout):
             predicted, logits = self._compute(features, layout, pool)
@@ -103,19 +103,19 @@ class FeatureHead(ABC):
             [(layout.given, len(layout.given)), (features, layout.bucket.rows)],
             lambda given, x: self._compute(x, self.block.unfold(given, layout, pool), pool),
         )
-        # copies, since they outlive the next forward
+        # Copies: the next forward overwrites the buffers.
         return predicted[: layout.logit_count].clone(), logits[: layout.logit_count].clone()
 
     @abstractmethod
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
-        """As `forward`, the logits [rows, size] in any dtype."""
+        """Compute `forward` with logits [rows, size] in any dtype."""
 
     def attend(self, normed: Tensor, layer: Layer, layout: Layout, pool: KvPool) -> Tensor:
-        """What the block's attention adds to the residual stream: [N, hidden]."""
+        """Return what attention adds to the residual stream: [N, hidden]."""
         (cache,) = pool.view(layout.first, layout.sequences, layout.context)
         return self.block.attend(normed, layer, cache, layout, self._rotary[layout.positions])
 
 
 def wanted(x: Tensor, layout: Layout) -> Tensor:
-    """The rows of x [N, features] whose logits are wanted."""
+    """Return the rows of x [N, features] whose logits are wanted."""
     return x if layout.logit_rows is None else x[layout.logit_rows]

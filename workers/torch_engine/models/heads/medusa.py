@@ -23,8 +23,8 @@ class MedusaHeads:
     target's final state.
 
     The first layers of all heads are one product. LM heads are `lm_heads.k.weight`, or
-    `lm_head.weight` for all of them. `token_map` [draft vocab]: the tokens that they know, to which
-    LM heads of the whole vocabulary are cut. count: number of heads.
+    `lm_head.weight` for all of them. `token_map` [draft vocab]: the tokens of the draft vocabulary,
+    to which LM heads of the whole vocabulary are cut. count: number of heads.
     """
 
     def __init__(self, folder: Path, target: Model) -> None:
@@ -68,18 +68,18 @@ class MedusaHeads:
         return required, optional | {"token_map": (None,)}
 
     def forward(self, states: Tensor) -> list[DraftLogits]:
-        """Each head's logits [N] of the target's final states [N, hidden]."""
+        """Return each head's logits for the target's final states [N, hidden]."""
         if self._steps is None:
             logits = self._compute(states)
         else:
             rows = padded(len(states))
             logits = self._steps.run(rows, [(states, rows)], self._compute)
-            # a copy, since it outlives the next forward
+            # A copy: the next forward overwrites the buffer.
             logits = logits[:, : len(states)].clone()
         return [self._vocabulary.logits(said) for said in logits.unbind()]
 
     def _compute(self, states: Tensor) -> Tensor:
-        """Logits [heads, N, size] in the dtype of `states`."""
+        """Return logits [heads, N, size] in the dtype of `states`."""
         first = self._first(states).view(-1, self.count, self._hidden)
         x = (states[:, None] + F.silu(first)).transpose(0, 1)
         for layer in self._deeper:
@@ -90,7 +90,7 @@ class MedusaHeads:
         return torch.stack([read(x[head]) for head, read in enumerate(self._read_outs)])
 
     def _lm_heads(self, take: Take, weights: dict[str, Tensor], *, shared: bool) -> list[Tensor]:
-        """A single one where all heads share it."""
+        """Return the LM heads, a single one if all heads share it."""
         if not shared:
             return [take(f"lm_heads.{head}.weight") for head in range(self.count)]
         name = "lm_head.weight"
