@@ -1,4 +1,4 @@
-"""Training a draft model: first on the corpus, then distilled on what the target itself writes."""
+"""Train a draft model on the corpus, or distil it on text that the target wrote."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,19 @@ from training.target import held_loss, next_token_loss
 from training.tokens import TokenRows, batches
 from training.trainer import Hyper, Loss, Run, Trainer
 
-# a draft has little to say per token, so it learns from more and smaller steps than a target
+# A draft model learns little per token: it takes more and smaller steps than a target.
 DRAFT_HYPER = Hyper(batches_per_step=2)
 
 HEAD_SIZES = 4
-"""How many sizes of the head's input there are, and so how often that part is compiled."""
+"""Sizes of the LM head's input; each is compiled once."""
 
 
 @dataclass(frozen=True)
 class DraftFigures:
-    """By domain, on held rows: the loss it was trained on (nats per answer token), and where it
-    was distilled its agreement with the target."""
+    """Figures on held rows by domain.
+
+    loss: the training loss in nats per answer token. agreement: with the target, if distilled.
+    """
 
     loss: dict[str, float]
     agreement: dict[str, float]
@@ -33,7 +35,7 @@ def train_draft(
 ) -> DraftFigures:
     """Train a draft model and save it to `run.out`.
 
-    Without `teacher` it learns the corpus by cross-entropy; with one it learns the teacher's whole
+    Without `teacher` it learns the corpus by cross-entropy. With one it learns the teacher's
     distribution over `train`'s answers (KL(p || q), the forward direction of arXiv 2310.08461).
     """
     draft = draft.to(run.device)
@@ -51,10 +53,10 @@ def train_draft(
 
 
 def distillation_loss(draft: Llama, teacher: Llama) -> Loss:
-    """Weighted mean KL divergence from the target's distribution to the draft's, in nats.
+    """Return the weighted mean of KL(p || q) in nats, p the target's distribution, q the draft's.
 
-    Both heads see only the positions that weigh: over a vocabulary of thousands the rest would
-    cost more than the draft itself.
+    LM heads compute only positions with a weight: over a large vocabulary the others would cost
+    more than the draft model itself.
     """
 
     def loss(inputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
@@ -75,10 +77,10 @@ def distillation_loss(draft: Llama, teacher: Llama) -> Loss:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def weighed(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat positions (int64) at which `weight` [b, t] is above 0, and the weights there.
+    """Return flat positions (int64) at which `weight` [b, t] is above 0, and their weights.
 
-    Others follow until the count is a multiple of b * t / HEAD_SIZES: compiled code wants few
-    shapes, and by the same token never sees the [b, t] that it would be compiled anew for.
+    Other positions pad the count to a multiple of b * t / HEAD_SIZES, since each shape is compiled
+    once.
     """
     flat = weight.flatten()
     part = -(-flat.numel() // HEAD_SIZES)
@@ -90,7 +92,7 @@ def weighed(weight: Tensor) -> tuple[Tensor, Tensor]:
 def held_divergence(
     draft: Llama, teacher: Llama, held: TokenRows, rows_per_domain: int = 24
 ) -> dict[str, float]:
-    """KL(p || q) in nats per answer token of the held text, by domain."""
+    """Return KL(p || q) in nats per answer token of the held text, by domain."""
 
     def divergence(ids: Tensor, answer: Tensor) -> Tensor:
         p, q = (m.logits(m.hidden(ids[None, :-1])[0][answer]) for m in (teacher, draft))
@@ -103,8 +105,10 @@ def held_divergence(
 def agreement(
     draft: Llama, teacher: Llama, held: TokenRows, rows_per_domain: int = 24
 ) -> dict[str, float]:
-    """Share of answer tokens at which draft and target have the same favourite, by domain: the
-    acceptance rate of a single greedy draft token along the held text."""
+    """Return by domain the share of answer tokens at which both models have the same best token.
+
+    This is the acceptance rate of a single greedy draft token along the held text.
+    """
 
     def same(ids: Tensor, answer: Tensor) -> Tensor:
         ours, theirs = (

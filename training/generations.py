@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from workers.chat_template import encode_chat
 from workers.engine import Engine
 from workers.loader import load_engine
 
+TEMPERATURES = (0.0, 0.8)
 WINDOW = 2000
 """Rows that are answered in the order of their prompts' lengths: a batch's attention costs what its
 longest context does."""
@@ -131,9 +132,9 @@ def read_generations(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def generation_rows(file: Path) -> TokenRows:
-    """Generations as token rows in which only the answers are learned.
+    """Return generations as token rows in which only the answers are learned.
 
-    Raises ValueError where there is none.
+    Raises ValueError for a file without answers.
     """
     tokens, weights, domains = [], [], []
     for g in read_generations(file):
@@ -143,7 +144,7 @@ def generation_rows(file: Path) -> TokenRows:
         weights.append(weight)
         domains.append(str(g["domain"]))
     if not tokens:
-        raise ValueError(f"{file}: no answers in it")
+        raise ValueError(f"{file}: holds no answers")
     names = tuple(sorted(set(domains)))
     offsets = np.concatenate(([0], np.cumsum([len(t) for t in tokens]))).astype(np.int64)
     return TokenRows(

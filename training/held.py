@@ -1,4 +1,4 @@
-"""Figures on held rows, by domain."""
+"""Measure held rows by domain."""
 
 from collections.abc import Callable
 
@@ -18,8 +18,10 @@ Score = Callable[[Tensor, Tensor], Tensor]
 def mean_by_domain(
     held: TokenRows, rows_per_domain: int, device: torch.device, score: Score
 ) -> dict[str, float]:
-    """Mean score per answer token by domain, over the first rows of each; "mean" weighs domains
-    equally."""
+    """Return the mean score per answer token by domain, over the first rows of each.
+
+    "mean" weighs domains equally.
+    """
     result: dict[str, float] = {}
     for d, name in enumerate(held.domains):
         total = count = 0.0

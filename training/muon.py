@@ -17,8 +17,8 @@ class Muon(torch.optim.Optimizer):
     """Nesterov momentum whose update is replaced by its nearest orthogonal matrix, scaled so that
     its root mean square matches AdamW's (arXiv 2502.16982, section 2.2).
 
-    Matrices of one shape are orthogonalised in one batched product: torch's own Muon does them one
-    by one, which on two cores took a third of a training step of the demo target.
+    Matrices of one shape are orthogonalised in one batched product. torch's own Muon takes them one
+    by one, which took a third of a training step of the demo target on two cores.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One update of every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
             by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
@@ -58,8 +58,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(batch: Tensor) -> Tensor:
-    """Approximately U V^T of each matrix's singular value decomposition; [n, rows, columns] in and
-    out."""
+    """Return approximately U V^T of each matrix's singular value decomposition.
+
+    Input and output are [n, rows, columns].
+    """
     a, b, c = COEFFICIENTS
     x: Tensor = batch.to(arithmetic(batch.device))
     tall = x.shape[1] > x.shape[2]

@@ -1,4 +1,4 @@
-"""Training a target: next-token prediction, answers weighing more than prompts."""
+"""Train a target by next-token prediction; answers weigh more than prompts."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,7 +12,7 @@ TARGET_HYPER = Hyper()
 
 
 def train_target(model: Llama, train: TokenRows, held: TokenRows, run: Run) -> dict[str, float]:
-    """Train (or go on training) a target and save it to `run.out`; returns held loss by domain."""
+    """Train a target, or continue, and save it to `run.out`. Return the held loss by domain."""
     model = model.to(run.device)
     trainer = Trainer(model, next_token_loss(model), run, lambda: held_loss(model, held))
     trainer.run(batches(train, run.hyper.tokens_per_batch, run.seed))
@@ -21,7 +21,7 @@ def train_target(model: Llama, train: TokenRows, held: TokenRows, run: Run) -> d
 
 
 def next_token_loss(model: Llama) -> Loss:
-    """Weighted cross-entropy in nats per unit of weight."""
+    """Return the weighted cross-entropy in nats per unit of weight."""
 
     def loss(inputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         logits = model(inputs)
@@ -33,8 +33,10 @@ def next_token_loss(model: Llama) -> Loss:
 
 
 def held_loss(model: Llama, held: TokenRows, rows_per_domain: int = 24) -> dict[str, float]:
-    """Mean nats per answer token by domain, over the first rows of each; "mean" weighs domains
-    equally."""
+    """Return the mean nats per answer token by domain, over the first rows of each.
+
+    "mean" weighs domains equally.
+    """
 
     def nats(ids: Tensor, answer: Tensor) -> Tensor:
         logits = model.logits(model.hidden(ids[None, :-1])[0][answer])

@@ -37,7 +37,7 @@ CHAT_TEMPLATE = (
 
 
 def balanced_texts(path: Path, chars_per_domain: int, seed: int) -> Iterator[str]:
-    """Texts of the rows of a corpus file, up to the same number of characters per domain."""
+    """Yield texts of a corpus file, up to the same number of characters per domain."""
     domains: dict[str, list[str]] = defaultdict(list)
     for row in read_rows(path):
         domains[row["domain"]].append(row_text(row))
@@ -59,10 +59,10 @@ def train_tokenizer(
     seed: int = 0,
     chars_per_domain: int = 2_500_000,
 ) -> int:
-    """Trains on `corpus_dir`/train.jsonl, writes tokenizer.json and tokenizer_config.json to
-    `out_dir` and returns the vocabulary's size, special tokens (ids 0 to 7) included.
+    """Train a tokenizer on `corpus_dir`/train.jsonl and return the size of its vocabulary.
 
-    Raises CorpusError when the corpus is missing or too small for `vocab_size`.
+    Write tokenizer.json and tokenizer_config.json to `out_dir`. Special tokens have ids 0 to 7 and
+    are counted. Raises CorpusError for a corpus that is missing or too small for `vocab_size`.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -1,4 +1,4 @@
-"""Tokenised rows on disk, and the stream of packed batches that training reads."""
+"""Tokenise rows, store them, and pack them into batches for training."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +17,17 @@ OPEN_BINS = 8
 PROMPT_WEIGHT = 0.25
 
 TokenIds = NDArray[np.unsignedinteger[Any]]
-"""uint16, or uint32 where the vocabulary is larger."""
+"""uint16, or uint32 for a larger vocabulary."""
 
 
 @dataclass(frozen=True)
 class TokenRows:
-    """n rows end to end: tokens [total], weight float32 [total] (how much each token's own
-    prediction counts), offsets int64 [n + 1], repeats float32 [n] (how often a pass over the data
-    sees the row), domain int16 [n] indexing `domains`."""
+    """n rows end to end.
+
+    tokens [total]. weight float32 [total]: how much the prediction of each token counts. offsets
+    int64 [n + 1]. repeats float32 [n]: how often a pass over the data sees the row. domain int16
+    [n], an index of `domains`.
+    """
 
     tokens: TokenIds
     weight: NDArray[np.float32]
@@ -85,14 +88,15 @@ def tokenise(rows: Sequence[Row], tokenizer: Any) -> TokenRows:
 
 
 def token_ids(ids: Sequence[int]) -> TokenIds:
-    """Token ids in the smallest type that holds them."""
+    """Return token ids in the smallest type that holds them."""
     return np.asarray(ids, dtype=np.uint16 if max(ids, default=0) < 2**16 else np.uint32)
 
 
 def encode_weighted(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[int], list[float]]:
-    """Token ids of a conversation and, per token, the weight of predicting it.
+    """Return the token ids of a conversation and, per token, the weight of predicting it.
 
-    What a template writes after the end of an answer is no part of it: decoding stops there.
+    Tokens that a template writes after the end token of an answer are not part of the answer, since
+    decoding stops there.
     """
     ids: list[int] = []
     weight: list[float] = []
@@ -108,13 +112,15 @@ def encode_weighted(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[i
 
 
 def answers_only(rows: TokenRows) -> TokenRows:
-    """The same rows with prompts that weigh nothing."""
+    """Return the rows with a weight of 0 for prompts."""
     return replace(rows, weight=(rows.weight == 1.0).astype(np.float32))
 
 
 def mixed(rows: TokenRows, others: TokenRows, share: float) -> TokenRows:
-    """A pass sees `rows` as before, and so many of `others` (drawn anew every pass, in their own
-    proportions) that these bring `share` of the weight; 0 <= share < 1."""
+    """Return `rows` with as many of `others` as make up `share` of a pass's weight; 0 <= share < 1.
+
+    Each pass draws `others` anew, in their own proportions.
+    """
     scale = share / (1 - share) * _weight_of_a_pass(rows) / _weight_of_a_pass(others)
     domains = tuple(sorted({*rows.domains, *others.domains}))
     return TokenRows(
@@ -138,7 +144,7 @@ def _weight_of_a_pass(rows: TokenRows) -> float:
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs and labels int64 [rows, length]; weight float32 alike, 0 where nothing is learned."""
+    """inputs, labels: int64 [rows, length]; weight: float32 [rows, length], 0 where not learned."""
 
     inputs: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -146,11 +152,11 @@ class Batch:
 
 
 def batches(rows: TokenRows, tokens_per_batch: int, seed: int) -> Iterator[Batch]:
-    """Endless packed batches, another order every pass.
+    """Yield packed batches endlessly, in another order every pass.
 
     Rows go into bins of the shortest fitting length, since attention over 256 tokens costs a third
-    of 1,024; a small share is packed into the longest bins so that far positions are learned too.
-    Raises ValueError when no row fits.
+    of that over 1,024. A small share goes into the longest bins, so that late positions are learned
+    too. Raises ValueError without rows.
     """
     if len(rows) == 0:
         raise ValueError("rows: there is nothing to train on")
@@ -173,8 +179,10 @@ def batches(rows: TokenRows, tokens_per_batch: int, seed: int) -> Iterator[Batch
 def _pack(
     rows: TokenRows, order: NDArray[np.int64], rng: np.random.Generator
 ) -> dict[int, list[list[int]]]:
-    """Best fit over the most recent open bins of every length; a new bin is the shortest that
-    fits, but for a small share of rows, which open the longest."""
+    """Pack rows by best fit into the most recent open bins of every length.
+
+    A new bin is the shortest that fits, or the longest for a small share of rows.
+    """
     packed: dict[int, list[list[int]]] = {n: [] for n in ROW_LENGTHS}
     open_bins: dict[int, list[_Bin]] = {n: [] for n in ROW_LENGTHS}
     far = rng.random(len(order)) < LONG_ROW_SHARE
@@ -201,7 +209,7 @@ class _Bin:
 
 
 def _batch(rows: TokenRows, length: int, bins: list[list[int]], tokens: int) -> Batch:
-    """Pads to the full shape, so that every length has one shape to compile for."""
+    """Fill bins into a batch of the full shape, so that each length is compiled once."""
     count = max(1, tokens // length)
     ids = np.zeros((count, length + 1), dtype=np.int64)
     weight = np.zeros((count, length + 1), dtype=np.float32)
@@ -212,7 +220,7 @@ def _batch(rows: TokenRows, length: int, bins: list[list[int]], tokens: int) -> 
             row, w = row[: length - at], w[: length - at]
             ids[r, at : at + len(row)] = row
             weight[r, at : at + len(row)] = w
-            # a row's first token cannot be predicted from the row before it
+            # A row's first token cannot be predicted from the row before it.
             weight[r, at] = 0.0
             at += len(row)
     return Batch(ids[:, :-1], ids[:, 1:], weight[:, 1:])

@@ -1,4 +1,4 @@
-"""How well a head drafts held text: by drafted position, and by domain."""
+"""Measure how well a head drafts held text, by drafted position and by domain."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,18 @@ from training.precision import arithmetic, autocast
 from training.tokens import TokenRows
 
 BEST = 5
-"""Accuracies are given for the head's first 1 .. BEST tokens."""
+"""Accuracies are measured for the head's first 1 .. BEST tokens."""
+ROWS_PER_DOMAIN = 24
 
 
 @dataclass(frozen=True)
 class HeadFigures:
-    """On held rows, against the target's own favourites along the text.
+    """A head's figures on held rows, against the target's best tokens along the text.
 
-    loss: cross-entropy in nats per answer token by domain, all positions alike. accuracy:
-    [positions][BEST], the share of favourites among the head's first k tokens; a later position is
-    drafted from the head's own outputs. acceptance: by domain the share of first positions whose
-    favourites agree. chain: by domain the tokens of a greedy chain that would be accepted.
+    loss: cross-entropy in nats per answer token by domain, over all positions. accuracy:
+    [positions][BEST], the share of the target's best tokens among the head's first k tokens; later
+    positions are drafted from the head's own outputs. acceptance: by domain the share of first
+    positions whose best tokens agree. chain: by domain the accepted tokens of a greedy chain.
     """
 
     loss: dict[str, float]
@@ -45,13 +46,12 @@ class HeldRows:
         positions: int,
         length: int,
         tokens: int,
-        rows_per_domain: int = 24,
     ) -> None:
         self.head, self.lm_head = head, teacher.lm_head
         self.device = teacher.device
         self.domains: dict[str, list[tuple[Tensor, ...]]] = {}
         for domain in held.domains:
-            rows = first_rows(held, domain, rows_per_domain)
+            rows = first_rows(held, domain, ROWS_PER_DOMAIN)
             if rows is None:
                 continue
             packed = PackedRows(rows, length, positions)
@@ -60,7 +60,7 @@ class HeldRows:
             self.domains[domain] = []
             for start in range(0, len(packed), count):
                 batch = packed.batch(numbers[start : start + count])
-                # a bin that fills up the last batch is not counted twice
+                # Bins that fill up the last batch are not counted twice.
                 fresh = np.arange(start, start + count) < len(packed)
                 batch.weights[~fresh[batch.slots // length]] = 0.0
                 inputs, documents = (
@@ -72,7 +72,7 @@ class HeldRows:
 
     @torch.no_grad()
     def measure(self) -> HeadFigures:
-        """The head's figures at present."""
+        """Return the head's present figures."""
         loss, acceptance, chain = {}, {}, {}
         accuracy: list[Tensor] = []
         for domain, batches in self.domains.items():

@@ -15,10 +15,12 @@ from training.heads.teacher import Teacher
 
 
 class Eagle(Head):
-    """fc([embedding of the next token; feature]), one block without input norm, and the target's
-    own LM head (arXiv 2401.15077), of which it may read some rows only (FR-Spec, 2502.14856). A
-    feature is the target's hidden state after its final norm. Names as in vLLM's
-    EagleLlamaForCausalLM."""
+    """The EAGLE head (arXiv 2401.15077), with names as in vLLM's EagleLlamaForCausalLM.
+
+    It is fc([embedding of the next token; feature]), one block without input norm, and the target's
+    LM head, of which it may read only some rows (FR-Spec, arXiv 2502.14856). A feature is the
+    target's hidden state after its final norm.
+    """
 
     kind = "eagle"
     regression = 1.0
@@ -54,7 +56,7 @@ class Eagle(Head):
         return self._config
 
     def save(self, folder: Path) -> None:
-        """As every head, and the tokens that are drafted."""
+        """Write the head and the list of tokens that it drafts."""
         super().save(folder)
         file = folder / "draft_vocabulary.json"
         file.unlink(missing_ok=True)

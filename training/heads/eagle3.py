@@ -13,8 +13,11 @@ from training.heads.teacher import Teacher
 
 
 def capture_layers(layers: int) -> tuple[int, ...]:
-    """The layers whose inputs are read: vLLM's (2, L/2, L - 3), or, where these are not three, the
-    first, the middle and the last. Raises ValueError for a target of fewer than three layers."""
+    """Return the layers whose inputs the head reads: vLLM's (2, L/2, L - 3).
+
+    If these are not three layers, take the first, the middle and the last. Raises ValueError for a
+    target of fewer than three layers.
+    """
     if layers < 3:
         raise ValueError(f"target: EAGLE-3 reads three layers' inputs, the target has {layers}")
     usual = (2, layers // 2, layers - 3)
@@ -22,7 +25,7 @@ def capture_layers(layers: int) -> tuple[int, ...]:
 
 
 class Midlayer(RolledBlock):
-    """The block, which attends over [norm(embedding); norm(feature)]."""
+    """The block of EAGLE-3, which attends over [norm(embedding); norm(feature)]."""
 
     def __init__(self, config: LlamaConfig) -> None:
         hidden, eps = config.hidden_size, config.rms_norm_eps
@@ -31,16 +34,18 @@ class Midlayer(RolledBlock):
         self.hidden_norm = nn.RMSNorm(hidden, eps=eps)
 
     def step(self, embedding: Tensor, feature: Tensor, roll: Roll) -> Tensor:
-        """Embedding and feature [b, t, hidden] -> the next feature, alike."""
+        """Return the next feature [b, t, hidden] of an embedding and a feature [b, t, hidden]."""
         normed = (self.input_layernorm(embedding.float()), self.hidden_norm(feature))
         out: Tensor = self(feature, torch.cat(normed, dim=-1), roll)
         return out
 
 
 class Eagle3(Head):
-    """Reads the inputs of some layers through `fc`, rolls its block's output (before the final
-    norm) forward, and speaks a vocabulary of its own (arXiv 2503.01840). Names as in vLLM's
-    Eagle3LlamaForCausalLM."""
+    """The EAGLE-3 head (arXiv 2503.01840), with names as in vLLM's Eagle3LlamaForCausalLM.
+
+    It reads the inputs of some layers through `fc`, feeds its block's output (before the final
+    norm) back, and has its own vocabulary.
+    """
 
     kind = "eagle3"
 
@@ -50,7 +55,7 @@ class Eagle3(Head):
         vocabulary: Tensor | None,
         captures: tuple[int, ...] | None = None,
     ) -> None:
-        """captures: the layers to read, where not those that `capture_layers` gives."""
+        """Make a new head. `captures` replaces the layers of `capture_layers`."""
         super().__init__(teacher, vocabulary)
         hidden = teacher.config.hidden_size
         self.captures = captures or capture_layers(teacher.layers)

@@ -1,4 +1,4 @@
-"""The target's hidden states for packed rows, kept on disk as they are computed."""
+"""Keep the target's hidden states of packed rows on disk as they are computed."""
 
 import hashlib
 import json
@@ -16,11 +16,13 @@ from training.precision import arithmetic
 
 
 class FeatureCache:
-    """States of the first bins of `packed`, as many as fit into `gigabytes`, in `folder`:
-    states.bin, bfloat16 [bins, length, captures + 1, hidden], filled.bin, a byte per bin, and
-    manifest.json, which says of which target and text they are. What a run has computed serves
-    its later passes, the run that goes on, and heads that read some of the same states; bins beyond
-    are computed whenever they are seen. A cache of another target or text is begun anew."""
+    """The states of the first bins of `packed`, as many as fit into `gigabytes`.
+
+    `folder` holds states.bin, bfloat16 [bins, length, captures + 1, hidden]; filled.bin, a byte per
+    bin; and manifest.json, which identifies the target and the text. Later passes, resumed runs and
+    heads that read some of the same states use them. Bins beyond are computed at every pass. A
+    cache of another target or text is overwritten.
+    """
 
     def __init__(
         self,
@@ -52,8 +54,10 @@ class FeatureCache:
         file.write_text(json.dumps(manifest), encoding="utf-8")
 
     def of(self, batch: HeadBatch) -> Tensor:
-        """The wanted states of a batch [rows, length, captures + 1, hidden], on the device and in
-        what it computes in."""
+        """Return the wanted states of a batch [rows, length, captures + 1, hidden].
+
+        They are on the target's device, in the precision of `arithmetic`.
+        """
         device, held = self.teacher.device, batch.bins < self.count
         if held.all() and self.filled[batch.bins].all():
             kept = torch.from_numpy(self.states[batch.bins][:, :, self.columns])
@@ -68,7 +72,7 @@ class FeatureCache:
 
 
 def _content(teacher: Teacher, packed: PackedRows) -> str:
-    """A hash of the target's weights and of the packed text."""
+    """Return a hash of the target's weights and of the packed text."""
     digest = hashlib.sha256()
     for weight in teacher.weights.values():
         digest.update(weight.detach().cpu().float().contiguous().numpy().tobytes())

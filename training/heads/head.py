@@ -1,4 +1,4 @@
-"""What the trained heads have in common: the chain they draft, and how they are stored."""
+"""The base of trained heads: the chain that they draft, and how they are stored."""
 
 import json
 from abc import ABC, abstractmethod
@@ -17,8 +17,11 @@ from workers.torch_engine.models.tensors import refuse_misfit
 
 
 class ScaledLinear(nn.Linear):
-    """A matrix whose input features differ much in size: they are brought to one size by `scale`
-    [inputs] so that one learning rate suits all columns. `folded` is the matrix without it."""
+    """A matrix over input features of different sizes.
+
+    `scale` [inputs] brings them to one size, so that one learning rate suits all columns. `folded`
+    returns the matrix for unscaled features.
+    """
 
     scale: Tensor
 
@@ -34,12 +37,12 @@ class ScaledLinear(nn.Linear):
 
 
 class Head(nn.Module, ABC):
-    """A head for one target. Drafting position j (0-based) of slot i is the token x_{i+2+j}: the
-    target itself gave x_{i+1}.
+    """A head for one target. Position j (0-based) of slot i drafts the token x_{i+2+j}, since the
+    target itself gives x_{i+1}.
 
-    captures: the target's hidden states it reads beside the last one, as layer indices.
-    vocabulary: int64 [k], ascending: the token ids that `logits` cover; None for all of them.
-    regression: weight of the distance between outputs and the target's features in the loss.
+    captures: layer indices of the target's hidden states that it reads in addition to the last one.
+    vocabulary: int64 [k], ascending: the token ids of `logits`; None for all. regression: weight in
+    the loss of the distance between outputs and the target's features.
     """
 
     kind: ClassVar[str]
@@ -51,37 +54,36 @@ class Head(nn.Module, ABC):
     def __init__(self, teacher: Teacher, vocabulary: Tensor | None = None) -> None:
         super().__init__()
         self.register_buffer("embedding", teacher.embedding, persistent=False)
-        # in checkpoints, since a resumed run must not give the rows of its LM head other tokens
+        # In checkpoints: a resumed run must not assign other tokens to its LM head's rows.
         self.register_buffer("vocabulary", vocabulary)
         self.register_load_state_dict_pre_hook(_refuse_other_tokens)  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def roll(self, embeddings: Sequence[Tensor], states: Tensor, documents: Tensor) -> list[Tensor]:
-        """Outputs [b, t, hidden] of the positions drafted from every slot, one per embedding.
+        """Return outputs [b, t, hidden] of positions drafted from every slot, one per embedding.
 
-        embeddings: of x_{i+1+j} at slot i, each [b, t, hidden]; states [b, t, captures + 1, hidden]
-        of the target, the one after its final norm last; documents int [b, t].
+        embeddings: of x_{i+1+j} at slot i, each [b, t, hidden]. states: [b, t, captures + 1,
+        hidden] of the target, the state after its final norm last. documents: int [b, t].
         """
 
     def calibrate(self, states: Tensor) -> None:
-        """Look at the sizes of some of the target's states, as `roll` takes them, before the first
-        step."""
+        """Adapt scales to some of the target's states, as `roll` takes them, before training."""
 
     @abstractmethod
     def logits(self, output: Tensor) -> Tensor:
-        """An output [n, hidden] read as logits over `vocabulary` [n, k]."""
+        """Return the logits [n, k] over `vocabulary` of an output [n, hidden]."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """config.json as vLLM reads it."""
+        """Return the config.json that vLLM reads."""
 
     def drafts(self, labels: Tensor, states: Tensor, documents: Tensor, count: int) -> list[Tensor]:
-        """`roll` over the text itself. labels: x_{i+1} at slot i, int64 [b, t]."""
+        """Call `roll` over the text itself. labels: x_{i+1} at slot i, int64 [b, t]."""
         shifted = [F.pad(labels[:, j:], (0, j)) for j in range(count)]
         return self.roll([F.embedding(x, self.embedding) for x in shifted], states, documents)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights under the names that vLLM knows, in bfloat16."""
+        """Return the weights under vLLM's names, in bfloat16."""
         weights: dict[str, Tensor] = dict(self.named_parameters())
         for name, module in self.named_modules():
             if isinstance(module, ScaledLinear):
@@ -99,8 +101,10 @@ class Head(nn.Module, ABC):
         save_file(self.tensors(), str(folder / "model.safetensors"), metadata={"format": "pt"})
 
     def load(self, stored: StoredHead) -> None:
-        """Take the weights of a head that `save` wrote or vLLM loads; raises BundleError naming a
-        tensor that is missing, of another shape, or not trained here."""
+        """Take the weights of a head that `save` wrote or vLLM loads.
+
+        Raises BundleError naming a tensor that is missing, of another shape, or not trained here.
+        """
         weights = {
             name: weight.float()
             for name, weight in stored.weights.items()
@@ -123,17 +127,17 @@ def _refuse_other_tokens(head: nn.Module, state: dict[str, Any], *_: Any) -> Non
     own, other = head.vocabulary, state.get("vocabulary")
     if own is not None and other is not None and not torch.equal(own.cpu(), other.cpu()):
         raise ValueError(
-            "--work: its checkpoint drafts other tokens than are the most frequent ones in this "
-            "text: name another folder, or the text that it began with"
+            "--work: its checkpoint drafts other tokens than the most frequent ones of this "
+            "text: name another folder, or the text that the run began with"
         )
 
 
 def size(x: Tensor) -> Tensor:
-    """Root mean square, a scalar."""
+    """Return the root mean square, a scalar."""
     return x.float().square().mean().sqrt()
 
 
 def llama_config(teacher: Teacher, **changes: Any) -> dict[str, Any]:
-    """config.json of a head that is one block in the target's shape, with `changes`."""
+    """Return the config.json of a head of one block in the target's shape, with `changes`."""
     written: dict[str, Any] = teacher.config.to_diff_dict()
     return {**written, "num_hidden_layers": 1, **changes}

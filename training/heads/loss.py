@@ -1,4 +1,4 @@
-"""What heads minimise: the distance of their distributions from the target's, by position."""
+"""The loss of heads: the distance of their distributions from the target's, by position."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,16 @@ from training.heads.head import Head
 from training.trainer import Loss
 
 MOST = 0.7
-"""Answers are about half of the text, and a position or two beyond."""
+"""The usual share of a batch's slots whose target logits are needed: answers, and a few more."""
 
 
 def head_loss(head: Head, lm_head: Tensor, decay: float) -> Loss:
-    """Cross-entropy of the head's distribution under the target's (nats), and for EAGLE the
-    smooth-L1 distance from the target's features, over the drafted positions; position j counts
-    decay ** j. Takes what `HeadData.tensors` gives; lm_head [vocab, hidden] is the target's."""
+    """Return the loss over drafted positions, of which position j counts decay ** j.
+
+    It is the cross-entropy in nats of the head's distribution under the target's, and for EAGLE
+    also the smooth-L1 distance from the target's features. It takes the tensors of
+    `batch_tensors`. lm_head: [vocab, hidden] of the target.
+    """
 
     def loss(
         labels: Tensor, documents: Tensor, states: Tensor, slots: Tensor, weights: Tensor
@@ -45,11 +48,13 @@ def head_loss(head: Head, lm_head: Tensor, decay: float) -> Loss:
 
 
 def target_logits(head: Head, lm_head: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
-    """The target's logits [n, k] over the head's vocabulary, and the log of the sum of the
-    exponentials of all of them [n, 1] float32; final [n, hidden]."""
+    """Return the target's logits [n, k] over the head's vocabulary, and the log-sum-exp of all.
+
+    final: [n, hidden]. The log-sum-exp is float32 [n, 1].
+    """
     everything = F.linear(final, lm_head)
     best = everything.amax(-1, keepdim=True)
-    # in the logits' own dtype: what rounding takes from the largest exponentials is nothing
+    # In the logits' own dtype: rounding hardly changes the largest exponentials.
     sums = (everything - best).exp_().sum(-1, keepdim=True, dtype=torch.float32)
     scale = sums.log() + best.float()
     if head.vocabulary is None:
@@ -59,10 +64,10 @@ def target_logits(head: Head, lm_head: Tensor, final: Tensor) -> tuple[Tensor, T
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def asked_places(places: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The different ones among places [positions, k] of `count`, and where each of them is there.
+    """Return the distinct places among [positions, k] of `count`, and each place's index in them.
 
-    Prompts have no places, and the whole LM head over them would be much of a step. Compiled code
-    wants few shapes: the first of the others follow up to MOST of `count`, or up to all.
+    The LM head over all places, prompts included, would take much of a step. Other places pad the
+    result to MOST of `count`, or to all, since each shape is compiled once.
     """
     asked = torch.zeros(count, dtype=torch.bool, device=places.device)
     asked[places] = True
@@ -75,7 +80,7 @@ def asked_places(places: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def ahead(slots: Tensor, position: int, count: int) -> Tensor:
-    """Flat places of the target states that say what drafted position `position` should be."""
+    """Return flat places of the target states that give the truth of a drafted position."""
     return (slots + 1 + position).clamp_max(count - 1)
 
 
@@ -83,9 +88,11 @@ def ahead(slots: Tensor, position: int, count: int) -> Tensor:
 def hits(
     head: Head, lm_head: Tensor, tensors: Sequence[Tensor], best: int = 5
 ) -> tuple[Tensor, Tensor]:
-    """For every slot and position: the rank at which the head has the target's favourite token,
-    int64 [n, positions] (`best` where it is not among its first so many), and the cross-entropy
-    [n, positions]."""
+    """Return the rank of the target's best token in the head's logits, and the cross-entropy.
+
+    Both are [n, positions], for every slot and position. The rank is int64, `best` for tokens that
+    are not among the first `best`.
+    """
     labels, documents, states, slots, weights = tensors
     final = states[..., -1, :].flatten(0, 1)
     wanted, scale = target_logits(head, lm_head, final)

@@ -11,7 +11,7 @@ from training.heads.teacher import Teacher
 
 
 class ResidualBlock(nn.Module):
-    """`layers` times x + SiLU(W x + b), the identity at first."""
+    """`layers` times x + SiLU(W x + b), initially the identity."""
 
     def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
@@ -26,8 +26,10 @@ class ResidualBlock(nn.Module):
 
 
 class Medusa(Head):
-    """Medusa-1 (arXiv 2401.10774) with one LM head for all positions, which begins as the target's.
-    Names as in vLLM's Medusa; head j drafts position j, since the target gives the first token."""
+    """Medusa-1 (arXiv 2401.10774) with one LM head for all positions, initially the target's.
+
+    Names are as in vLLM's Medusa. Head j drafts position j, since the target gives the first token.
+    """
 
     kind = "medusa"
 
@@ -54,7 +56,7 @@ class Medusa(Head):
         }
 
     def roll(self, embeddings: Sequence[Tensor], states: Tensor, documents: Tensor) -> list[Tensor]:
-        """Positions are drafted independently: no embedding is looked at."""
+        """Draft positions independently, without embeddings."""
         del documents
         feature = states[..., -1, :].float()
         blocks = list(self.blocks)[: len(embeddings)]

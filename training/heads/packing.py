@@ -1,4 +1,4 @@
-"""Rows packed into bins of one length, each token knowing its row: what a head learns from."""
+"""Pack rows into bins of one length for the training of heads."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,18 @@ from training.tokens import Batch, TokenRows
 OPEN_BINS = 16
 
 LEARNED_SHARE = 0.5
-"""Share of a batch's slots that are learned from: one number of slots, so that one graph is
-compiled. Answers are about half of the text; where they are more, some are left out at random."""
+"""Share of a batch's slots that are learned from. It is fixed, so that one graph is compiled.
+Answers are about half of the text; if they are more, some are left out at random."""
 
 
 @dataclass(frozen=True)
 class HeadBatch(Batch):
-    """documents int64 [rows, length]: which row of the data a token is of, 0 for padding. bins
-    int64 [rows]: the bins' numbers. slots int64 [n]: the flat places that are learned from.
-    weights float32 [n, positions]: how much each drafted position of a slot counts."""
+    """A batch for a head.
+
+    documents int64 [rows, length]: the number of each token's row of the data, 0 for padding. bins
+    int64 [rows]: numbers of the bins. slots int64 [n]: flat places that are learned from. weights
+    float32 [n, positions]: how much each drafted position of a slot counts.
+    """
 
     documents: NDArray[np.int64]
     bins: NDArray[np.int64]
@@ -28,9 +31,11 @@ class HeadBatch(Batch):
 
 
 class PackedRows:
-    """A fixed packing of rows into bins of `length` tokens (longer rows are cut), so that what the
-    target computes for a bin serves every pass. A row is drawn as often as its `repeats` say, once
-    for all passes. Raises ValueError where there are no rows."""
+    """A fixed packing of rows into bins of `length` tokens; longer rows are cut.
+
+    The target's states of a bin serve every pass. A row occurs as often as its `repeats` say, drawn
+    once for all passes. Raises ValueError without rows.
+    """
 
     def __init__(self, rows: TokenRows, length: int, positions: int, seed: int = 0) -> None:
         if len(rows) == 0:
@@ -45,7 +50,7 @@ class PackedRows:
         return len(self.bins)
 
     def batches(self, tokens: int) -> Iterator[HeadBatch]:
-        """Endless batches of `tokens` tokens, the bins in another order every pass."""
+        """Yield batches of `tokens` tokens endlessly, with the bins in another order every pass."""
         count = max(1, tokens // self.length)
         epoch = 0
         while True:
@@ -57,7 +62,7 @@ class PackedRows:
             epoch += 1
 
     def batch(self, bins: NDArray[np.int64], rng: np.random.Generator | None = None) -> HeadBatch:
-        """The batch of these bins; `rng` chooses where there are more answers than slots."""
+        """Return the batch of some bins. `rng` chooses among answers if they exceed the slots."""
         shape = (len(bins), self.length + 1)
         ids, weight = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
         documents = np.zeros(shape, dtype=np.int64)
@@ -69,7 +74,7 @@ class PackedRows:
                 ids[place, span] = tokens[: self.length - at]
                 weight[place, span] = w[: self.length - at]
                 documents[place, span] = document
-                # a row's first token cannot be predicted from the row before it
+                # A row's first token cannot be predicted from the row before it.
                 weight[place, at] = 0.0
                 at = span.stop
         labels, weight, documents = ids[:, 1:], weight[:, 1:], documents[:, :-1]
@@ -81,7 +86,7 @@ class PackedRows:
 def _pack(
     sizes: NDArray[np.int64], order: NDArray[np.int64], length: int
 ) -> list[NDArray[np.int64]]:
-    """Best fit over the most recently opened bins."""
+    """Pack rows by best fit into the most recently opened bins."""
     packed: list[list[int]] = []
     room: list[int] = []
     for row in order:
@@ -102,8 +107,11 @@ def _pack(
 def _position_weights(
     weight: NDArray[np.float32], documents: NDArray[np.int64], positions: int
 ) -> NDArray[np.float32]:
-    """[rows * length, positions]: position j of slot i weighs what the label of i + 1 + j does,
-    where that is still the same row of the data."""
+    """Return weights [rows * length, positions].
+
+    Position j of slot i has the weight of label i + 1 + j if that belongs to the same row of the
+    data, else 0.
+    """
     result = np.zeros((*weight.shape, positions), dtype=np.float32)
     length = weight.shape[1]
     for j in range(positions):
@@ -115,15 +123,14 @@ def _position_weights(
 
 
 def _slots(first: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Flat places at which `first` weighs, a fixed number of them; others follow where these are
-    too few."""
+    """Return a fixed number of flat places, those with a weight in `first` before others."""
     count = int(len(first) * LEARNED_SHARE)
     key = rng.random(len(first)) - (first > 0)
     return np.sort(np.argpartition(key, count - 1)[:count])
 
 
 def frequent_tokens(rows: TokenRows, count: int, vocabulary: int) -> NDArray[np.int64]:
-    """The `count` most frequent answer tokens of a pass, of a vocabulary of so many, ascending."""
+    """Return the `count` most frequent answer tokens of a pass, ascending."""
     sizes = np.diff(rows.offsets)
     weight = rows.weight * np.repeat(rows.repeats, sizes)
     seen = np.bincount(rows.tokens, weights=weight, minlength=vocabulary)
@@ -131,13 +138,13 @@ def frequent_tokens(rows: TokenRows, count: int, vocabulary: int) -> NDArray[np.
 
 
 def first_rows(rows: TokenRows, domain: str, count: int) -> TokenRows | None:
-    """The first `count` rows of a domain, each once; None where it has none."""
+    """Return the first `count` rows of a domain, each once, or None if there are none."""
     chosen = np.flatnonzero(rows.domain == rows.domains.index(domain))[:count]
     return picked(rows, chosen) if len(chosen) else None
 
 
 def picked(rows: TokenRows, chosen: Sequence[int] | NDArray[np.int64]) -> TokenRows:
-    """These rows, each once."""
+    """Return some of the rows, each once."""
     parts = [rows.row(int(i)) for i in chosen]
     offsets = np.concatenate(([0], np.cumsum([len(t) for t, _ in parts]))).astype(np.int64)
     return TokenRows(

@@ -1,4 +1,4 @@
-"""One decoder block that is rolled forward over its own outputs, as it is when it drafts."""
+"""A decoder block that is applied repeatedly to its own outputs, as in drafting."""
 
 from dataclasses import dataclass, field
 
@@ -12,17 +12,21 @@ from training.model import Mlp, causal_attention, hidden_keys, rotate
 
 @dataclass
 class Roll:
-    """One rolling over a batch: documents int [b, t], and keys and values [b, kv_heads, t, d] of
-    every step so far."""
+    """The state of one roll over a batch.
+
+    documents: int [b, t]. seen: keys and values [b, kv_heads, t, d] of every step so far.
+    """
 
     documents: Tensor
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 class RolledAttention(nn.Module):
-    """Attention whose step j at slot i sees what decoding sees there: the first step's keys of the
-    slots up to i, and its own keys of the steps before, at rotary positions i + 1 .. i + j
-    (training-time test, arXiv 2503.01840 section 3.2)."""
+    """Attention whose step j at slot i sees the same keys as decoding does.
+
+    These are the first step's keys of the slots up to i, and the slot's own keys of the steps
+    before, at rotary positions i + 1 .. i + j (training-time test, arXiv 2503.01840 section 3.2).
+    """
 
     inverse: Tensor
 
@@ -41,7 +45,7 @@ class RolledAttention(nn.Module):
         self.scaling = float(rotary.attention_scaling)
 
     def angles(self, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """cos and sin [count, head_dim] of the positions from `first`."""
+        """Return cos and sin [count, head_dim] of the positions from `first`."""
         positions = torch.arange(first, first + count, device=self.inverse.device)
         angle = positions[:, None] * self.inverse.float()
         angle = torch.cat((angle, angle), dim=-1)
@@ -62,7 +66,7 @@ class RolledAttention(nn.Module):
 
 
 def rolled_attention(q: Tensor, roll: Roll, block: int = 256) -> Tensor:
-    """Attention of a later step; q [b, h, t, d] -> [b, h, t, d]."""
+    """Attend in a later step: q [b, h, t, d] -> [b, h, t, d]."""
     b, h, t, d = q.shape
     (first_k, first_v), *own = roll.seen
     kv = first_k.shape[1]
@@ -90,8 +94,10 @@ def rolled_attention(q: Tensor, roll: Roll, block: int = 256) -> Tensor:
 
 
 class RolledBlock(nn.Module):
-    """Attention over inputs of `width`, then the MLP, on a residual stream of the target's width;
-    the names are transformers'."""
+    """Attention over inputs of `width`, then the MLP, on a residual stream of the target's width.
+
+    Names are as in transformers.
+    """
 
     def __init__(self, config: LlamaConfig, width: int) -> None:
         super().__init__()
@@ -100,14 +106,14 @@ class RolledBlock(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, residual: Tensor, x: Tensor, roll: Roll) -> Tensor:
-        """residual [b, t, hidden] and the attention's input x [b, t, width] -> [b, t, hidden]."""
+        """Apply the block to residual [b, t, hidden] and the attention's input x [b, t, width]."""
         residual = residual + self.self_attn(x, roll)
         out: Tensor = residual + self.mlp(self.post_attention_layernorm(residual))
         return out
 
 
 def initialise(head: nn.Module) -> None:
-    """Random matrices, small where they write to the residual stream."""
+    """Initialise matrices at random, smaller ones if they write to the residual stream."""
     for name, p in head.named_parameters():
         if p.ndim == 2:
             scale = 0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0

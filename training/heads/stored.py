@@ -1,4 +1,4 @@
-"""A head on disk that training goes on from: what it says of itself, and whether it fits."""
+"""Read a head from which training continues, and check that it fits the target."""
 
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,18 @@ BLOCK = (
     *("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"),
     *("rms_norm_eps", "rope_parameters"),
 )
-"""What a head of one block shares with its target."""
+"""Fields that a head of one block has in common with its target."""
 NOT_TRAINED = (*NOT_COMPUTED, "norm_before_residual")
 
 
 class StoredHead:
     """The config and the tensors of a head in the layout that vLLM loads.
 
-    vocabulary: int64 [k], the target's token of each of the head's logits; None for all of them.
+    vocabulary: int64 [k], the target's token of each of the head's logits; None for all tokens.
     """
 
     def __init__(self, folder: Path, kind: str) -> None:
-        """Raises BundleError for a folder that holds no head."""
+        """Read a folder. Raises BundleError if it holds no head."""
         self.folder, self.kind = folder, kind
         self.config: dict[str, Any] = read_json(folder / "config.json")
         self.weights = load_weights(folder)
@@ -47,21 +47,23 @@ class StoredHead:
 
     @property
     def positions(self) -> int:
-        """How many Medusa heads there are."""
+        """Return the number of Medusa heads."""
         return sum(name.endswith(".layers.0.weight") for name in self.weights)
 
     @property
     def depth(self) -> int:
-        """How many layers each Medusa head has."""
+        """Return the number of layers of each Medusa head."""
         return sum(n.startswith("blocks.0.") and n.endswith(".weight") for n in self.weights)
 
     def captures(self, layers: int) -> tuple[int, ...]:
-        """The layers of a target of `layers` whose inputs an EAGLE-3 head reads, ascending."""
+        """Return the layers whose inputs an EAGLE-3 head reads, ascending."""
         return captured_layers(self.config, layers)
 
     def refuse_other_target(self, teacher: Teacher) -> None:
-        """Raise ValueError naming the field of config.json in which another target shows, or that
-        training does not compute."""
+        """Raise ValueError for a head of another target, or one that training does not compute.
+
+        The message names the field of config.json.
+        """
         file, target = self.folder / "config.json", teacher.config
         for name in SIZES:
             self._compare(name, self.config.get(name), getattr(target, name))

@@ -1,4 +1,4 @@
-"""Training a head on what its target generates."""
+"""Train a head on text that its target generated."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -19,15 +19,17 @@ from training.heads.teacher import Teacher
 from training.tokens import Batch, TokenRows
 from training.trainer import Hyper, Run, Trainer
 
-# a head is one layer on top of features that are good already: it learns from many small steps
+# A head is one layer on top of good features: it learns from many small steps.
 HEAD_HYPER = Hyper(matrix_lr=6e-3, other_lr=1e-3, batches_per_step=1)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a head's data is cut: bins of `length` tokens, `positions` drafted tokens to a slot, of
-    which position j counts decay ** j; at most `cache_gb` of the target's states in the folder
-    `features`, which heads that read the same states of the same text may share."""
+    """How a head's data is cut into bins of `length` tokens and `positions` drafted tokens a slot.
+
+    Position j counts decay ** j. The folder `features` holds at most `cache_gb` of the target's
+    states; heads that read the same states of the same text may share it.
+    """
 
     positions: int
     features: Path
@@ -45,7 +47,7 @@ def train_head(
     plan: Plan,
     start: StoredHead | None = None,
 ) -> HeadFigures:
-    """Train a head, from the weights of `start` where it is given, and save it to `run.out`."""
+    """Train a head, from the weights of `start` if given, and save it to `run.out`."""
     head = head.to(teacher.device)
     packed = PackedRows(train, plan.length, plan.positions, run.seed)
     cache = FeatureCache(teacher, head.captures, packed, plan.features, plan.cache_gb)
@@ -72,7 +74,7 @@ def train_head(
 
 
 def report_accuracy(figures: HeadFigures, run: Run) -> None:
-    """Accuracies by position as a line of text, and everything as one of accuracy.jsonl."""
+    """Report accuracies by position, and append all figures to accuracy.jsonl."""
     with (run.folder / "accuracy.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(figures)) + "\n")
     shares = [f"{100 * p[0]:.1f}/{100 * p[-1]:.1f}" for p in figures.accuracy]
