@@ -27,6 +27,6 @@ def unpack_arrays(content: bytes, place: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays.items())
-    # What is wrong with the content is raised by zipfile, zlib, struct and NumPy, each in its way.
+    # zipfile, zlib, struct and NumPy raise different errors.
     except Exception as error:
         raise FileError(f"{place}: not an .npz file of plain arrays: {error}") from error

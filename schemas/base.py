@@ -1,4 +1,4 @@
-"""The settings every schema shares."""
+"""Base classes of all schemas."""
 
 import types
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -13,7 +13,7 @@ class Schema(BaseModel):
 
 
 class Settings(Schema):
-    """What people write in YAML: a number is finite, and never true or false.
+    """A schema for YAML files: a number is finite, and never true or false.
 
     YAML reads `yes`, `no`, `on` and `off` as true and false, which pydantic takes for 1 and 0.
     """

@@ -20,21 +20,20 @@ class EngineConfig(Settings):
     dtype: Literal["auto", "bfloat16", "float32", "int8"] = Field(
         default="auto",
         description="auto: measured on a CPU, bfloat16 elsewhere and in vLLM; int8: the target's "
-        "weights in integers, on CPUs, which makes another model of it",
+        "weights rounded to integers, on CPUs; answers differ from those of the weights",
     )
     threads: int = Field(default=1, ge=1, description="torch threads of one replica")
     pin_cores: bool = Field(
-        default=False, description="a replica on CPUs keeps so many cores to itself"
+        default=False, description="give a replica on CPUs `threads` cores of its own"
     )
     max_batch: int = Field(default=8, ge=1, description="sequences in one step")
-    kv_slots: int = Field(default=16384, ge=256, description="tokens the KV pool holds")
+    kv_slots: int = Field(default=16384, ge=256, description="tokens that the KV pool holds")
     max_context: int = Field(default=2048, ge=16, description="prompt + output tokens of a request")
-    max_waiting: int = Field(default=64, ge=0, description="requests beyond it are refused")
+    max_waiting: int = Field(default=64, ge=0, description="waiting requests; more are refused")
     stall_seconds: float = Field(
         default=60.0,
         gt=0.0,
-        description="a step that takes longer is taken for one that never ends: the engine has "
-        "failed, and its replica is replaced",
+        description="longest step; then the engine counts as failed and its replica is replaced",
     )
     prefill_chunk: int = Field(
         default=256, ge=16, description="prompt tokens read between two steps of running requests"
@@ -42,35 +41,37 @@ class EngineConfig(Settings):
     joint_prompt_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="prompts of together so few tokens are read in one forward; null: as many as "
-        "take no more than twice one token's time here, as measured at the start",
+        description="tokens of prompts that share one forward; null: as many as take at most "
+        "twice the time of one token, as measured at the start",
     )
     prefix_cache: bool = Field(
-        default=True, description="compute a prefix that prompts share once; benchmarks start cold"
+        default=True, description="compute a prefix that prompts share once; off in benchmarks"
     )
     replay: Path | None = Field(
         default=None,
-        description="a profile whose answers are given back instead of decoding; tests and "
+        description="a profile whose answers are replayed instead of decoding; for tests and "
         "capacity experiments only",
     )
     replay_slowdown: float = Field(
-        default=1.0, ge=1.0, description="what every recorded second is multiplied by"
+        default=1.0, ge=1.0, description="factor of every recorded second"
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
 
 
 class MethodDeployment(Settings):
-    """One method of the portfolio and, where it has replicas of its own, their resources."""
+    """One method of the portfolio and the resources of its own replicas, if it has any."""
 
     name: str
-    spec: MethodSpec | None = Field(default=None, description="a method defined here, not by name")
+    spec: MethodSpec | None = Field(
+        default=None, description="defines a method that is not built in"
+    )
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=1, ge=1)
     num_cpus: float = Field(default=0.5, ge=0.0)
     num_gpus: float = Field(
         default=0.0,
         ge=0.0,
-        description="GPUs of a replica: 1 or a fraction; a replica without any sees none",
+        description="GPUs of a replica: 1 or a fraction; a replica with 0 sees no GPU",
     )
     accelerator_type: str | None = Field(
         default=None,
@@ -81,27 +82,29 @@ class MethodDeployment(Settings):
         default=None,
         ge=1,
         le=100,
-        description="a node that dies takes no more with it; those beyond it wait for another node",
+        description="bounds what a failing node takes with it; more replicas wait for another node",
     )
     max_ongoing_requests: int | None = Field(
         default=None,
         ge=1,
-        description="requests a replica takes at a time  [default: engine.max_batch + "
-        "engine.max_waiting, so that what waits is in the replica's own line; where replicas come "
-        "and go a quarter more than engine.max_batch, so that the next one takes what waits]",
+        description="requests that a replica takes at a time  [default: engine.max_batch + "
+        "engine.max_waiting, so that requests wait in the replica; with autoscaling 1.25 x "
+        "engine.max_batch, so that a new replica takes waiting requests]",
     )
     target_seconds: float = Field(
         default=4.0,
         gt=0.0,
-        description="predicted seconds of work that a replica may have ahead, decoding full "
-        "batches; more replicas are wanted where there is more",
+        description="predicted seconds of outstanding work per replica, in full batches; more work "
+        "adds replicas",
     )
-    spare_replicas: int = Field(default=0, ge=0, description="kept beyond what the work wants")
+    spare_replicas: int = Field(
+        default=0, ge=0, description="replicas in addition to those that the work needs"
+    )
     drain_seconds: float = Field(
         default=120.0,
         ge=0.0,
-        description="so long a replica that is to end, since fewer are needed or another version "
-        "comes, may go on with its answers",
+        description="time that a replica has to finish its answers when it is scaled down or "
+        "replaced",
     )
     upscale_delay_seconds: float = Field(default=5.0, ge=0.0)
     downscale_delay_seconds: float = Field(default=300.0, ge=0.0)
@@ -116,19 +119,23 @@ class MethodDeployment(Settings):
 
 
 class CircuitConfig(Settings):
-    """When a method that fails is left alone, and for how long. Each ingress counts for itself."""
+    """When a failing method is disabled, and for how long. Each ingress counts for itself."""
 
-    consecutive_failures: int = Field(default=5, ge=1, description="so many in a row open it")
+    consecutive_failures: int = Field(default=5, ge=1, description="failures in a row that open it")
     failure_share: float = Field(
-        default=0.5, gt=0.0, le=1.0, description="of the window's answers, opens it as well"
+        default=0.5, gt=0.0, le=1.0, description="share of the window's answers that also opens it"
     )
     window_seconds: float = Field(default=30.0, gt=0.0)
-    window_answers: int = Field(default=20, ge=1, description="fewer say nothing about the share")
-    pause_seconds: float = Field(default=5.0, gt=0.0, description="then one request is tried")
+    window_answers: int = Field(
+        default=20, ge=1, description="least answers for failure_share to apply"
+    )
+    pause_seconds: float = Field(
+        default=5.0, gt=0.0, description="pause before one request is tried"
+    )
 
 
 class RouterConfig(Settings):
-    """Which table, how boldly the policy learns, and when a method is left alone."""
+    """The routing table, how much the policy explores, and when a method is disabled."""
 
     routing: Path | None = Field(default=None, description="default: <bundle>/routing")
     encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
@@ -139,22 +146,22 @@ class RouterConfig(Settings):
         default=0.01,
         ge=0.0,
         le=0.5,
-        description="share of latency that trying methods out may cost; 0 tries nothing out",
+        description="share of latency that exploration may cost; 0 disables it",
     )
     half_life: float = Field(
         default=50.0,
         gt=0.0,
-        description="observations of a cluster after which what it learned before weighs half",
+        description="observations of a cluster after which earlier ones have half their weight",
     )
     hysteresis: float = Field(
-        default=0.05, ge=0.0, description="a new favourite must be this better"
+        default=0.05, ge=0.0, description="least relative advantage of a new favourite"
     )
     confidence: float = Field(
-        default=0.8, ge=0.5, lt=1.0, description="and better with this probability"
+        default=0.8, ge=0.5, lt=1.0, description="least probability that a new favourite is better"
     )
     conversation_margin: float = Field(default=0.15, ge=0.0)
     refit: bool = Field(
-        default=True, description="make clusters for new kinds of prompts while serving"
+        default=True, description="build clusters for new kinds of prompts while serving"
     )
     drift_window: int = Field(
         default=400, ge=40, le=2000, description="prompts that are compared with those of the fit"
@@ -162,41 +169,43 @@ class RouterConfig(Settings):
     stale_table_seconds: float = Field(
         default=30.0,
         gt=0.0,
-        description="after so long without word from the feedback actor answers say so",
+        description="time without the feedback actor after which answers report a stale table",
     )
     weights: dict[str, Annotated[float, Field(ge=0.0, le=10.0)]] = Field(
         default={},
-        description="a method's predicted seconds are divided by its weight where methods are "
-        "compared; 0: it only answers requests that name it",
+        description="divisors of the methods' predicted seconds when methods are compared; 0: the "
+        "method only answers requests that name it",
     )
     pinned_clusters: dict[Annotated[int, Field(ge=0)], str] = Field(
-        default={}, description="clusters whose prompts one method answers while it can"
+        default={}, description="clusters whose prompts one method answers while it is available"
     )
     observe: bool = Field(
         default=False,
-        description="decide as ever but let the default method answer, and report what routing "
-        "would have won",
+        description="shadow mode: decide, but let the default method answer, and report the "
+        "predicted gain",
     )
     circuit: CircuitConfig = CircuitConfig()
 
 
 class FeedbackConfig(Settings):
-    """Where the feedback actor keeps its state and how often things are exchanged."""
+    """Where the feedback actor keeps its state, and how often it exchanges data."""
 
     state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
     snapshot_seconds: float = Field(
-        default=3600.0, gt=0.0, description="what was learned is kept so often, to go back to"
+        default=3600.0, gt=0.0, description="interval between snapshots of what was learned"
     )
     snapshots_kept: int = Field(default=24, ge=1)
-    flush_seconds: float = Field(default=0.5, gt=0.0, description="ingress -> actor batches")
+    flush_seconds: float = Field(
+        default=0.5, gt=0.0, description="interval of ingress -> actor batches"
+    )
     load_report_seconds: float = Field(default=0.25, gt=0.0)
 
 
 class GuardConfig(Settings):
-    """Who may ask, and from which pages."""
+    """Who may send requests, and from which web pages."""
 
     keys_file: Path | None = Field(
-        default=None, description="API keys, YAML or JSON; without one everybody may ask"
+        default=None, description="API keys, YAML or JSON; without it everybody may send requests"
     )
     cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
         default=(), description="origins whose pages may ask, such as https://chat.example.com"
@@ -209,13 +218,13 @@ class GuardConfig(Settings):
 
     @property
     def isolated(self) -> Isolation:
-        """The isolation in force."""
+        """Return the isolation in force."""
         return self.isolation or ("none" if self.keys_file is None else "tenant")
 
     @model_validator(mode="after")
     def _isolated(self) -> Self:
         if self.isolated != "none" and self.keys_file is None:
-            raise ValueError("isolation: nobody is known without keys_file; name one")
+            raise ValueError("isolation: without keys_file no tenant is known; set keys_file")
         return self
 
 
@@ -226,27 +235,29 @@ class HttpConfig(Settings):
     port: int = Field(default=8000, ge=0, le=65535)
     max_body_bytes: int = Field(default=2_000_000, ge=1024)
     max_body_seconds: float = Field(
-        default=30.0, gt=0.0, description="a request whose body takes longer is refused with 408"
+        default=30.0,
+        gt=0.0,
+        description="time for a request's body; slower ones are refused with 408",
     )
     max_answer_seconds: float | None = Field(
-        default=None, gt=0.0, description="deadline of requests that name none, and longest one"
+        default=None, gt=0.0, description="longest deadline, and that of requests without one"
     )
     guard: GuardConfig = GuardConfig()
     ingress_replicas: int = Field(default=1, ge=1)
     ingress_num_cpus: float = Field(default=0.5, ge=0.0)
     ingress_drain_seconds: float = Field(
-        default=120.0, ge=0.0, description="as the methods' drain_seconds"
+        default=120.0, ge=0.0, description="like drain_seconds of methods"
     )
     ingress_max_replicas_per_node: int | None = Field(
-        default=None, ge=1, le=100, description="as the methods' max_replicas_per_node"
+        default=None, ge=1, le=100, description="like max_replicas_per_node of methods"
     )
     ingress_max_ongoing_requests: int = Field(
-        default=256, ge=1, description="requests that an ingress works on at a time"
+        default=256, ge=1, description="requests that an ingress handles at a time"
     )
     ingress_max_queued_requests: int = Field(
         default=256,
         ge=0,
-        description="more that send their bodies or wait; beyond them 429",
+        description="more requests that send their bodies or wait; others are refused with 429",
     )
 
 
@@ -255,12 +266,12 @@ class AppConfig(Settings):
 
     bundle: Path = Field(
         default=Path("bundles/smollm2"),
-        description="where this one is not named and its target not imported: bundles/demo",
+        description="bundles/demo if this is not set and SmolLM2 is not imported",
     )
     layout: Literal["per_method", "shared"] = "per_method"
     methods: tuple[MethodDeployment, ...] = Field(
         default=tuple(MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO),
-        description="the default ones are the bundle's portfolio, or those it has the parts for",
+        description="default: the bundle's portfolio, or those for which it has the parts",
     )
     shared: MethodDeployment = Field(
         default=MethodDeployment(name="shared"), description="resources of a shared replica"
@@ -271,7 +282,7 @@ class AppConfig(Settings):
     http: HttpConfig = HttpConfig()
     faults: bool = Field(
         default=False,
-        description="let experiments slow down and break replicas through Ray; for tests only",
+        description="let experiments slow down and break replicas; for tests only",
     )
 
     @model_validator(mode="after")
@@ -292,5 +303,5 @@ class AppConfig(Settings):
                 if method not in names:
                     raise ValueError(f"{field}: {method!r} is not served")
         if router.weights and all(router.weights.get(name, 1.0) == 0.0 for name in names):
-            raise ValueError("router.weights: one method at least needs a weight above 0")
+            raise ValueError("router.weights: at least one method needs a weight above 0")
         return self

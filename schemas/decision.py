@@ -1,4 +1,4 @@
-"""The router's answer for one prompt."""
+"""The router's decision for one prompt."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ Reason = Literal[
 
 
 class Decision(Schema):
-    """Which method answers, what comes next if it cannot, and why."""
+    """The method that answers, the order of the others, and the reason."""
 
     method: str
     ranked: tuple[str, ...] = Field(description="all admissible methods, best first")
@@ -35,17 +35,17 @@ class Decision(Schema):
     predicted_seconds: dict[str, float] = Field(default_factory=dict)
     foretold: dict[str, float] = Field(
         default={},
-        description="log acceptance by the table's regression, by method, where it has one",
+        description="predicted log acceptance by method, if the table has a regression",
     )
     exploration_seconds: float = Field(
-        default=0.0, ge=0.0, description="predicted, over the choice made without exploring"
+        default=0.0, ge=0.0, description="predicted extra seconds of exploration"
     )
     starts: str | None = Field(
-        default=None, description="the favourite, where it has no replica yet and gets one now"
+        default=None, description="the favourite, if it has no replica yet and one is started"
     )
     instead_of: str | None = Field(
-        default=None, description="what would have answered if routing were not only observed"
+        default=None, description="the method that routing would have chosen in shadow mode"
     )
     first_waiting_seconds: float = Field(
-        default=0.0, ge=0.0, description="that choice's predicted wait for a place, on exploring"
+        default=0.0, ge=0.0, description="predicted wait of the choice without exploration"
     )

@@ -16,10 +16,10 @@ Bias = Annotated[float, Field(ge=-100.0, le=100.0, allow_inf_nan=False)]
 
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below it are 0: logits divided by less are no distribution any more (as in vLLM)."""
+"""Lower temperatures are 0, as in vLLM: dividing logits by them overflows."""
 LEAST_TOP_P, LEAST_REPETITION_PENALTY = 1e-6, 0.01
-"""What smaller values are raised to: with these the best token alone is left, and a token that has
-occurred has a hundred times its logit."""
+"""Floors of both settings. At them only the best token is left, and the logit of a token that has
+occurred is multiplied by 100."""
 
 Temperature = Annotated[
     float,
@@ -37,10 +37,10 @@ RepetitionPenalty = Annotated[
 
 
 class Grammar(Schema):
-    """What an answer must follow to the letter, enforced token by token.
+    """A grammar that an answer must follow, enforced token by token.
 
-    kind: `regex` and `lark` (llguidance's dialect) read `text`, `json_schema` reads it as a JSON
-    schema, `json_object` is any JSON object and has no text.
+    kind: `regex` and `lark` (llguidance's dialect) and `json_schema` read `text`; `json_object`
+    accepts any JSON object and has no text.
     """
 
     kind: Literal["json_schema", "json_object", "regex", "lark"]
@@ -55,7 +55,7 @@ class Grammar(Schema):
 
 
 class SamplingDefaults(Schema):
-    """What a model's makers advise where a request does not say it; None: nothing."""
+    """A model's advised settings for requests that name none; None: no advice."""
 
     temperature: Temperature | None = None
     top_p: TopP | None = None
@@ -75,32 +75,38 @@ class SamplingParams(Schema):
     top_p: TopP = 1.0
     top_k: int = Field(default=0, ge=0, description="0 keeps the whole vocabulary")
     min_p: float = Field(
-        default=0.0, ge=0.0, le=1.0, description="drops what has under min_p times the best's p"
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="drops tokens below min_p times the best token's probability",
     )
     logit_bias: dict[TokenId, Bias] = Field(
         default={}, max_length=1024, description="added to these tokens' logits"
     )
     presence_penalty: float = Field(
-        default=0.0, ge=-2.0, le=2.0, description="off the logit of every token of the output"
+        default=0.0,
+        ge=-2.0,
+        le=2.0,
+        description="subtracted from the logits of tokens of the output",
     )
     frequency_penalty: float = Field(
-        default=0.0, ge=-2.0, le=2.0, description="off the logit once per occurrence in the output"
+        default=0.0, ge=-2.0, le=2.0, description="subtracted once per occurrence in the output"
     )
     repetition_penalty: RepetitionPenalty = Field(
         default=1.0,
-        description="divides positive logits of tokens of prompt and output, multiplies negative",
+        description="divides positive logits of prompt and output tokens, multiplies negative ones",
     )
     logprobs: int | None = Field(
         default=None,
         ge=0,
         le=20,
-        description="report each token's log probability and those of so many best tokens",
+        description="report log probabilities of each token and of this many best tokens",
     )
     seed: int | None = Field(default=None, description="None draws a fresh seed per request")
     max_tokens: int = Field(default=128, ge=1)
     stop: tuple[str, ...] = Field(default=(), max_length=16)
     grammar: Grammar | None = None
-    ignore_eos: bool = Field(default=False, description="benchmarks only: decode to max_tokens")
+    ignore_eos: bool = Field(default=False, description="decode to max_tokens; for benchmarks")
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -112,7 +118,7 @@ class SamplingParams(Schema):
 
 
 def derived_seed(seed: int | None, name: str) -> int | None:
-    """A seed of its own for what `name` says, the same each time; None stays None."""
+    """Derive a seed for `name`. The same arguments give the same seed; None stays None."""
     if seed is None:
         return None
     return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest())
@@ -126,36 +132,41 @@ class DecodeRequest(Schema):
     prompt_token_ids: tuple[int, ...] = Field(min_length=1)
     answered_token_ids: tuple[int, ...] = Field(
         default=(),
-        description="the answer's beginning, which another replica emitted; max_tokens counts it",
+        description="beginning of the answer, emitted by another replica; counts in max_tokens",
     )
     sampling: SamplingParams = SamplingParams()
     scope: str = Field(
-        default="", description="what an engine keeps of a request serves those of its scope alone"
+        default="", description="prefixes and past answers are shared within one scope only"
     )
 
     @model_validator(mode="after")
     def _goes_on(self) -> Self:
         if len(self.answered_token_ids) >= self.sampling.max_tokens:
-            raise ValueError("answered_token_ids: fewer than max_tokens, or there is nothing to do")
+            raise ValueError("answered_token_ids: must be fewer than max_tokens")
         return self
 
     @property
     def known_token_ids(self) -> tuple[int, ...]:
-        """The tokens before the first that is to be emitted: prompt and answer's beginning."""
+        """Return the prompt and the answer's beginning."""
         return self.prompt_token_ids + self.answered_token_ids
 
     @property
     def seed(self) -> int | None:
-        """What to draw with. The draws that chose an answer's beginning are spent: with them again
-        its end would depend on them twice, and not have the target's distribution."""
+        """Return the seed of draws.
+
+        An answer that continues needs new draws: with those that chose its beginning, it would not
+        follow the target's distribution.
+        """
         if not self.answered_token_ids:
             return self.sampling.seed
         return derived_seed(self.sampling.seed, f"from {len(self.answered_token_ids)}")
 
 
 class TokenLogprobs(Schema):
-    """Natural log probabilities at one emitted token, under the target's raw logits: before bias,
-    penalties and temperature (vLLM's default, `raw_logprobs`)."""
+    """Natural log probabilities at one emitted token, under the target's raw logits.
+
+    Raw logits are those before bias, penalties and temperature (vLLM's default, `raw_logprobs`).
+    """
 
     chosen: float
     top: tuple[tuple[int, float], ...] = Field(
@@ -179,7 +190,7 @@ class DecodeChunk(Schema):
     error: str | None = None
     request_fault: bool = Field(
         default=False,
-        description="the error lies in the request: no other engine could go on, and this one is "
-        "well",
+        description="the request caused the error: another engine would fail too, and this one is "
+        "healthy",
     )
     stats: DecodeStats | None = None

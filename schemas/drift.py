@@ -1,4 +1,4 @@
-"""How far the prompts have drifted from those of the fit, and what was done about it."""
+"""How far prompts have drifted from those of the fit, and the refits since."""
 
 from typing import Literal
 
@@ -14,16 +14,18 @@ class DriftReport(Schema):
         default=None, description="the statistic; None until the window is full"
     )
     alarm_above: float | None = Field(
-        default=None, description="the statistic that is drift; None without a reference"
+        default=None, description="threshold of the statistic; None without a reference"
     )
-    prompts: int = Field(default=0, ge=0, description="of the window, seen since the last refit")
+    prompts: int = Field(default=0, ge=0, description="prompts of the window since the last refit")
     window: int = Field(ge=1, description="prompts that are compared with the reference")
     reference: Literal["fit", "live"] | None = Field(
         default=None,
-        description="the fit's own distances, or the first live prompts'; None while these come in",
+        description="distances of the fit or of the first live prompts; None until complete",
     )
-    refits: int = Field(default=0, ge=0, description="since the table on disk")
+    refits: int = Field(default=0, ge=0, description="refits since the table on disk")
     late_moved: int = Field(
-        default=0, ge=0, description="observations of an earlier fit, counted under the present one"
+        default=0,
+        ge=0,
+        description="observations of an earlier fit that were moved to the present one",
     )
-    late_dropped: int = Field(default=0, ge=0, description="observations of fits not known")
+    late_dropped: int = Field(default=0, ge=0, description="observations of unknown fits")

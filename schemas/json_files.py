@@ -1,4 +1,4 @@
-"""JSON and JSON Lines files, read strictly: what a lenient parser would drop is refused."""
+"""Read JSON and JSON Lines files strictly: content that a lenient parser drops is refused."""
 
 import json
 import math
@@ -24,8 +24,8 @@ def read_json(file: Path) -> Any:
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
     """Yield the value of each line that is not blank, with the line's number from 1.
 
-    Blank lines and byte order marks are left out: an editor, or files put one after another, leave
-    them behind, and they can stand for no value. Raises FileError naming the file and the line.
+    Blank lines and byte order marks are skipped: editors and concatenation leave them behind.
+    Raises FileError naming the file and the line.
     """
     for number, line in text_lines(file):
         if text := line.removeprefix(BYTE_ORDER_MARK).strip():

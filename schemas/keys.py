@@ -1,4 +1,4 @@
-"""API keys as they are kept: by hash, with whom they belong to and what they may ask for."""
+"""API keys, stored as hashes, with their owners and limits."""
 
 import hashlib
 from collections import Counter
@@ -13,27 +13,31 @@ Isolation = Literal["none", "tenant", "key"]
 
 
 class Limits(Settings):
-    """What may be asked for at each ingress; None bounds nothing."""
+    """Limits at each ingress; None is no limit."""
 
     requests_per_minute: float | None = Field(default=None, gt=0.0)
     tokens_per_minute: float | None = Field(
-        default=None, gt=0.0, description="of prompts and answers; what is begun is answered whole"
+        default=None,
+        gt=0.0,
+        description="of prompts and answers; a started answer is always completed",
     )
     concurrent_requests: int | None = Field(default=None, ge=1)
 
 
 class ApiKey(Settings):
-    """One key. sha256: of the key's UTF-8 text; the key itself is kept nowhere."""
+    """One key. sha256: hash of the key's UTF-8 text; the key itself is not stored."""
 
     name: str = Field(min_length=1)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    tenant: str | None = Field(default=None, description="shares its limits  [default: none]")
-    priority: Priority = Field(
-        default="normal", description="low is refused first where requests wait, high last"
+    tenant: str | None = Field(
+        default=None, description="the tenant whose limits it shares  [default: none]"
     )
-    admin: bool = Field(default=False, description="may ask for /admin, and for nothing else")
+    priority: Priority = Field(
+        default="normal", description="under load, low is refused first and high last"
+    )
+    admin: bool = Field(default=False, description="may use /admin, and nothing else")
     teaches: bool = Field(
-        default=True, description="its prompts' vectors are kept and may move the clusters"
+        default=True, description="its prompts' vectors are stored and may move the clusters"
     )
     limits: Limits = Limits()
 
@@ -46,7 +50,7 @@ class ApiKey(Settings):
 
 
 class KeyRing(Settings):
-    """The keys that are accepted. tenants: limits that a tenant's keys share."""
+    """All accepted keys. tenants: limits that the keys of a tenant share."""
 
     keys: tuple[ApiKey, ...]
     tenants: dict[str, Limits] = Field(default_factory=dict)

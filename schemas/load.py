@@ -1,4 +1,4 @@
-"""What a replica says of itself a few times a second."""
+"""The load that a replica reports a few times a second."""
 
 from pydantic import Field
 
@@ -24,14 +24,14 @@ class LoadReport(Schema):
     )
     free_slots: int = Field(ge=0, description="free token slots in the KV pool")
     slots_each: int = Field(
-        default=0, ge=0, description="that every request takes; 0: as many as it may have tokens"
+        default=0, ge=0, description="slots that every request takes; 0: as many as its tokens"
     )
     past_bytes: int = Field(
-        default=0, ge=0, description="that past answers and requests take which are looked up"
+        default=0, ge=0, description="memory of past answers and requests for look-ups"
     )
     drafter_failures: dict[str, int] = Field(
         default_factory=dict,
-        description="by drafter, since the replica started; its sequences went on without drafts",
+        description="by drafter, since the start; sequences continue without drafts",
     )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

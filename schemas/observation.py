@@ -1,4 +1,4 @@
-"""What one answer cost, and under which routing decision it was produced."""
+"""The cost of one answer, and the routing decision that led to it."""
 
 from typing import Literal
 
@@ -8,8 +8,7 @@ from schemas.base import Schema
 
 
 class DrafterStats(Schema):
-    """What one of several drafters did for an answer: its steps, and tokens by level as in
-    DecodeStats."""
+    """The part of one of several drafters in an answer: its steps and tokens."""
 
     steps: int = Field(ge=0)
     drafted_tokens: int = Field(ge=0)
@@ -17,14 +16,14 @@ class DrafterStats(Schema):
 
 
 class DecodeStats(Schema):
-    """What the engine measured for one answer. Seconds are wall-clock seconds on one clock."""
+    """Measurements of one answer. Seconds are wall-clock seconds on one clock."""
 
     request_id: str
     method: str
     temperature: float = Field(ge=0.0)
     prompt_tokens: int = Field(ge=0)
     cached_prompt_tokens: int = Field(
-        default=0, ge=0, description="of the prompt's, those read for another request before"
+        default=0, ge=0, description="prompt tokens found in the prefix cache"
     )
     output_tokens: int = Field(ge=0)
     context_length: int = Field(ge=0, description="prompt + output tokens at the end")
@@ -34,7 +33,7 @@ class DecodeStats(Schema):
     drafted_by_position: tuple[int, ...] = ()
     accepted_by_position: tuple[int, ...] = ()
     by_drafter: dict[str, DrafterStats] = Field(
-        default={}, description="where the method chooses a drafter for every step"
+        default={}, description="if the method chooses a drafter at every step"
     )
     queue_seconds: float = Field(default=0.0, ge=0.0, description="request to admission")
     first_token_seconds: float = Field(
@@ -44,7 +43,7 @@ class DecodeStats(Schema):
         default=0.0, ge=0.0, description="first emitted token to the last one"
     )
     stalled_seconds: float = Field(
-        default=0.0, ge=0.0, description="of decode_seconds: other requests' prompts were read"
+        default=0.0, ge=0.0, description="part of decode_seconds spent on other requests' prompts"
     )
     total_seconds: float = Field(default=0.0, ge=0.0, description="request to last token")
     draft_seconds: float = Field(default=0.0, ge=0.0)
@@ -53,7 +52,7 @@ class DecodeStats(Schema):
     other_seconds: float = Field(default=0.0, ge=0.0)
     mean_batch: float = Field(default=1.0, ge=0.0, description="sequences per step, over its steps")
     batch_by_method: dict[str, float] = Field(
-        default={}, description="mean_batch by method; empty: all are of this answer's"
+        default={}, description="mean_batch by method; empty: all of this answer's method"
     )
     finish_reason: Literal["stop", "length", "cancelled", "error"]
     looping: bool = Field(
@@ -63,16 +62,20 @@ class DecodeStats(Schema):
 
 
 class Instead(Schema):
-    """What routing would have chosen where it is only observed. Seconds are those predicted of the
-    request under the load that it met."""
+    """The method that routing would have chosen in shadow mode.
+
+    Seconds are predicted for the request under the load at its arrival.
+    """
 
     method: str
     predicted_seconds: float = Field(gt=0.0)
-    served_predicted_seconds: float = Field(gt=0.0, description="of the method that answered")
+    served_predicted_seconds: float = Field(
+        gt=0.0, description="predicted for the method that answered"
+    )
 
 
 class Observation(Schema):
-    """A DecodeStats together with the decision that led to it; what the feedback actor learns from.
+    """A DecodeStats with the decision that led to it, from which the feedback actor learns.
 
     `observation_id` is the request id: the actor counts each once, however often it is sent.
     """
@@ -80,27 +83,27 @@ class Observation(Schema):
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     stats: DecodeStats
-    cluster: int = Field(ge=-1, description="-1: not routed by a cluster")
+    cluster: int = Field(ge=-1, description="-1: not routed by cluster")
     fit_id: str
     table_version: int = Field(ge=0)
     policy: str
     reason: str
     propensity: float = Field(gt=0.0, le=1.0)
     choices: int = Field(
-        default=1, ge=1, description="answers to this prompt: together they count as one"
+        default=1, ge=1, description="answers to this prompt, which together count as one"
     )
     foretold: float | None = Field(
         default=None,
-        description="of the method's log acceptance by the table's regression, where it has one",
+        description="predicted log acceptance of the method, if the table has a regression",
     )
     instead: Instead | None = Field(
-        default=None, description="where the default method answered and routing is only observed"
+        default=None, description="if the default method answered in shadow mode"
     )
     time: float = Field(description="seconds since the epoch, at the ingress")
     vector: bytes | None = Field(
         default=None,
         repr=False,
-        description="the prompt's unit vector [d], float16, on the first of a prompt's answers",
+        description="the prompt's unit vector [d], float16, on the first of its answers",
     )
 
     @property

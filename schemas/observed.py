@@ -1,4 +1,4 @@
-"""What routing would have won on traffic that the default method answered."""
+"""The predicted gain of routing on traffic that the default method answered."""
 
 from pydantic import Field
 
@@ -6,8 +6,10 @@ from schemas.base import Schema
 
 
 class ObservedReport(Schema):
-    """Of the answers since `router.observe` was set. Seconds of the method that was not asked are
-    predicted: those that were measured, times the ratio of both methods' predictions."""
+    """The answers since `router.observe` was set.
+
+    Predicted seconds are the measured ones, times the ratio of both methods' predictions.
+    """
 
     answers: int = Field(default=0, ge=0)
     elsewhere: dict[str, int] = Field(
@@ -19,8 +21,8 @@ class ObservedReport(Schema):
         default=None, description="served over routed seconds; None without an answer"
     )
     standard_error: float | None = Field(
-        default=None, description="of the speedup, from how answers differ; None under two answers"
+        default=None, description="of the speedup; None under two answers"
     )
     served_over_predicted: float | None = Field(
-        default=None, description="how far the predictions for the method that served were right"
+        default=None, description="measured over predicted seconds of the method that answered"
     )

@@ -1,4 +1,4 @@
-"""An earlier state of what routing has learned."""
+"""An earlier state of the learned routing."""
 
 from typing import Literal
 
@@ -8,16 +8,16 @@ from schemas.base import Schema
 
 
 class Snapshot(Schema):
-    """What is said of a state that can be gone back to."""
+    """A state that can be restored."""
 
     number: int = Field(ge=1)
     at: str = Field(description="ISO 8601, UTC")
     occasion: Literal["time", "refit", "rollback", "reset"] = Field(
-        description="a time has passed; before a refit, a rollback or a reset"
+        description="time: the interval has passed; else: made before this event"
     )
     fit_id: str
-    version: int = Field(ge=0, description="of the table it makes")
+    version: int = Field(ge=0, description="of its table")
     clusters: int = Field(ge=1)
     favourites: dict[str, int] = Field(
-        description="clusters and temperature bands whose favourite a method is"
+        description="by method, the clusters and temperature bands whose favourite it is"
     )

@@ -1,4 +1,4 @@
-"""Text files that people and commands write: what can be wrong with any of them is said here."""
+"""Read text files strictly, with one error for everything that can be wrong with them."""
 
 import codecs
 import stat
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MAX_LINE_BYTES = 2**28
-"""A longer line is refused: it would have to fit in memory several times."""
+"""Longer lines are refused: several copies of a line are held in memory."""
 MAX_DEPTH = 100
-"""Values that are nested deeper are refused; no file of ours nests more than ten levels."""
+"""Values that are nested deeper are refused. Our files nest at most ten levels."""
 MAX_VALUES = 10_000_000
 """YAML aliases can stand for more values than fit in memory."""
 
@@ -55,7 +55,7 @@ def open_file(file: Path) -> BinaryIO:
 
 
 def check_values(value: Any, place: str) -> None:
-    """Refuse parsed values that nothing behind the parser can work with.
+    """Refuse parsed values that later code cannot handle.
 
     Raises FileError naming `place` where values are nested too deeply, are too many, or hold half a
     surrogate pair, which is not text: UTF-8 cannot encode it.

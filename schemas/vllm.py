@@ -1,4 +1,4 @@
-"""What vLLM's engine takes beyond the settings that every engine has."""
+"""Settings of vLLM's engine beyond those of every engine."""
 
 from pathlib import Path
 from typing import Literal
@@ -9,36 +9,36 @@ from schemas.base import Settings
 
 
 class VllmConfig(Settings):
-    """Passed on to vLLM's AsyncEngineArgs under the names it has there, where it has them.
+    """Settings that are passed to vLLM's AsyncEngineArgs under its own names.
 
-    The target is the bundle's part `target`; drafters and heads are its parts of their names.
+    The bundle's parts are the target, drafters and heads of the same names.
     """
 
     tensor_parallel_size: int = Field(
-        default=1, ge=1, description="GPUs of one replica; they come from a placement group"
+        default=1, ge=1, description="GPUs of one replica, reserved as a placement group"
     )
     distributed_executor_backend: Literal["mp", "ray"] | None = Field(
         default=None,
-        description="what starts the processes of tensor parallelism  [default: ray in a served "
-        "replica, which has a placement group, else vLLM's own choice]",
+        description="starts the processes of tensor parallelism  [default: ray in served replicas, "
+        "which have a placement group, else vLLM's choice]",
     )
     quantization: str | None = Field(
-        default=None, description="of the target, as vLLM names it  [default: the checkpoint's own]"
+        default=None, description="of the target, by vLLM's name  [default: the checkpoint's]"
     )
     kv_cache_dtype: str = Field(default="auto", description="such as fp8")
     gpu_memory_utilization: float | None = Field(
         default=None,
         gt=0.0,
         le=1.0,
-        description="of one GPU's memory  [default: 0.9 of the method's num_gpus, at most 0.9, so "
-        "that replicas with fractions fit one GPU]",
+        description="share of one GPU's memory  [default: 0.9 x num_gpus, at most 0.9, so that "
+        "replicas with fractions fit one GPU]",
     )
     max_num_batched_tokens: int | None = Field(
-        default=None, ge=1, description="tokens of one step  [default: vLLM's own choice]"
+        default=None, ge=1, description="tokens of one step  [default: vLLM's choice]"
     )
     enable_chunked_prefill: bool = True
     enforce_eager: bool = Field(
-        default=False, description="no torch.compile and no CUDA graphs: loads sooner, steps longer"
+        default=False, description="no torch.compile and CUDA graphs: loads faster, steps slower"
     )
     lora: Path | None = Field(
         default=None, description="an adapter of the target that every request uses"

@@ -1,4 +1,4 @@
-"""YAML files, read strictly: a key that is given twice is refused."""
+"""Read YAML files strictly: a key that is given twice is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def parse_yaml(text: str, place: str) -> list[Any]:
     except RecursionError as error:
         raise FileError(f"{place}: nested too deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # What PyYAML's constructors raise for a value that does not fit its tag, as in `!!int x`.
+        # PyYAML's constructors raise these for a value that does not fit its tag: `!!int x`.
         raise FileError(f"{place}: not YAML: {error}") from error
     check_values(documents, place)
     return documents

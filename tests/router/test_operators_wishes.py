@@ -78,7 +78,7 @@ def test_observing_serves_the_default_and_says_what_it_would_have_chosen(
     [
         ({"weights": {"nobody": 1.0}}, "router.weights: 'nobody' is not served"),
         ({"weights": {"naive": -1.0}}, "greater than or equal to 0"),
-        ({"weights": {"naive": 0.0}}, "one method at least"),
+        ({"weights": {"naive": 0.0}}, "at least one method"),
         ({"pinned_clusters": {0: "nobody"}}, "router.pinned_clusters: 'nobody' is not served"),
         ({"pinned_clusters": {-1: "naive"}}, "greater than or equal to 0"),
     ],

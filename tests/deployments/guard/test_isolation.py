@@ -38,7 +38,7 @@ def test_keys_are_kept_apart_by_tenant_unless_it_is_said(tmp_path):
     assert GuardConfig(keys_file=keys).isolated == "tenant"
     assert GuardConfig(keys_file=keys, isolation="none").isolated == "none"
     assert GuardConfig(keys_file=keys, isolation="key").isolated == "key"
-    with pytest.raises(ValidationError, match="nobody is known without keys_file"):
+    with pytest.raises(ValidationError, match="without keys_file no tenant is known"):
         GuardConfig(isolation="key")
 
 
