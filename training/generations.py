@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from workers.chat_template import encode_chat
 from workers.engine import Engine
 from workers.loader import load_engine
 
-TEMPERATURES = (0.0, 0.8)
 WINDOW = 2000
 """Rows that are answered in the order of their prompts' lengths: a batch's attention costs what its
 longest context does."""
@@ -132,9 +131,9 @@ def read_generations(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def generation_rows(file: Path) -> TokenRows:
-    """Return generations as token rows in which only the answers are learned.
+    """Generations as token rows in which only the answers are learned.
 
-    Raises ValueError for a file without answers.
+    Raises ValueError where there is none.
     """
     tokens, weights, domains = [], [], []
     for g in read_generations(file):
@@ -144,7 +143,7 @@ def generation_rows(file: Path) -> TokenRows:
         weights.append(weight)
         domains.append(str(g["domain"]))
     if not tokens:
-        raise ValueError(f"{file}: holds no answers")
+        raise ValueError(f"{file}: no answers in it")
     names = tuple(sorted(set(domains)))
     offsets = np.concatenate(([0], np.cumsum([len(t) for t in tokens]))).astype(np.int64)
     return TokenRows(

@@ -25,14 +25,6 @@ class Lease:
     spoilt: bool = False
 
 
-class CacheShape(NamedTuple):
-    """A model's layers, KV heads and width of a head."""
-
-    layers: int
-    kv_heads: int
-    head_dim: int
-
-
 class LayerCache(NamedTuple):
     """One layer's part of the pool, as views.
 

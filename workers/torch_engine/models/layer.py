@@ -40,7 +40,7 @@ def build_layer(
     input_norm: bool = True,
     project: Projection = projection,
 ) -> Layer:
-    """Build block `index` from the tensors whose names begin with `prefix`.
+    """Read block `index`, whose tensors' names begin with `prefix`.
 
     input_norm: whether the block norms what its attention reads. project: makes operators of
     matrices.
@@ -48,7 +48,7 @@ def build_layer(
     take_norm = norm_taker(take, shape)
 
     def norm(name: str) -> Operator:
-        return rms_norm(norm_weight(take, shape, name), shape.eps)
+        return rms_norm(take_norm(name), shape.eps)
 
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     dims = shape.each_attention[index].rotary.dims
@@ -61,7 +61,7 @@ def build_layer(
             _qkv(take, attention, "weight", shape, dims),
             _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
         ),
-        qk_norm=_qk_norm(take, attention, shape, dims) if shape.qk_norm else None,
+        qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
         out=project(
             take(attention + "o_proj.weight"),
             take(attention + "o_proj.bias") if shape.out_bias else None,
@@ -114,9 +114,7 @@ def _gate_up(take: Take, prefix: str, kind: str, shape: LlamaShape) -> Tensor:
 
 
 def _qk_norm(take: Take, prefix: str, shape: LlamaShape, dims: int) -> Tensor:
-    query, key = (
-        _interleave(norm_weight(take, shape, f"{prefix}{n}_norm.weight"), 1, dims) for n in "qk"
-    )
+    query, key = (_interleave(take(f"{prefix}{n}_norm.weight"), 1, dims) for n in "qk")
     repeated = (query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1))
     return torch.cat(repeated).float().contiguous()
 

@@ -69,9 +69,6 @@ class Llama:
             )
             for index, attention in enumerate(attentions)
         ]
-        for layer, attention in zip(self.layers, attentions, strict=True):
-            layer.rotary = self._rotaries.index(attention.rotary)
-            layer.view = self._windows.index(attention.window)
         self._tables: dict[int, list[Tensor]] = {}
 
     @staticmethod

@@ -23,7 +23,7 @@ class CachedModel(TransformersModel):
     manner = "with our KV pool"
 
     def __init__(
-        self, causal: Any, dtype: torch.dtype, device: torch.device, cache: CacheShape
+        self, causal: Any, dtype: torch.dtype, device: torch.device, cache: KvShape
     ) -> None:
         super().__init__(causal, dtype, device)
         self._cache = cache
@@ -31,7 +31,7 @@ class CachedModel(TransformersModel):
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """See TransformersModel."""
         return KvPool(
-            KvShape(self._layers, self._kv_heads, self._head_dim),
+            self._cache,
             rows=rows,
             capacity=capacity + TREE_ROOM,
             dtype=self.dtype,

@@ -14,6 +14,7 @@ from workers.bundle import BundleError
 from workers.torch_engine.models.fallback.cached_model import CachedModel
 from workers.torch_engine.models.fallback.reread_model import RereadModel
 from workers.torch_engine.models.fallback.transformers_model import TransformersModel
+from workers.torch_engine.models.kv_pool import KvShape
 from workers.torch_engine.models.layout import Span
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def _refuse_misfit(folder: Path, report: Mapping[str, Collection[Any]]) -> None:
             raise BundleError(f"{folder}: {problem} {', '.join(names[:4])} ({len(names)} tensors)")
 
 
-def _cache_shape(causal: Any, device: torch.device) -> CacheShape | None:
+def _cache_shape(causal: Any, device: torch.device) -> KvShape | None:
     """Return the shape of a model's cache, None if it needs more than all keys and values."""
     if not _sees_all_alike(causal.config.get_text_config().to_dict()):
         return None
@@ -92,7 +93,7 @@ def _cache_shape(causal: Any, device: torch.device) -> CacheShape | None:
     ((batch, kv_heads, tokens, head_dim),) = shapes
     if (batch, tokens) != (1, 2):
         return None
-    return CacheShape(len(layers), kv_heads, head_dim)
+    return KvShape(len(layers), kv_heads, head_dim)
 
 
 def _sees_all_alike(settings: dict[str, Any]) -> bool:
