@@ -1,8 +1,8 @@
-"""From the stepper thread to whoever awaits an answer."""
+"""One answer's way from the stepper thread to its consumer."""
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from schemas import DecodeChunk, DecodeStats, FinishReason, TokenLogprobs
@@ -17,12 +17,12 @@ class _Piece:
 
 
 class Stream:
-    """One answer's mailbox; a consumer that is behind gets several steps in one chunk."""
+    """One answer's mailbox; a slow consumer gets several steps in one chunk."""
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self.cancelled = False
-        """Set by the consumer; the stepper looks before each step."""
+        """Set by the consumer; the stepper checks it before each step."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class Stream:
         drafted: list[bool],
         logprobs: Sequence[TokenLogprobs] = (),
     ) -> None:
-        """Add one step's tokens (from the stepper thread)."""
+        """Add one step's tokens; called in the stepper thread."""
         with self._lock:
             self._piece.text.append(text)
             self._piece.token_ids.extend(token_ids)
@@ -55,7 +55,7 @@ class Stream:
         *,
         request_fault: bool = False,
     ) -> None:
-        """End the answer (from the stepper thread); the first reason stands."""
+        """End the answer; called in the stepper thread. The first reason stands."""
         with self._lock:
             if self._finish is None:
                 self._finish, self._stats, self._error = reason, stats, error
@@ -63,7 +63,7 @@ class Stream:
         self._wake()
 
     async def next(self) -> DecodeChunk:
-        """Everything since the last call as one chunk; waits until there is something."""
+        """Wait for tokens or the end; return everything since the last call as one chunk."""
         await self._ready.wait()
         self._ready.clear()
         with self._lock:
@@ -80,9 +80,24 @@ class Stream:
                 stats=self._stats,
             )
 
+    async def chunks(
+        self, cancelled: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[DecodeChunk, None]:
+        """Yield chunks up to the last one; then, or when the iterator is closed, end the work and
+        call `cancelled`."""
+        try:
+            while True:
+                chunk = await self.next()
+                yield chunk
+                if chunk.finish_reason is not None:
+                    return
+        finally:
+            self.cancelled = True
+            cancelled()
+
     def _wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
         except RuntimeError:
-            # the consumer's event loop has been closed: nobody will read this answer
+            # the consumer's event loop has been closed
             self.cancelled = True

@@ -108,7 +108,7 @@ class Row:
             return sum(level > chance for level in levels[:count])
         count = 0
         for token, came in zip(
-            choice.foretold.get(row, ()), self.answer.tokens[self.length :], strict=False
+            choice.looked_up.get(row, ()), self.answer.tokens[self.length :], strict=False
         ):
             if token != came:
                 break
@@ -150,7 +150,7 @@ class Controller:
             )
         self.deciding_seconds += self._clock.now - began
         context = sum(row.length for row in rows)
-        counts = [choice.drafted.get(i, len(choice.foretold.get(i, ()))) for i in range(len(rows))]
+        counts = [choice.drafted.get(i, len(choice.looked_up.get(i, ()))) for i in range(len(rows))]
         forward = self._costs.forward(len(rows), context, len(rows) + sum(counts))
         if choice.drafter is not None:
             names = [rows[i].name for i in choice.drafted]

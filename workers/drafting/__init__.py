@@ -1,1 +1,1 @@
-"""What is drafted, decided by any engine: look-ups, costs, and the choice among drafters."""
+"""The choice of draft tokens for any engine: look-ups, costs, expectations."""

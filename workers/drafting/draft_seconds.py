@@ -1,4 +1,4 @@
-"""What drafting costs here, as it is measured."""
+"""Seconds that a drafter takes, learned from its drafts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,95 +7,80 @@ import numpy as np
 
 from workers.drafting.regression import MOST_SURPRISE, Floats, Regression
 
-DRAFTING = (0.02, 0.05, 0.02, 0.02, 0.03, 0.05)
-"""What drafting is taken to cost before it was seen, in forwards of one row: at all, for a level,
-for ONE_MORE sequences more, for a level of these, for a sequence that is read up on, for READ
-tokens of that. Little, so that every drafter is tried."""
-DRAFT_SURE = (2.0, 2.0, 2.0, 2.0, 8.0, 8.0)
-"""Standard deviation of each of these, in that of a measurement. What is read up on is the least
-known: a drafter's first drafts follow a prompt's reading, whose seconds are not its levels'."""
-REHEARSED_SURE = (0.5,) * len(DRAFTING)
-"""The same once drafts were rehearsed."""
-DRAFT_FORGET = 0.01
-"""Drafts after which what was seen weighs less."""
-IDLE_FORGET = 1.0 / 200
-"""The same of steps in which it did not draft: what is long ago may be so no more."""
-TRIED_AGAIN = 1000
-"""Steps without a draft after which half of its seconds are charged: a drafter that was slow when
-it was rehearsed, on a machine that was busy with other work, is tried again."""
-SOON, READ_UP = 8.0, 4.0
-"""Drafts for which what is read up on is of use, before any was seen; in sequences that were read
-up on, what that weighs."""
-READ_UP_FORGET = 1.0 / 50
-"""Sequences that were read up on after which earlier ones weigh less in that."""
-ONE_MORE, READ = 4.0, 100.0
-
-
-class DraftSeconds:
-    """Seconds of drafting, linear in the levels, the sequences, both together, and what has to be
-    read up on before: what was seen of one draft says something of every other.
-
-    forward: seconds of a forward of one row, 0 where nobody knows.
-    """
-
-    def __init__(self, forward: float) -> None:
-        self._before = forward * np.asarray(DRAFTING)
-        self._more = Regression(np.diag(np.square(DRAFT_SURE)), DRAFT_FORGET)
-        self._drafts, self._late = SOON * READ_UP, READ_UP
-        self._idle = 0
-
-    def saw(self, draft: "Draft", seconds: float) -> None:
-        """It took so long."""
-        self._idle = 0
-        keep = (1.0 - READ_UP_FORGET) ** draft.late
-        self._drafts = keep * self._drafts + draft.sequences
-        self._late = keep * self._late + draft.late
-        terms = draft.terms()
-        expected = float(terms @ self._before)
-        if expected:
-            seconds = min(seconds, MOST_SURPRISE * max(expected, self.of(draft)))
-        self._more.saw(terms, seconds - expected)
-
-    def of(self, draft: "Draft") -> float:
-        """Expected seconds; 0 where nothing is known."""
-        return max(0.0, float(draft.terms() @ (self._before + self._more.weights)))
-
-    def charged(self, draft: "Draft") -> float:
-        """Expected seconds, of which what is read before is paid by all drafts that it is lately
-        of use for: a drafter that is dropped again after a draft or two was read up for nothing.
-        The longer it has not drafted, the less is charged."""
-        paid = self._late / self._drafts
-        seconds = self.of(replace(draft, late=paid * draft.late, missing=paid * draft.missing))
-        return float(seconds * 0.5 ** (self._idle / TRIED_AGAIN))
-
-    def sat_out(self) -> None:
-        """A step without it."""
-        self._more.fade(IDLE_FORGET)
-        self._idle += 1
-
-    def rehearsed(self, drafts: Sequence[tuple["Draft", float]]) -> None:
-        """Before anybody was served they took so long: that is what is expected from now on, where
-        nothing newer is known."""
-        found = Regression(np.diag(np.square(DRAFT_SURE)), forget=0.0)
-        for draft, seconds in drafts:
-            found.saw(draft.terms(), seconds - float(draft.terms() @ self._before))
-        self._before = self._before + found.weights
-        self._more = Regression(np.diag(np.square(REHEARSED_SURE)), DRAFT_FORGET)
+CATCH_UP = 16
+"""Missing tokens of a sequence from which on they are read in a forward of their own, so that one
+long prompt does not pad the whole batch; fewer are read with the first draft token."""
+PRIOR = (0.02, 0.05, 0.02, 0.02, 0.03, 0.05)
+"""Cost of each of `Draft.terms` before anything is measured, in forwards of one row: low, so that
+every drafter is tried."""
+DEVIATION = (2.0, 2.0, 2.0, 2.0, 8.0, 8.0)
+"""Standard deviation of each, in that of a measurement. Catching up is known least: a drafter's
+first drafts follow a prompt's reading, whose seconds are not its levels'."""
+FORGET, IDLE_FORGET = 0.01, 1.0 / 200
+"""Share of the measurements that each draft, and each step without one, removes: a drafter that was
+slow long ago is tried again."""
+CATCH_UP_SHARE = 1.0 / 8
+"""Share of the cost of catching up that one draft is charged: later drafts need it too."""
+MORE_SEQUENCES, READ = 4.0, 100.0
+"""Units of the terms: sequences, tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a drafter is to do: so many levels for so many sequences, of which `late` have missed so
-    much that it reads their `missing` tokens first."""
+    """The work of one draft: levels for a number of sequences, of which `late` first catch up on
+    `missing` tokens in a forward of their own."""
 
     levels: float
     sequences: float
     late: float = 0.0
     missing: float = 0.0
 
+    @classmethod
+    def of(cls, levels: float, missing: Sequence[int]) -> "Draft":
+        """Return the draft for sequences that miss so many tokens each."""
+        late = [tokens for tokens in missing if tokens >= CATCH_UP]
+        return cls(levels, len(missing), len(late), sum(late))
+
+    def part(self, sequences: int) -> "Draft":
+        """Return the mean draft for some of the sequences."""
+        share = sequences / self.sequences
+        return Draft(self.levels, sequences, share * self.late, share * self.missing)
+
     def terms(self) -> Floats:
-        """The features of `DraftSeconds` [6]."""
-        more = (self.sequences - 1.0) / ONE_MORE
+        """Return the features of `DraftSeconds` [6]."""
+        more = (self.sequences - 1.0) / MORE_SEQUENCES
         return np.array(
             [1.0, self.levels, more, self.levels * more, self.late, self.missing / READ]
         )
+
+
+class DraftSeconds:
+    """Predict a draft's seconds, linear in levels, sequences, their product and what is read first.
+
+    forward: seconds of a target forward of one row; 0 where it is unknown.
+    """
+
+    def __init__(self, forward: float) -> None:
+        self._before = forward * np.asarray(PRIOR)
+        self._change = Regression(np.diag(np.square(DEVIATION)), FORGET)
+
+    def saw(self, draft: Draft, seconds: float) -> None:
+        """Learn that a draft took so long."""
+        terms = draft.terms()
+        expected = float(terms @ self._before)
+        if expected:
+            seconds = min(seconds, MOST_SURPRISE * max(expected, self.of(draft)))
+        self._change.saw(terms, seconds - expected)
+
+    def of(self, draft: Draft) -> float:
+        """Return the expected seconds; 0 where nothing is known."""
+        return max(0.0, float(draft.terms() @ (self._before + self._change.weights)))
+
+    def charged(self, draft: Draft) -> float:
+        """Return the expected seconds with one draft's share of catching up."""
+        late, missing = CATCH_UP_SHARE * draft.late, CATCH_UP_SHARE * draft.missing
+        return self.of(replace(draft, late=late, missing=missing))
+
+    def idle(self) -> None:
+        """Count a step without a draft."""
+        self._change.fade(IDLE_FORGET)

@@ -1,4 +1,4 @@
-"""Drafters that fail: how often each did, and when it is tried again."""
+"""Failures of drafters: how often each failed, and when it is tried again."""
 
 import logging
 from collections import Counter
@@ -6,23 +6,24 @@ from collections import Counter
 log = logging.getLogger(__name__)
 
 IN_A_ROW = 3
-"""Failed steps in a row after which a drafter rests."""
+"""Failed steps in a row after which a drafter is disabled."""
 RESTS = 256
-"""Steps that it rests, of those in which it would have drafted."""
+"""Steps for which it is disabled, of those in which it would have drafted."""
 
 
 class Failures:
-    """Counts the failures of an engine's drafters, by name."""
+    """Count the failures of an engine's drafters by name, and disable drafters that keep
+    failing."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """By drafter the failures since the engine was loaded."""
+        """Failures of each drafter since the engine was loaded."""
         self._in_a_row: Counter[str] = Counter()
         self._rests: Counter[str] = Counter()
 
     def rests(self, drafter: str) -> bool:
-        """Return whether a drafter rests in this step; counts the step. After the rest it is tried
-        once, and rests again if that fails."""
+        """Return whether a drafter is disabled in this step, and count the step. Afterwards it
+        is tried once, and disabled again if that fails."""
         if self._rests[drafter] <= 0:
             return False
         self._rests[drafter] -= 1
@@ -41,5 +42,5 @@ class Failures:
             )
 
     def drafted(self, drafter: str) -> None:
-        """A step's drafting went well."""
+        """Note a step in which the drafter did not fail."""
         self._in_a_row[drafter] = 0

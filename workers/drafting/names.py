@@ -1,7 +1,6 @@
-"""Who drafted, in the statistics by drafter, where it was no learned drafter: that has the name of
-its method."""
+"""Names in the statistics by drafter. A learned drafter has the name of its method."""
 
 LOOK_UPS = "suffix"
-"""All that was drafted was foretold."""
+"""All draft tokens were looked up."""
 NOBODY = "none"
-"""Nothing was drafted."""
+"""No tokens were drafted."""

@@ -1,4 +1,4 @@
-"""Least squares that forget, with a prior."""
+"""Least squares with a prior, in which old measurements decay."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,40 +6,39 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MOST_SURPRISE = 3.0
-"""Times what was expected; what takes longer was disturbed."""
+"""Measurements count up to so many times what was expected; longer ones were disturbed."""
 
 
 class Regression:
-    """Weights of a sum of features that explain what was measured (ridge regression, recursive).
+    """Fit the weights of a sum of features to measurements (recursive ridge regression).
 
     covariance: of the weights before anything was measured, around 0, in units of the variance of
-    a measurement [k, k]. forget: share of what is known that every measurement lets go. What was
-    long not measured goes back to the prior, or to what the prior says that others say of it.
+    a measurement [k, k]. forget: share of all knowledge that each measurement removes.
     """
 
     def __init__(self, covariance: Floats, forget: float) -> None:
         self._prior = np.linalg.inv(covariance)
-        self._keep = 1.0 - forget
+        self._forget = forget
         self._squares = np.zeros_like(self._prior)
         self._products = np.zeros(len(covariance))
         self._weights: Floats | None = np.zeros(len(covariance))
 
     @property
     def weights(self) -> Floats:
-        """Of the features [k]."""
+        """The weights of the features [k]."""
         if self._weights is None:
             known = self._prior + self._squares
             self._weights = np.asarray(np.linalg.solve(known, self._products), float)
         return self._weights
 
     def saw(self, features: Floats, value: float) -> None:
-        """These [k] had this value."""
-        self._squares = self._keep * self._squares + np.outer(features, features)
-        self._products = self._keep * self._products + features * value
-        self._weights = None
+        """Learn that these features [k] had this value."""
+        self.fade(self._forget)
+        self._squares += np.outer(features, features)
+        self._products += features * value
 
     def fade(self, share: float) -> None:
-        """That much of what is known is forgotten."""
-        self._squares = (1.0 - share) * self._squares
-        self._products = (1.0 - share) * self._products
+        """Forget a share of the measurements."""
+        self._squares *= 1.0 - share
+        self._products *= 1.0 - share
         self._weights = None

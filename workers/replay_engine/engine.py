@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -108,14 +109,9 @@ class ReplayEngine:
         self._scheduler.submit(ReplaySequence(request, answer, stream, self._tokenizer, _now()))
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.get_running_loop().create_task(self._run())
-        try:
-            while True:
-                chunk = await stream.next()
+        async with aclosing(stream.chunks()) as chunks:
+            async for chunk in chunks:
                 yield chunk
-                if chunk.finish_reason is not None:
-                    return
-        finally:
-            stream.cancelled = True
 
     def load(self) -> LoadReport:
         """The present load; safe to call from any thread, never blocks on a step."""

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from workers.engine import EngineRefusedError, load_report
 from workers.stream import Stream
 from workers.torch_engine import precision
 from workers.torch_engine.drafter_guard import DrafterGuard
-from workers.torch_engine.drafters.suffix import Suffix
+from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
@@ -63,7 +64,7 @@ class TorchEngine:
         self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
         self._guard = models.guard
-        self._looking_up = [one for one in models.drafters if isinstance(one, Suffix)]
+        self._looking_up = [one for one in models.drafters if isinstance(one, Adaptive)]
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -79,17 +80,10 @@ class TorchEngine:
                 self._grammar_threads, self._constraint, request.sampling.grammar
             )
         sequence = self._sequence(request, constraint)
-        stream = sequence.stream
         self._scheduler.submit(sequence)
-        try:
-            while True:
-                chunk = await stream.next()
+        async with aclosing(sequence.stream.chunks(self._scheduler.wake)) as chunks:
+            async for chunk in chunks:
                 yield chunk
-                if chunk.finish_reason is not None:
-                    return
-        finally:
-            stream.cancelled = True
-            self._scheduler.wake()
 
     def load(self) -> LoadReport:
         """The present load; safe to call from any thread, never blocks on a step."""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from schemas import DecodeRequest, SamplingParams
-from workers.drafting.backlog import CATCH_UP
-from workers.drafting.draft_seconds import Draft
+from workers.drafting.draft_seconds import CATCH_UP, Draft
 from workers.stream import Stream
 from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.drafters.learned import Learned
@@ -37,7 +36,7 @@ def rehearse(target: Target, methods: Iterable[Method], materials: Materials, ro
     """Every learned drafter that one of the methods chooses among drafts in batches of up to `rows`
     sequences, before anybody is served."""
     deciding = [m.plan.drafter for m in methods if isinstance(m.plan.drafter, Adaptive)]
-    by_name = {one.arm.name: one for drafter in deciding for one in drafter.learned}
+    by_name = {name: one for drafter in deciding for name, one in drafter.learned.items()}
     rehearsal = _Rehearsal(target, materials, rows)
     for one in by_name.values():
         rehearsal.of(one)
@@ -63,10 +62,8 @@ class _Rehearsal:
             for levels in LEVELS:
                 for i in range(self._uncounted):
                     self._step(one, sequences, levels, kept=i % 2, counted=False)
-                drafts += [
-                    (Draft(levels, count), self._step(one, sequences, levels, kept=i % 2))
-                    for i in range(COUNTED)
-                ]
+                taken = [self._step(one, sequences, levels, kept=i % 2) for i in range(COUNTED)]
+                drafts.append((Draft(levels, count), min(taken)))
             self._end(sequences)
         long = min(LONG, self._materials.capacity // 2)
         for count in self._batches if long >= CATCH_UP else ():
@@ -76,13 +73,14 @@ class _Rehearsal:
                 seconds = self._step(one, sequences, 1, counted=counted)
                 self._end(sequences)
             drafts.append((late, seconds))
-        self._target.costs.rehearsed(one.arm.name, drafts)
+        for draft, seconds in drafts:
+            self._target.costs.saw_drafting(one.name, draft, seconds)
 
     def _begun(self, one: Learned, count: int, prompt: int) -> list[DecodeSequence]:
         """Sequences whose prompts were read."""
         request = DecodeRequest(
             request_id="rehearsal",
-            method=one.arm.name,
+            method=one.name,
             prompt_token_ids=tuple(i % self._materials.vocab for i in range(prompt)),
             sampling=SamplingParams(ignore_eos=True),
         )

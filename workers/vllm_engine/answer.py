@@ -1,4 +1,4 @@
-"""One request while vLLM answers it."""
+"""The state of one request while vLLM answers it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": 
 
 
 class AnswerError(RuntimeError):
-    """What vLLM gave is no answer to the request."""
+    """vLLM returned something that is not an answer to the request."""
 
 
 class StepCollector(RequestOutputCollector):
-    """Keeps the engine's steps apart where vLLM's own joins those that nobody has fetched yet:
-    only a step's own tokens say how many of them were drafted."""
+    """Collect each engine step apart. vLLM's collector joins unread steps, but only a step's own
+    tokens tell how many of them were drafted."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,7 +59,7 @@ class StepCollector(RequestOutputCollector):
 
 
 class Answer:
-    """A request's text, statistics and place in the engine's load, step by step."""
+    """Build a request's text and statistics step by step, and count it in the engine's load."""
 
     def __init__(
         self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int], load: EngineLoad
@@ -94,7 +94,7 @@ class Answer:
         return request.sampling.max_tokens - len(request.answered_token_ids) - len(self._tokens)
 
     def step(self, output: RequestOutput) -> DecodeChunk:
-        """What one step of the engine adds; the last one carries the statistics."""
+        """Return the chunk of one engine step; the last one carries the statistics."""
         completion = output.outputs[0]
         tokens = list(completion.token_ids)
         if completion.finish_reason is not None:
@@ -124,11 +124,10 @@ class Answer:
         )
 
     def follow(self, matcher: AnswerMatcher) -> None:
-        """Raise RequestFaultError if an answer that has ended does not satisfy its grammar, as far
-        as its matcher, which is at the beginning, can tell.
+        """Raise RequestFaultError if an ended answer does not satisfy its grammar.
 
-        vLLM fails a request whose grammar it cannot follow, and lets it end where llguidance does
-        not know how to go on.
+        vLLM fails a request whose grammar it cannot follow, and ends it where llguidance finds
+        no next token. The matcher is still at the answer's beginning.
         """
         if self.finished == "error":
             raise RequestFaultError(
@@ -142,7 +141,7 @@ class Answer:
                 )
 
     def failed(self, message: str, *, request_fault: bool = False) -> DecodeChunk:
-        """The last chunk of an answer that the engine gave up."""
+        """Return the last chunk of an answer that the engine gave up."""
         return DecodeChunk(
             request_id=self.request.request_id,
             text="",
@@ -153,8 +152,8 @@ class Answer:
         )
 
     def stats(self, reason: FinishReason) -> DecodeStats:
-        """The answer's statistics as they stand. vLLM does not say how a step's seconds divide
-        into drafting, verification and sampling, so all of them are `other_seconds`."""
+        """Return the answer's statistics so far. vLLM does not divide a step's seconds into
+        drafting, verification and sampling, so all of them are `other_seconds`."""
         request, end = self.request, self._last or time.perf_counter()
         drafted = [drafted for drafted, _ in self._by_step]
         accepted = self._accepted_by_step()
@@ -184,9 +183,11 @@ class Answer:
         )
 
     def by_drafter(self, last: DecodeChunk, authors: Sequence[str]) -> DecodeChunk:
-        """The last chunk with statistics by drafter; authors: whose draft every decode step has
-        verified, and of the steps that the engine was ahead, when the text ended the answer. Then
-        vLLM has told of no step's tokens."""
+        """Return the last chunk with statistics by drafter.
+
+        authors: the drafter of each decode step, including steps the engine was ahead when a
+        stop string ended the answer.
+        """
         decode_steps = max(0, self._steps - 1)
         authors = authors[:decode_steps]
         counts = {NOBODY: [decode_steps - len(authors), 0, 0]}
@@ -206,15 +207,15 @@ class Answer:
         return last.model_copy(update={"stats": stats})
 
     def _accepted_by_step(self) -> list[int]:
-        """Of the steps that verified drafts; what was accepted beyond the answer's end is no part
-        of it."""
+        """Count the steps that verified drafts, without tokens accepted beyond the answer's end."""
         accepted = [accepted for _, accepted in self._by_step]
         if accepted:
             accepted[-1] -= sum(accepted) - self._accepted
         return accepted
 
     def _accepted_of(self, emitted: int) -> int:
-        """How many of a step's tokens were drafted: all but its last, which is the target's own.
+        """Return how many of a step's tokens were drafted: all but its last, which is the
+        target's.
 
         An answer's last step may have been cut before that one; the engine's own count tells.
         """
@@ -239,7 +240,7 @@ class Answer:
 
 
 def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
-    """How many of the steps' counts reach each position."""
+    """Return how many of the steps' counts reach each position."""
     return tuple(
         sum(count > position for count in counts)
         for position in range(max([length, *counts], default=0))

@@ -1,4 +1,4 @@
-"""EngineConfig and methods as the arguments of vLLM's AsyncLLM."""
+"""The arguments of vLLM's AsyncLLM for an EngineConfig and methods."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,15 +14,16 @@ from workers.vllm_engine.speculation import speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
 CPU_BLOCK = 128
-"""Tokens of a KV block, vLLM's default on CPUs."""
+"""Tokens of a KV block: vLLM's default on CPUs."""
 CPU_KV_HEADROOM = 2
-"""Drafters keep KV of their own, seldom more than the target's."""
+"""Factor on KV memory for drafters, whose own KV is seldom larger than the target's."""
 
 
 def engine_arguments(
     specs: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig
 ) -> dict[str, Any]:
-    """Fields of AsyncEngineArgs; raises ValueError and BundleError for what cannot be loaded."""
+    """Return fields of AsyncEngineArgs. Raises ValueError and BundleError for what cannot be
+    loaded."""
     vllm = config.vllm
     if config.dtype == "int8":
         raise ValueError("engine.dtype: int8 is our own engine's; set engine.vllm.quantization")
@@ -42,7 +43,7 @@ def engine_arguments(
         "kv_cache_dtype": vllm.kv_cache_dtype,
         "trust_remote_code": vllm.trust_remote_code,
         "use_tqdm_on_load": False,
-        # Sampling parameters are the request's, whatever a checkpoint would rather have.
+        # Sampling parameters come from the request, not from the checkpoint.
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
     }
@@ -68,7 +69,8 @@ def _own_method(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
 
 
 def _kv_cache(bundle: Bundle, config: EngineConfig) -> dict[str, Any]:
-    """On a GPU its share of the memory. On CPUs, which replicas share, so many slots as asked."""
+    """Return the KV cache's size: a share of a GPU's memory; on CPUs, which replicas share, as
+    many slots as configured."""
     if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
         share = config.vllm.gpu_memory_utilization
         return {} if share is None else {"gpu_memory_utilization": share}
@@ -83,7 +85,7 @@ def _kv_cache(bundle: Bundle, config: EngineConfig) -> dict[str, Any]:
 
 
 def _kv_elements(bundle: Bundle) -> int:
-    """Numbers that the target keeps of a token."""
+    """Return how many numbers the target's KV holds per token."""
     shape = AutoConfig.from_pretrained(bundle.part("target"), local_files_only=True)
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads

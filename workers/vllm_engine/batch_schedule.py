@@ -4,15 +4,15 @@ from schemas import MethodSpec
 from workers.batch_schedule import schedule_of
 
 SCHEDULED = ("draft_model", "ngram", "eagle", "eagle3", "mtp")
-"""Drafters that vLLM asks for another number of tokens at another batch size. Its suffix and medusa
+"""Drafters whose number of tokens vLLM may change with the batch size. Its suffix and medusa
 assert the number that they were loaded with."""
 
 BatchRange = tuple[int, int, int]
-"""First and last batch size, and the draft tokens of each sequence."""
+"""First and last batch size, and draft tokens per sequence."""
 
 
 def most_draft_tokens(spec: MethodSpec) -> int:
-    """vLLM's num_speculative_tokens; raises ValueError where a method never drafts."""
+    """Return vLLM's num_speculative_tokens. Raises ValueError where a method never drafts."""
     most = max(schedule_of(spec).gammas)
     if most < 1:
         raise ValueError(
@@ -23,8 +23,8 @@ def most_draft_tokens(spec: MethodSpec) -> int:
 
 
 def batch_ranges(spec: MethodSpec) -> list[BatchRange] | None:
-    """vLLM's num_speculative_tokens_per_batch_size, which goes on with the last range beyond its
-    end; None for a number that is the same at every batch size.
+    """Return vLLM's num_speculative_tokens_per_batch_size; None where all batch sizes have the
+    same number. The last range also covers larger batches.
 
     Raises ValueError where vLLM's drafter cannot follow a schedule.
     """

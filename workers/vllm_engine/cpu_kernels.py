@@ -1,15 +1,15 @@
-"""A kernel of vLLM's CPU build that loses what it computes, in a form that does not."""
+"""A working replacement for a broken kernel of vLLM's CPU build."""
 
 import torch
 
 
 def repair() -> None:
-    """To be called before a worker registers vLLM's CPU kernels, in any process; nothing on GPUs.
+    """Replace the kernel, before a worker registers vLLM's CPU kernels. Do nothing on GPUs.
 
-    Where requests have drafts, each one's temperature, top-k and top-p are repeated for each of its
-    tokens. vLLM 0.32's CPU kernel reads them as integers, writes to a copy and leaves the result
-    as the memory was: above temperature 0 answers were drawn from something else than the target's
-    distribution, and hardly a draft was accepted (vLLM's pull request 42638 is about the same).
+    The kernel repeats each request's temperature, top-k and top-p for each of its tokens. vLLM
+    0.32's reads them as integers and writes to a copy, so the result is uninitialised memory:
+    above temperature 0 answers do not follow the target's distribution (see vLLM's pull request
+    42638).
     """
     from vllm.platforms import current_platform
 
@@ -27,8 +27,8 @@ def expand(
     replace_to: float,
     MAX_NUM_TOKENS: int | None = None,  # noqa: N803, ARG001
 ) -> None:
-    """Fill output [tokens] with each request's value [requests], for as many tokens as it has: up
-    to its end among all of them [requests]. A value that equals `replace_from` is replaced."""
+    """Fill output [tokens] with each request's value [requests], up to its end among all tokens
+    [requests]. A value equal to `replace_from` is replaced."""
     counts = torch.diff(ends, prepend=ends.new_zeros(1))
     repeated = values.repeat_interleave(counts)
     output.copy_(repeated.masked_fill(repeated == replace_from, replace_to))

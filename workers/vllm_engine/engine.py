@@ -42,24 +42,24 @@ from workers.vllm_engine.shared import cache_salt, shares
 log = logging.getLogger(__name__)
 
 AUTHORS_SECONDS = 0.2
-"""How long an answer's end waits to be told who drafted: its deadline may be near, and the engine,
-which says so between two steps, may be reading somebody's long prompt."""
+"""How long an answer's end waits for its drafters. The engine reports them between two steps,
+and may be reading a long prompt."""
 
 CLOSE_SECONDS = 30.0
 """How long `close` waits for vLLM's processes before it kills them."""
 
 
 class VllmEngine:
-    """One AsyncLLM with a method of vLLM's own, or with several that share it.
+    """Serve one of vLLM's methods, or several that share an AsyncLLM.
 
-    Its scheduler and its workers are processes of their own; requests come from one event loop.
+    vLLM's scheduler and workers are processes of their own; requests come from one event loop.
     """
 
     def __init__(
         self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
     ) -> None:
-        """Raises ValueError and BundleError for what cannot be loaded, RuntimeError where vLLM
-        fails to."""
+        """Load the engine. Raises ValueError and BundleError for what cannot be loaded,
+        RuntimeError where vLLM fails."""
         self._specs = {spec.name: spec for spec in methods}
         self._config, self._replica = config, replica
         self._tokenizer = bundle.backend_tokenizer()
@@ -68,7 +68,7 @@ class VllmEngine:
         lora = config.vllm.lora
         self._lora = None if lora is None else LoRARequest(lora.name, 1, str(lora))
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
-        # The collector of every request; vLLM has no argument for it.
+        # Collects every request's outputs; vLLM has no argument for it.
         async_llm.RequestOutputCollector = StepCollector
         with process_environment_of(config, shared=shares(methods)):
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
@@ -76,7 +76,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = llm
         self._failures: dict[str, int] = {}
         self._asking: asyncio.Task[None] | None = None
-        # Grammars wait for each other, never for or before anything else.
+        # Grammars wait for each other, and nothing else waits for them.
         self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         self._grammars = GrammarCompiler(self._tokenizer.to_str(), self._vocab, self._eos)
 
@@ -86,7 +86,7 @@ class VllmEngine:
         return list(self._specs.values())
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
-        """Stream an answer, a chunk for each of the engine's steps; see workers.engine.Engine."""
+        """Stream an answer, a chunk per engine step; see workers.engine.Engine."""
         self._check(request)
         if self._llm is None:
             raise EngineRefusedError("the engine is closed")
@@ -110,7 +110,7 @@ class VllmEngine:
                     yield chunk
                 else:
                     return
-            # It has ended for the engine too, whose next steps are others'.
+            # The engine has ended the answer too.
             self._load.end(answer)
             self._look_at_failures()
             if matcher is not None:
@@ -130,14 +130,14 @@ class VllmEngine:
             self._load.end(answer)
 
     def load(self) -> LoadReport:
-        """The present load; safe to call from any thread, never blocks on a step."""
+        """Return the present load. Safe in any thread; never waits for a step."""
         healthy = self._llm is not None and not self._llm.errored
         healthy &= not self._load.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._specs, self._load, healthy=healthy)
         return report.model_copy(update={"drafter_failures": self._failures})
 
     def close(self) -> None:
-        """End vLLM's processes; running requests end with an error. May be called twice."""
+        """End vLLM's processes and running requests, with an error. May be called twice."""
         self._grammar_threads.shutdown(wait=False, cancel_futures=True)
         llm, self._llm = self._llm, None
         if llm is not None:
@@ -155,8 +155,8 @@ class VllmEngine:
         return AnswerMatcher(started)
 
     def _look_at_failures(self) -> None:
-        """Ask the engine's process how often drafters failed, unless it is being asked already. It
-        answers between two steps, and nobody waits for it."""
+        """Ask the engine's process how often drafters failed, unless a question is pending. It
+        answers between two steps; nothing waits for it."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._ask_for_failures())
 
@@ -165,22 +165,24 @@ class VllmEngine:
             return
         try:
             self._failures, *_ = await self._llm.collective_rpc("drafter_failures")
-        except Exception as error:  # the engine has ended, which its answers tell
+        except Exception as error:  # the engine has ended, as its answers show
             log.debug("nobody said how often drafters failed: %r", error)
 
     async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
-        """An answer's last chunk, with its statistics by drafter where its method chooses them.
-        Only the engine's process knows who drafted, and says so between two steps; an answer does
-        without where it does not say."""
+        """Return an answer's last chunk, with statistics by drafter for the adaptive method.
+
+        Only the engine's process knows the drafters. Without its reply the answer ends without
+        them.
+        """
         if self._specs[answer.request.method].drafter != ADAPTIVE or self._llm is None:
             return chunk
         asked = self._llm.collective_rpc("authors", args=(answer.request.request_id,))
         try:
             authors, *_ = await asyncio.wait_for(asked, AUTHORS_SECONDS)
             return answer.by_drafter(chunk, authors)
-        except TimeoutError:  # a long step, such as a prompt's reading
+        except TimeoutError:  # a long step, such as a long prompt
             return chunk
-        except Exception as error:  # the answer is whole, whatever became of the engine
+        except Exception as error:  # the answer is complete even if the engine has ended
             log.warning("%s: nobody said who drafted: %r", answer.request.request_id, error)
             return chunk
 
@@ -226,6 +228,7 @@ class VllmEngine:
 
 
 def _goes_on(sampling: SamplingParams) -> bool:
-    """Whether an answer may be gone on with: for vLLM its beginning is a part of the prompt."""
+    """Return whether a begun answer may be continued: to vLLM its beginning is part of the
+    prompt."""
     counts = sampling.presence_penalty or sampling.frequency_penalty
     return not counts and sampling.grammar is None

@@ -1,4 +1,4 @@
-"""The environment that vLLM's processes need, which are started by the replica's."""
+"""The environment of vLLM's processes, which the replica starts."""
 
 import os
 import sys
@@ -10,20 +10,22 @@ from schemas import EngineConfig
 from workers.vllm_engine.lifeline import TIED
 
 OPENMP = "libiomp5.so"
-"""Intel's OpenMP, which vLLM's CPU build wants preloaded; intel-openmp puts it into lib/."""
+"""Intel's OpenMP, which vLLM's CPU build preloads; intel-openmp installs it in lib/."""
 
 
 def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]:
-    """Variables by name, for a process that starts a vLLM engine and for those it starts.
+    """Return environment variables for a process that starts a vLLM engine, and for its
+    children.
 
     shared: the engine holds several methods.
     """
     values = {
         "OMP_NUM_THREADS": str(config.threads),
-        # vLLM looks n-grams up with numba, whose idle threads would spin on the scheduler's core.
+        # vLLM's n-gram look-up uses numba, whose idle threads would spin on the scheduler's
+        # core.
         "NUMBA_NUM_THREADS": str(config.threads),
         TIED: "1",
-        # A forked process would hold its sisters' lifelines.
+        # A forked process would inherit its siblings' lifelines.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
@@ -35,8 +37,8 @@ def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]
     if config.device != "cuda" and library.is_file():
         values |= {
             "LD_PRELOAD": _preloaded(str(library)),
-            # Cores are the deployment's business (engine.pin_cores): replicas that each bind
-            # themselves to the first core would share it.
+            # The deployment assigns cores (engine.pin_cores): replicas that bind themselves
+            # would all take the first core.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             # An idle thread sleeps after a millisecond: replicas share cores.
             "KMP_BLOCKTIME": "1",
@@ -46,7 +48,7 @@ def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]
 
 @contextmanager
 def process_environment_of(config: EngineConfig, *, shared: bool) -> Iterator[None]:
-    """The same for the processes that this one starts meanwhile."""
+    """Set the environment for processes that this one starts meanwhile."""
     values = process_environment(config, shared=shared)
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

@@ -1,4 +1,4 @@
-"""vLLM's processes end with the one that started them, however that ended."""
+"""End vLLM's processes with the process that started them."""
 
 import multiprocessing
 import os
@@ -8,16 +8,15 @@ import time
 from multiprocessing.connection import wait
 
 TIED = "SPECADAPT_TIED_TO_PARENT"
-"""Set for the processes of our engines; vLLM loads plugins in everybody's."""
+"""Set for the processes of our engines only; vLLM loads plugins everywhere."""
 GRACE_SECONDS = 10.0
-"""For an orderly end, after which the process is killed."""
+"""Seconds for an orderly end before the process is killed."""
 
 
 def end_with_parent() -> None:
     """Watch the parent from a thread and end this process once it is gone.
 
-    A replica that is killed closes no engine, and vLLM's scheduler would hold its memory, or its
-    GPU, for ever.
+    A killed replica closes no engine, and vLLM's scheduler would keep its memory or GPU.
     """
     parent = multiprocessing.parent_process()
     if parent is not None and os.environ.get(TIED):

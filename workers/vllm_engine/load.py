@@ -1,4 +1,4 @@
-"""A vLLM engine's load, from its scheduler's figures and from the answers in the works."""
+"""A vLLM engine's load, from its scheduler's figures and the unfinished answers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SMOOTHING = 0.1
 
 
 class Underway(Protocol):
-    """An answer in the works, as far as the load depends on it."""
+    """An unfinished answer, as the load counts it."""
 
     request: DecodeRequest
 
     @property
     def output_tokens(self) -> int:
-        """Tokens emitted so far."""
+        """Return the tokens emitted so far."""
         ...
 
     @property
     def remaining(self) -> int:
-        """Tokens that may still be emitted."""
+        """Return the tokens that may still be emitted."""
         ...
 
 
 class EngineLoad:
-    """What `workers.engine.Figures` asks for. Written on the event loop, read from any thread."""
+    """Publish `workers.engine.Figures`. Written on the event loop, read from any thread."""
 
     def __init__(self) -> None:
         self.mean_batch = 0.0
@@ -48,7 +48,7 @@ class EngineLoad:
         self._waiting = 0
 
     def logger(self, config: VllmConfig, engine_index: int = 0) -> StatLoggerBase:
-        """The stat logger that vLLM tells every iteration."""
+        """Return the stat logger that vLLM calls in every iteration."""
         return _Recorder(self, config, engine_index)
 
     def begin(self, answer: Underway) -> None:
@@ -66,55 +66,54 @@ class EngineLoad:
                 self._decoding[request.method] -= 1
 
     def begun(self, answer: Underway) -> None:
-        """The answer has its first token. Counted as it comes: every answer asks in every step who
-        else decodes, and to look at all of them each time would take the square of the batch."""
+        """Count an answer that has its first token. Counting on arrival keeps the cost of a step
+        linear in the batch."""
         with self._lock:
             self._begun.add(answer.request.request_id)
             self._decoding[answer.request.method] += 1
 
     def stepped(self, method: str, seconds: float) -> None:
-        """A decode step of one answer took so long."""
+        """Add the seconds of one answer's decode step."""
         known = self.step_seconds
         self.step_seconds = known | {method: _blend(known.get(method, seconds), seconds)}
 
     def iterated(self, running: int, waiting: int, usage: float) -> None:
-        """The engine ran a step of so many sequences, and so many had no place in it; usage: share
-        of the KV cache that is taken."""
+        """Note an engine step: running and waiting sequences. usage: used share of the KV cache."""
         self._moved = time.monotonic()
         self._usage, self._waiting = usage, waiting
         if running:
             self.mean_batch = _blend(self.mean_batch or running, running)
 
     def stalled(self, seconds: float) -> bool:
-        """Whether answers are in the works and the engine has run no step for longer."""
+        """Return whether there are unfinished answers and no step for so many seconds."""
         with self._lock:
             return bool(self._answers) and time.monotonic() - self._moved > seconds
 
     def decoding(self) -> dict[str, int]:
-        """By method the answers that have begun, of those methods that have any."""
+        """Return the begun answers of each method that has any."""
         with self._lock:
             return {method: count for method, count in self._decoding.items() if count}
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Answers running and waiting, tokens they may still emit, free KV slots."""
+        """Return running and waiting answers, tokens they may still emit, and free KV slots."""
         running, waiting = self._running_and_waiting()
         outstanding = sum(max(0, answer.remaining) for answer in [*running, *waiting])
         free = int(self.slots * (1.0 - self._usage))
         return len(running), len(waiting), outstanding, free
 
     def requests(self) -> dict[str, int]:
-        """Tokens that each answer may still have, by the request's id, those that run first."""
+        """Return the tokens that each answer may still emit, by request id, running ones first."""
         running, waiting = self._running_and_waiting()
         return {a.request.request_id: max(0, a.remaining) for a in [*running, *waiting]}
 
     def running_by_method(self) -> dict[str, int]:
-        """Answers of each method that has any."""
+        """Return the running answers of each method that has any."""
         running, _ = self._running_and_waiting()
         return dict(Counter(answer.request.method for answer in running))
 
     def _running_and_waiting(self) -> tuple[list[Underway], list[Underway]]:
-        """An answer whose prompt is being read has a place like one that has begun: at most as many
-        wait as the scheduler said after its last step, those that came last."""
+        """Return the waiting answers: the newest, as many as the scheduler reported after its
+        last step. An answer whose prompt is being read is running."""
         with self._lock:
             everyone = sorted(self._answers.values(), key=lambda a: a.output_tokens == 0)
             begun = sum(answer.output_tokens > 0 for answer in everyone)

@@ -1,13 +1,12 @@
-"""What vLLM loads in each of its processes (entry point vllm.general_plugins)."""
+"""The plugin that vLLM loads in each process (entry point vllm.general_plugins)."""
 
 from workers.vllm_engine.cpu_kernels import repair
 from workers.vllm_engine.lifeline import end_with_parent
 
 
 def register() -> None:
-    """Tie the processes of our engines to their replica, name our Medusa model in vLLM's registry,
-    by its path: nothing is imported before a Medusa head is loaded, and repair a kernel. Other
-    models, methods and engines stay as they are."""
+    """Tie the processes of our engines to their replica, register our Medusa model by its path,
+    so that it is imported only when needed, and replace a broken kernel. Nothing else changes."""
     from vllm import ModelRegistry
 
     end_with_parent()

@@ -1,4 +1,4 @@
-"""Our sampling parameters as vLLM's, one to one."""
+"""Our sampling parameters as vLLM's."""
 
 from collections.abc import Collection
 
@@ -9,15 +9,15 @@ from schemas import DecodeRequest
 from workers.grammar.specification import lark
 
 METHOD = "specadapt_method"
-"""Key of a request's method in vLLM's extra_args, where the shared proposer finds it."""
+"""Key of a request's method in vLLM's extra_args."""
 REQUEST, SCOPE = "specadapt_request", "specadapt_scope"
-"""Keys of a request's `request_id`, which vLLM's own begins with, and `scope` there."""
+"""Keys of its `request_id`, with which vLLM's own id begins, and its `scope`."""
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
-    """vLLM's parameters of a request, whose grammar compiles.
+    """Return vLLM's parameters for a request whose grammar compiles.
 
-    Text and stop strings are ours: vLLM sends token ids only.
+    We decode text and find stop strings; vLLM sends token ids only.
     """
     given = request.sampling
     grammar = given.grammar

@@ -1,4 +1,4 @@
-"""Arguments of one vLLM engine that holds several methods: a target, and drafters by request."""
+"""Arguments of a vLLM engine that holds a target and several methods."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,24 +14,24 @@ from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, verificati
 from workers.vllm_engine.speculation import speculative_config as own_config
 
 HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
-"""Drafters with KV of their own. The first that a portfolio has is what vLLM is configured with:
-it reserves the slots and captures the hidden states that the others use too."""
+"""Drafters with KV of their own. vLLM is configured with the first one of a portfolio, and so
+reserves slots and captures hidden states for all."""
 
 ENGINE_ARGUMENTS = {
     "worker_cls": "workers.vllm_engine.drafting.worker.SharedWorker",
-    # vLLM schedules ahead only where every request has the same number of drafted tokens.
+    # vLLM schedules ahead only where all requests have the same number of draft tokens.
     "async_scheduling": False,
 }
-"""Further fields of AsyncEngineArgs for a portfolio."""
+"""Return further fields of AsyncEngineArgs for a portfolio."""
 
 TOKENS = "num_speculative_tokens"
 VERIFICATION = "rejection_sample_method"
 
 
 def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any] | None:
-    """The portfolio's AsyncEngineArgs.speculative_config; None where no method drafts.
+    """Return the portfolio's AsyncEngineArgs.speculative_config; None where no method drafts.
 
-    Raises ValueError naming the methods that cannot share one engine, and what
+    Raises ValueError naming methods that cannot share one engine, and what
     `speculation.speculative_config` raises.
     """
     portfolio = _portfolio(specs, bundle)
@@ -50,26 +50,27 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
         options = dict(portfolio.drafters[portfolio.host])
     return options | {
         TOKENS: tokens,
-        # Where it has a schedule, even one that never changes, vLLM does not pad a request whose
-        # prompt is cached but for one token with void drafts, which a plain one would verify too.
+        # With a schedule, even a constant one, vLLM does not pad a request whose prompt is
+        # cached but for one token with void drafts, which a plain request would verify too.
         "num_speculative_tokens_per_batch_size": [(1, 1, tokens)],
     }
 
 
 def additional_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any]:
-    """The portfolio's AsyncEngineArgs.additional_config; raises as `speculative_config` does."""
+    """Return the portfolio's AsyncEngineArgs.additional_config; raises as `speculative_config`."""
     return {KEY: _portfolio(specs, bundle).to_config()}
 
 
 def shares(specs: Sequence[MethodSpec]) -> bool:
-    """Whether the methods are hosted by this engine's shared worker: several, or one that chooses
-    among drafters."""
+    """Return whether the methods need the shared worker: several methods, or an adaptive one."""
     return len(specs) > 1 or any(spec.drafter == ADAPTIVE for spec in specs)
 
 
 def cache_salt(spec: MethodSpec) -> str | None:
-    """What keeps a method's prompts apart in the prefix cache: blocks that were computed for
-    another drafter hold no KV of this one. Methods without KV of their own share blocks."""
+    """Return the cache salt that keeps a method's prompts apart in the prefix cache.
+
+    Blocks computed for another drafter hold no KV of this one. Methods without KV share blocks.
+    """
     return spec.drafter if spec.drafter in (*HOSTS, ADAPTIVE) else None
 
 
@@ -97,8 +98,8 @@ def _portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> Portfolio:
 
 
 def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
-    """Raises ValueError for a setting that there is not, and for learned drafters that are no
-    method of vLLM's."""
+    """Return the adaptive method's options. Raises ValueError for an unknown setting, and for
+    learned drafters that are not methods of vLLM's."""
     settings = dict(spec.settings.get("drafter", {}))
     names = str(settings.pop("learned", "")).split(",")
     methods = [method_of(name, bundle) for name in names if name]
@@ -123,7 +124,7 @@ def _options(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:
 
 
 def _check(specs: Sequence[MethodSpec], options: Sequence[dict[str, Any]]) -> None:
-    """Every two methods must be able to share an engine."""
+    """Raise ValueError for two methods that cannot share an engine."""
     every = list(zip(specs, options, strict=True))
     for (one, its), (other, others) in itertools.combinations(every, 2):
         reason = None

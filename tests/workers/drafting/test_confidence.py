@@ -14,31 +14,31 @@ def taught(bias: float, *, greedy: bool = True) -> Confidence:
     for _ in range(4000):
         said = draw.uniform(0.01, 1.0)
         came = draw.random() < min(1.0, bias * said)
-        confidence.saw(math.log(said), draw.randrange(3), greedy=greedy, came=came)
+        confidence.saw(math.log(said), draw.randrange(3), greedy=greedy, accepted=came)
     return confidence
 
 
 def test_at_first_the_drafter_is_believed() -> None:
-    assert Confidence().survival(math.log(0.3), 1, greedy=True) == pytest.approx(0.3)
+    assert Confidence().probability(math.log(0.3), 1, greedy=True) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("bias", [0.5, 1.0, 1.3])
 def test_what_it_says_becomes_what_comes(bias: float) -> None:
     confidence = taught(bias)
     for said in (0.25, 0.4, 0.65):
-        sure = confidence.survival(math.log(said), 1, greedy=True)
-        assert sure == pytest.approx(min(1.0, bias * said), rel=0.3)
+        found = confidence.probability(math.log(said), 1, greedy=True)
+        assert found == pytest.approx(min(1.0, bias * said), rel=0.3)
 
 
 def test_drawn_tokens_do_not_speak_for_the_likeliest() -> None:
     drawn = taught(0.5, greedy=False)
-    assert drawn.survival(math.log(0.6), 0, greedy=True) == pytest.approx(0.6)
-    assert drawn.survival(math.log(0.6), 0, greedy=False) < 0.45
+    assert drawn.probability(math.log(0.6), 0, greedy=True) == pytest.approx(0.6)
+    assert drawn.probability(math.log(0.6), 0, greedy=False) < 0.45
 
 
 def test_what_is_long_past_is_forgotten() -> None:
     confidence = Confidence()
     for came in (True, False):
         for _ in range(6000):
-            confidence.saw(math.log(0.5), 0, greedy=True, came=came)
-    assert confidence.survival(math.log(0.5), 0, greedy=True) < 0.1
+            confidence.saw(math.log(0.5), 0, greedy=True, accepted=came)
+    assert confidence.probability(math.log(0.5), 0, greedy=True) < 0.1

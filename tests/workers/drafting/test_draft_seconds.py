@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.draft_seconds import SOON, TRIED_AGAIN, Draft, DraftSeconds
+from workers.drafting.draft_seconds import CATCH_UP, CATCH_UP_SHARE, Draft, DraftSeconds
 
 
 def test_a_draft_says_something_of_other_drafts():
@@ -39,7 +39,7 @@ def test_a_drafter_is_cheap_until_it_was_seen_and_again_when_that_is_long_ago() 
         drafts.saw(one, 0.03)
     assert drafts.of(one) == pytest.approx(0.03, rel=0.05)
     for _ in range(4000):
-        drafts.sat_out()
+        drafts.idle()
     assert drafts.of(one) < at_first + 0.002
 
 
@@ -66,53 +66,30 @@ def test_the_reading_before_first_drafts_is_not_taken_for_their_levels() -> None
     assert drafts.of(Draft(2, 1)) < 0.005
 
 
-def test_what_was_rehearsed_is_what_is_expected_and_comes_back() -> None:
-    """Of other sizes too, and however surprising it was."""
-    drafts = DraftSeconds(0.02)
-
-    def seconds(draft: Draft) -> float:
-        return 0.003 * draft.levels * (1.0 + 0.2 * draft.sequences) + 0.004 * draft.late
-
-    sizes = [Draft(n, count) for n in (1, 3) for count in (1, 4, 16)] * 2
-    sizes += [Draft(1, 1, 1, 64), Draft(1, 4, 4, 256)]
-    drafts.rehearsed([(draft, seconds(draft)) for draft in sizes])
-    for draft in (Draft(2, 8), Draft(4, 12), Draft(3, 2)):
-        assert drafts.of(draft) == pytest.approx(seconds(draft), rel=0.1)
-    for _ in range(100):
-        drafts.saw(Draft(2, 8), 2.0 * seconds(Draft(2, 8)))
-    assert drafts.of(Draft(2, 8)) == pytest.approx(2.0 * seconds(Draft(2, 8)), rel=0.1)
-    for _ in range(4000):
-        drafts.sat_out()
-    assert drafts.of(Draft(2, 8)) == pytest.approx(seconds(Draft(2, 8)), rel=0.1)
-
-
-@pytest.mark.parametrize(("each", "paid"), [(1, 1.0), (40, 40.0)])
-def test_drafts_pay_for_what_is_read_by_how_many_it_lately_was_of_use_for(each, paid) -> None:
+def test_one_draft_is_charged_its_share_of_catching_up() -> None:
     drafts, late = DraftSeconds(0.0), Draft(2, 4, 4, 400.0)
-    drafts.rehearsed([(Draft(2, 4), 0.004), (late, 0.044)] * 20)
-    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 / SOON, rel=0.1)
-    for _ in range(60):
+    for _ in range(20):
+        drafts.saw(Draft(2, 4), 0.004)
         drafts.saw(late, 0.044)
-        for _ in range(each - 1):
-            drafts.saw(Draft(2, 4), 0.004)
-    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 / paid, rel=0.2)
     assert drafts.of(late) == pytest.approx(0.044, rel=0.1)
+    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 * CATCH_UP_SHARE, rel=0.1)
 
 
-def test_a_drafter_that_was_rehearsed_too_slow_is_tried_again() -> None:
+def test_few_missing_tokens_are_read_with_the_draft() -> None:
+    work = Draft.of(2, [0, CATCH_UP - 1, CATCH_UP, 100])
+    assert work == Draft(2, 4, late=2, missing=CATCH_UP + 100)
+    assert work.part(2) == Draft(2, 2, late=1, missing=(CATCH_UP + 100) / 2)
+
+
+def test_a_drafter_that_was_slow_long_ago_is_tried_again() -> None:
     """A machine that was busy showed twenty forwards for a draft that takes one."""
     drafts, one = DraftSeconds(0.02), Draft(3, 1)
-    drafts.rehearsed([(Draft(levels, 1), 0.4) for levels in (1, 3)] * 2)
-    assert drafts.charged(one) > 0.3
-    for _ in range(TRIED_AGAIN // 4):
-        drafts.sat_out()
-    assert drafts.charged(one) > 0.3 * 0.7, "not at once"
-    for _ in range(6 * TRIED_AGAIN):
-        drafts.sat_out()
-    assert drafts.charged(one) < 0.01
-    for _ in range(20):
-        drafts.saw(one, 0.02)
-    assert drafts.charged(one) == pytest.approx(0.02, rel=0.5)
-    for _ in range(20):
+    for _ in range(40):
         drafts.saw(one, 0.4)
-    assert drafts.charged(one) > 0.2, "it is slow after all"
+    assert drafts.charged(one) > 0.3
+    for _ in range(100):
+        drafts.idle()
+    assert drafts.charged(one) > 0.3, "not at once"
+    for _ in range(20_000):
+        drafts.idle()
+    assert drafts.charged(one) < 0.01

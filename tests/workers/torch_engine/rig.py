@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,10 +18,9 @@ from workers.torch_engine.sequence import DecodeSequence
 def has_seen(engine: TorchEngine, **held: int) -> None:
     """Let so many levels of each learned drafter's drafts for earlier requests hold; by method."""
     adaptive: Any = engine._methods["adaptive"].plan.drafter
-    for one in adaptive.learned:
-        for number in range(40):
-            earlier: Any = SimpleNamespace(id=f"earlier {number}")
-            one.arm.saw(earlier, held[one.arm.name], one.arm.levels)
+    for name, one in adaptive.learned.items():
+        for _ in range(40):
+            one.expectation.saw(held[name], one.expectation.levels)
 
 
 class _Idle(TorchEngine):

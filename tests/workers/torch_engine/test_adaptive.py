@@ -13,12 +13,12 @@ from rig import has_seen
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
+from workers.drafting import controller
+from workers.drafting.controller import REST_STEPS
 from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice, Offer
-from workers.drafting.rest import STEPS
 from workers.drafting.step_costs import StepCosts
 from workers.methods import get_method
-from workers.torch_engine.drafters import adaptive
 
 TOKENS = 40
 
@@ -106,7 +106,7 @@ def test_any_switches_leave_the_answers_alone(
     """Every step any drafter for any of the sequences, which come and go; the others copy, or
     draft nothing."""
     draw = random.Random(seed)
-    monkeypatch.setattr(adaptive, "choose", anyhow(draw))
+    monkeypatch.setattr(controller, "choose", anyhow(draw))
     rig = make_rig(byte_bundle, ["adaptive"], prefill_chunk=16)
     prompts = [prompt(draw.randint(1, 60)) for _ in range(6)]
     asked = []
@@ -128,11 +128,11 @@ def test_it_knows_who_waits_for_its_drafts(
     """Sequences of other drafters in the step."""
     beside: set[float] = set()
 
-    def nothing(survival: Sequence[Sequence[float]], _offers: Any, _step: Any, b: float) -> Choice:
+    def nothing(looked_up: Sequence[Sequence[float]], _offers: Any, _step: Any, b: float) -> Choice:
         beside.add(b)
-        return Choice([0] * len(survival), None, [], 0.0, [])
+        return Choice([0] * len(looked_up), None, [], 0.0)
 
-    monkeypatch.setattr(adaptive, "choose", nothing)
+    monkeypatch.setattr(controller, "choose", nothing)
     rig = make_rig(byte_bundle, ["adaptive", "naive"])
     alone = rig.submit("adaptive", prompt(), max_tokens=4)
     while alone.finished is None:
@@ -193,17 +193,17 @@ def test_drafters_that_could_not_win_rest_until_the_batch_is_another(
 ) -> None:
     offered: list[tuple[int, bool]] = []
 
-    def hopeless(survival: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
-        offered.append((len(survival), bool(offers)))
-        return Choice([0] * len(survival), None, [], 1.0, [0.0] * len(survival), hope=0.5)
+    def hopeless(looked_up: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
+        offered.append((len(looked_up), bool(offers)))
+        return Choice([0] * len(looked_up), None, [], 1.0, best_offer=0.5)
 
-    monkeypatch.setattr(adaptive, "choose", hopeless)
+    monkeypatch.setattr(controller, "choose", hopeless)
     rig = make_rig(byte_bundle, ["adaptive"])
     asked = [rig.submit("adaptive", prompt(), max_tokens=20)]
     for _ in range(12):
         rig.round()
     alone = [of for count, of in offered if count == 1]
-    assert alone[:9] == [True, *[False] * (STEPS - 1), True]
+    assert alone[:9] == [True, *[False] * (REST_STEPS - 1), True]
     asked.append(rig.submit("adaptive", prompt(), max_tokens=4))
     while any(sequence.finished is None for sequence in asked):
         rig.round()

@@ -10,10 +10,10 @@ import pytest
 import torch
 from test_mutants import mutated
 
-from workers.drafting.lookup import foreteller, occurrences, past
+from workers.drafting.lookup import look_ups, occurrences, past
 from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.step_costs import StepCosts
-from workers.torch_engine.drafters import adaptive, suffix
+from workers.torch_engine.drafters import adaptive
 from workers.torch_engine.models import companion_rows
 from workers.torch_engine.models.kv_pool import KvPool, KvShape, Lease
 from workers.torch_engine.parts import Proposal
@@ -22,11 +22,11 @@ from workers.torch_engine.tree import DROPPED, ROOT
 BYTES = 10**6
 
 
-def foretold(module: ModuleType, text: list[int], store: Any = None, scope: str = "") -> Any:
-    """What the module's Foreteller foretells of a text."""
-    one = module.Foreteller(least=0.02, past=store or past.PastAnswers())
+def looked_up(module: ModuleType, text: list[int], store: Any = None, scope: str = "") -> Any:
+    """Look a text up with the module's LookUps."""
+    one = module.LookUps(least=0.02, past=store or past.PastAnswers())
     one.begin("text", text, scope, greedy=True)
-    return one.foretell("text", 8)
+    return one.look_up("text", 8)
 
 
 def looks_up(module: ModuleType) -> bool:
@@ -34,21 +34,20 @@ def looks_up(module: ModuleType) -> bool:
     store = past.PastAnswers(BYTES)
     store.add("mine", [1, 2, 3, 4, 5])
     store.work()
-    mine, others = (foretold(module, [1, 2, 3], store, scope) for scope in ("mine", "others"))
-    own = foretold(module, [1, 2, 3, 9, 9, 1, 2, 3], store, "mine")
+    mine, others = (looked_up(module, [1, 2, 3], store, scope) for scope in ("mine", "others"))
+    own = looked_up(module, [1, 2, 3, 9, 9, 1, 2, 3], store, "mine")
     return (mine.tokens, others.tokens, own.tokens[:2]) == ((4, 5), (), (9, 9))
 
 
 def learns(module: ModuleType) -> bool:
-    """Only verified tokens are kept or broken promises, and each step is learned from once."""
-    one, text = module.Foreteller(least=0.02, past=past.PastAnswers()), [1, 2, 3, 4, 1, 2]
+    """Only verified tokens change the trust, and each step is learned from once."""
+    one, text = module.LookUps(least=0.02, past=past.PastAnswers()), [1, 2, 3, 4, 1, 2]
     one.begin("text", text, "", greedy=True)
-    one.foretell("text", 2)
-    one.came("text", [9], 0)
-    kept = one._promises[True].kept
-    before = one._states["text"].own._offset
-    one.came("text", [9], 0)
-    return kept == 1.0 and one._states["text"].own._offset == before < 0.0
+    one.look_up("text", 2)
+    one.learn("text", [9], 0)
+    trust, before = one.trust, one._texts["text"].offset
+    one.learn("text", [9], 0)
+    return trust == 1.0 and one._texts["text"].offset == before < 0.0
 
 
 def remembers(module: ModuleType) -> bool:
@@ -86,10 +85,10 @@ def indexes(module: ModuleType) -> bool:
 
 
 def drafts(module: ModuleType) -> bool:
-    """A chain of the first so many foretold tokens, with what is expected of them."""
+    """A chain of the first looked-up tokens, with their probabilities."""
     proposal = Proposal(sequence=None, plan=None, limit=9)  # type: ignore[arg-type]
     known = Continuation((4, 5, 6), ((1, "once"),) * 3, (0.9, 0.5, 0.1))
-    module.Suffix.draft(proposal, known, 2)
+    module.fill(proposal, known, 2)
     survival = [round(float(torch.tensor(value).exp()), 3) for value in proposal.values]
     return (proposal.tokens, proposal.parents, survival) == ([4, 5], [ROOT, 0], [0.9, 0.5])
 
@@ -117,7 +116,7 @@ class Drafted:
 
     def __init__(self, draw: random.Random) -> None:
         self.draft = Proposal(sequence=None, plan=None, limit=9)  # type: ignore[arg-type]
-        self.by = SimpleNamespace(arm=SimpleNamespace(name="drafter"))
+        self.by = SimpleNamespace(name="drafter")
         self.cached: list[int] = []
         self.sure: list[float] = []
         for _ in range(draw.randrange(8)):
@@ -129,7 +128,7 @@ class Drafted:
                 self.sure.append(above * draw.random())
         self.draft.cached = [node for node in range(len(self.draft)) if draw.random() < 0.6]
 
-    def survival(self) -> list[float]:
+    def probabilities(self) -> list[float]:
         return list(self.sure)
 
 
@@ -139,7 +138,7 @@ def words(tree: Proposal, node: int) -> tuple[int, ...]:
 
 
 def merges(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Of a drafter's tree and foretold tokens: every path once, with the better probability; the
+    """Of a drafter's tree and looked-up tokens: every path once, with the better probability; the
     likeliest are kept, with their ancestors, and it is known where they lie in the drafter's
     cache."""
     draw = random.Random(2)
@@ -148,14 +147,14 @@ def merges(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
         used, sequence = Drafted(draw), SimpleNamespace(id=1)
         one._used, one._costs = {1: used}, StepCosts()
         proposal = Proposal(sequence=sequence, plan=None, limit=9)  # type: ignore[arg-type]
-        sure, foretold_sure = 1.0, []
+        sure, found = 1.0, []
         for _ in range(draw.randrange(5)):
             sure *= draw.random()
-            foretold_sure.append(sure)
-        tokens = tuple(draw.randrange(4) for _ in foretold_sure)
-        survival = one._merge(proposal, Continuation(tokens, (), tuple(foretold_sure)))
+            found.append(sure)
+        tokens = tuple(draw.randrange(4) for _ in found)
+        survival = one._merge(proposal, Continuation(tokens, (), tuple(found)))
         expected = {words(used.draft, n): p for n, p in enumerate(used.sure)}
-        for length, chance in enumerate(foretold_sure, start=1):
+        for length, chance in enumerate(found, start=1):
             expected[tokens[:length]] = max(chance, expected.get(tokens[:length], 0.0))
         merged = [(words(proposal, node), p) for node, p in enumerate(survival)]
         if len(merged) != len(expected) or dict(merged) != expected:
@@ -179,26 +178,26 @@ def merges(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
 MUTANTS: dict[str, tuple[Any, ModuleType, str, str]] = {
     "past answers of any scope": (
         looks_up,
-        foreteller,
-        "self._past.find(state.scope, state.text)",
-        'self._past.find("mine", state.text)',
+        look_ups,
+        "self._past.find(text.scope, text.tokens)",
+        'self._past.find("mine", text.tokens)',
     ),
     "others are believed before the text itself": (
         looks_up,
-        foreteller,
-        "if own.expected >= others.expected:",
-        "if own.expected < others.expected:",
+        look_ups,
+        "if one.expected > found.expected:",
+        "if one.tokens:",
     ),
-    "promises of tokens that nobody verified": (
+    "trust by tokens that nobody verified": (
         learns,
-        foreteller,
+        look_ups,
         "        if verified:\n",
-        "        verified = verified or len(foretold.tokens)\n        if verified:\n",
+        "        verified = verified or len(looked_up.tokens)\n        if verified:\n",
     ),
     "a step is learned from twice": (
         learns,
-        foreteller,
-        "        state.foretold = NOTHING\n",
+        look_ups,
+        "        text.looked_up = NOTHING\n",
         "",
     ),
     "the newest goes first": (remembers, past, "self._order.popleft()", "self._order.pop()"),
@@ -228,8 +227,8 @@ MUTANTS: dict[str, tuple[Any, ModuleType, str, str]] = {
         "min(len(self._text), self._indexed + most)",
     ),
     "the shortest match": (indexes, occurrences, "low, high = 0, min(", "low, high = 0, min(1, "),
-    "all hang at the root": (drafts, suffix, "len(proposal) - 1, value", "-1, value"),
-    "as far as is foretold": (drafts, suffix, "foretold.tokens[:length]", "foretold.tokens"),
+    "all hang at the root": (drafts, adaptive, "len(proposal) - 1, value", "-1, value"),
+    "all that was looked up": (drafts, adaptive, "found.tokens[:length]", "found.tokens"),
     "what is no number stays": (wipes, companion_rows, "own.spoilt = lease.spoilt", "pass"),
     "the same path twice": (
         merges,
@@ -237,7 +236,7 @@ MUTANTS: dict[str, tuple[Any, ModuleType, str, str]] = {
         "[child for child in proposal.children(at) if proposal.tokens[child] == token]",
         "list[int]()",
     ),
-    "foretold tokens hang at the root": (
+    "looked-up tokens hang at the root": (
         merges,
         adaptive,
         "at = proposal.add(token, at)",
@@ -246,14 +245,14 @@ MUTANTS: dict[str, tuple[Any, ModuleType, str, str]] = {
     "a node is as sure as the drafter alone": (
         merges,
         adaptive,
-        "survival[at] = max(survival[at], sure)",
+        "probabilities[at] = max(probabilities[at], probability)",
         "pass",
     ),
-    "the unlikeliest are kept": (merges, adaptive, "-survival[node])", "survival[node])"),
+    "the unlikeliest are kept": (merges, adaptive, "-probabilities[node])", "probabilities[node])"),
     "cached nodes by their old numbers": (
         merges,
         adaptive,
-        "used.cached = proposal.cached",
+        "used.cached, proposal.drafter = proposal.cached, used.by.name",
         "used.cached = list(used.draft.cached)",
     ),
 }
@@ -276,8 +275,8 @@ def test_wrong_drafting(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 @pytest.mark.parametrize(
     ("check", "module"),
     [
-        *((looks_up, foreteller), (learns, foreteller), (remembers, past), (indexes, occurrences)),
-        *((drafts, suffix), (wipes, companion_rows), (merges, adaptive)),
+        *((looks_up, look_ups), (learns, look_ups), (remembers, past), (indexes, occurrences)),
+        *((drafts, adaptive), (wipes, companion_rows), (merges, adaptive)),
     ],
 )
 def test_the_checks_pass_without_mutants(

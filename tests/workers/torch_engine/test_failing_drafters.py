@@ -212,9 +212,9 @@ async def test_one_of_several_drafters_fails_and_the_others_draft(
     for drafter in broken:
         monkeypatch.setattr(drafter, "propose", half)
     adaptive = engine._methods["adaptive"].plan.drafter
-    for one in adaptive.learned:  # it is what everybody would choose
+    for one in adaptive.learned.values():  # it is what everybody would choose
         if one.drafter in broken:
-            monkeypatch.setattr(one.arm, "kept", lambda *_: None)
+            monkeypatch.setattr(one.expectation, "settled", lambda *_: None)
     used = dict[str, int]()
     for _ in range(3):
         await all_answers(engine, ["adaptive", "naive"])
@@ -230,7 +230,8 @@ async def test_look_ups_that_fail_leave_the_learned_drafters(
     load: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = load(["adaptive", "naive"])
-    monkeypatch.setattr(engine._methods["adaptive"].plan.drafter._suffix, "foretell", oom)
+    controller = engine._methods["adaptive"].plan.drafter._controller
+    monkeypatch.setattr(controller.look_ups, "look_up", oom)
     await all_answers(engine, ["adaptive", "naive"])
     assert set(engine.load().drafter_failures) == {"suffix"}
 

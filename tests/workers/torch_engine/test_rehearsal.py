@@ -5,6 +5,7 @@ from static_twins import in_static_shapes
 
 from workers.bundle import Bundle
 from workers.drafting.draft_seconds import Draft
+from workers.drafting.expectation import OPTIMISM
 from workers.torch_engine import rehearsal
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
 from workers.torch_engine.models.static_steps import RECURRING, StaticSteps
@@ -14,12 +15,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Draft]]:
     """By drafter the drafts whose seconds the costs were told at the next loads."""
     found: dict[str, list[Draft]] = {}
 
-    def rehearsed(_: object, drafter: str, drafts: list[tuple[Draft, float]]) -> None:
-        assert drafter not in found, "twice"
-        assert all(seconds > 0.0 for _, seconds in drafts)
-        found[drafter] = [draft for draft, _ in drafts]
+    def saw_drafting(_: object, drafter: str, draft: Draft, seconds: float) -> None:
+        assert seconds > 0.0
+        found.setdefault(drafter, []).append(draft)
 
-    monkeypatch.setattr("workers.drafting.step_costs.StepCosts.rehearsed", rehearsed)
+    monkeypatch.setattr("workers.drafting.step_costs.StepCosts.saw_drafting", saw_drafting)
     return found
 
 
@@ -48,9 +48,9 @@ def test_nothing_is_left_of_it(make_rig, byte_bundle: Bundle, settings: dict[str
     rig = make_rig(byte_bundle, ["adaptive"], **settings)
     assert not rig.pool._leases
     method = rig.scheduler._methods["adaptive"]
-    for one in method.plan.drafter.learned:
+    for one in method.plan.drafter.learned.values():
         assert not one.drafter._states
-        assert not one.arm._drafts
+        assert one.expectation.trust == OPTIMISM
         if isinstance(one.drafter, FeatureDrafter):
             assert not one.drafter.pool._leases
     step = rig.engine._target.costs.step

@@ -20,7 +20,7 @@ TOKENS = 48
 
 @pytest.fixture(autouse=True)
 def free_rows(cost) -> None:
-    """Whatever is foretold pays, on any machine."""
+    """Whatever is looked up pays, on any machine."""
     cost(np.ones_like)
 
 

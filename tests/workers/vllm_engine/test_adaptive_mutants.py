@@ -12,8 +12,8 @@ from workers.vllm_engine.drafting import adaptive
 MUTANTS: dict[str, tuple[Callable[[], None], str, str]] = {
     "one scope for all": (
         rows.test_an_answer_serves_later_ones_of_its_scope,
-        "_Sequence(name, asked, scope, accepted",
-        '_Sequence(name, asked, "", accepted',
+        "_Sequence(name, asked, scope, ",
+        '_Sequence(name, asked, "", ',
     ),
     "other methods' answers are lost": (
         rows.test_an_answer_of_another_method_serves_later_ones,
@@ -37,17 +37,17 @@ MUTANTS: dict[str, tuple[Callable[[], None], str, str]] = {
     ),
     "every drafter for itself": (
         rows.test_what_one_drafter_shows_of_a_text_others_hear,
-        "arm.heard(sequence, *seen)",
-        "pass",
+        "self._controller.learn(one.id, new, drafted if draft is None else 0, draft)",
+        "self._controller.learn(one.id, new, drafted if draft is None else 0)",
     ),
     "reading up costs nothing": (
         lambda: rows.test_a_drafter_that_has_much_to_read_is_asked_for_later(4000, "medusa"),
-        "backlog = self._backlog(name, [one.id for one in asking])",
-        "backlog = Backlog.of([0 for _ in asking])",
+        "self._missing(name, names)",
+        "[0 for _ in names]",
     ),
     "every draft is a look-up's in the statistics": (
         rows.test_who_drafted_each_step_is_told_once_the_request_has_ended,
-        "used.name if used else LOOK_UPS",
+        "self._methods[one.used] if one.used else LOOK_UPS",
         "LOOK_UPS",
     ),
 }

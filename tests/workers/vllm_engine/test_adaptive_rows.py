@@ -52,14 +52,13 @@ class World:
         chosen = range(len(names)) if rows is None else rows
         choice = self.adaptive.choose(step, list(chosen), [limit] * len(names))
         for row, name in enumerate(names):
-            self.drafted[name] = choice.drafted.get(row, len(choice.foretold.get(row, [])))
+            self.drafted[name] = choice.drafted.get(row, len(choice.looked_up.get(row, [])))
         return choice
 
     def has_seen(self, drafter: str, held: int) -> None:
         """Let so many levels of the drafter's drafts for earlier requests hold."""
-        for number in range(40):
-            earlier: Any = SimpleNamespace(id=f"earlier {number}")
-            self.adaptive._arms[drafter].saw(earlier, held, 3)
+        for _ in range(40):
+            self.adaptive._controller.drafters[drafter].saw(held, 3)
 
     def draft(self, drafter: str, tokens: int, seconds: float, *requests: str) -> None:
         """It drafts for so long."""
@@ -74,7 +73,7 @@ def say(world: World, name: str, tokens: list[int]) -> None:
         world.drafted[name] = 0
 
 
-def test_what_was_said_before_is_foretold():
+def test_what_was_said_before_is_looked_up():
     world = World()
     say(world, "/a", [7, 8, 9, 10, 11, 12, 7, 8, 9])
     choice = world.step({"/a": [10]})
@@ -167,13 +166,13 @@ def test_of_each_sequences_draft_as_much_is_verified_as_pays():
 
 def test_what_one_drafter_shows_of_a_text_others_hear():
     world = World(EAGLE, MEDUSA, seconds=lambda rows: 1.0 + 0.01 * (rows - 1))
-    medusa, token = world.adaptive._arms["medusa"], iter(range(100, 10**6))
+    controller, token = world.adaptive._controller, iter(range(100, 10**6))
     world.has_seen("eagle3", 3)
     expected = []
     for _ in range(12):
         choice = world.step({"/a": [next(token) for _ in range(world.drafted.get("/a", 0) + 1)]})
         world.draft("eagle3", choice.tokens, 0.01, "/a")
-        expected.append(medusa.expected(world.adaptive._sequences["/a"])[0])
+        expected.append(controller._ease["/a"].value if "/a" in controller._ease else 1.0)
     assert choice.drafter == "eagle3"
     assert expected[-1] > expected[0]
 
@@ -212,14 +211,14 @@ def test_hopeless_drafters_rest_until_the_sequences_change():
     """A verified token takes as long as a step: no draft pays, and for a while none is weighed."""
     world = World(MEDUSA, seconds=lambda rows: float(rows))
     weighed = 0
-    offers = world.adaptive._offers
+    offers = world.adaptive._controller._offers
 
-    def counted(asking):
+    def counted(*asked):
         nonlocal weighed
         weighed += 1
-        return offers(asking)
+        return offers(*asked)
 
-    world.adaptive._offers = counted
+    world.adaptive._controller._offers = counted
     for token in range(100, 164):
         world.step({"/a": [token]})
     assert weighed < 16
@@ -231,7 +230,7 @@ def test_hopeless_drafters_rest_until_the_sequences_change():
 def test_rows_of_other_methods_and_rows_without_room_get_nothing():
     world = World(MEDUSA)
     choice = world.step({"/a": [5], "/b": [5]}, rows=[1])
-    assert 0 not in choice.foretold
+    assert 0 not in choice.looked_up
     assert 0 not in choice.drafted
     assert world.step({"/a": [5], "/b": [5]}, limit=0).drafter is None
 
@@ -256,7 +255,7 @@ def test_who_drafted_each_step_is_told_once_the_request_has_ended():
     assert world.adaptive.authors.take("asked of nobody") == []
 
 
-def test_what_was_foretold_is_the_look_ups():
+def test_looked_up_tokens_count_as_the_look_ups():
     world = World()
     say(world, "/a", [7, 8, 9, 10, 11, 12, 7, 8, 9])
     world.step({"/a": [10]})
@@ -277,7 +276,7 @@ def test_of_requests_that_nobody_asks_about_the_first_are_forgotten(monkeypatch)
 
 def test_a_drafter_that_rests_is_not_chosen():
     world = World(EAGLE)
-    world.adaptive._resting = lambda name: name == "eagle3"
+    world.adaptive._failures.rests = lambda name: name == "eagle3"
     say(world, "/a", [7, 8, 9, 10])
     for token in range(20, 60):
         assert world.step({"/a": [token]}).drafter is None

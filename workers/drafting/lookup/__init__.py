@@ -1,1 +1,1 @@
-"""Drafting from text that is there already: where the last tokens occurred, and what followed."""
+"""Predictions from existing text: where the last tokens occurred before, and what followed."""

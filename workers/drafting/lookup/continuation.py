@@ -1,5 +1,5 @@
-"""What followed where the last tokens occurred, and how sure it is (SuffixDecoding, arXiv
-2411.04975, with shares that were measured in the place of counts)."""
+"""What followed the last tokens elsewhere, with probabilities (SuffixDecoding, arXiv 2411.04975,
+with measured acceptance in place of counts)."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,22 +9,21 @@ from workers.drafting.lookup.calibration import Kind, kind_of
 from workers.drafting.lookup.occurrences import Occurrence
 
 MATCHES = 3
-"""Lengths of matches that are tried, the longest ones: a shorter match has more occurrences."""
+"""Match lengths that are tried, the longest first: a shorter match has more occurrences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Tokens that are foretold: their kinds, and per token the probability that it and all before
-    it come."""
+    """Predicted tokens, with the probability that each and all before it are accepted."""
 
     tokens: tuple[int, ...]
     kinds: tuple[Kind, ...]
-    survival: tuple[float, ...]
+    probabilities: tuple[float, ...]
 
     @property
     def expected(self) -> float:
-        """Tokens of it that come, on the mean."""
-        return sum(self.survival)
+        """The expected number of accepted tokens."""
+        return sum(self.probabilities)
 
 
 NOTHING = Continuation((), (), ())
@@ -33,9 +32,9 @@ NOTHING = Continuation((), (), ())
 def best_continuation(
     occurrences: Sequence[Occurrence], share: Callable[[Kind], float], limit: int, least: float
 ) -> Continuation:
-    """The one of which most tokens are expected.
+    """Return the continuation with the most expected tokens.
 
-    share: how often tokens of a kind come. limit: tokens at most; least: survival below which it
+    share: acceptance of a kind's tokens. limit: most tokens. least: probability below which it
     ends.
     """
     lengths = sorted({o.matched for o in occurrences}, reverse=True)[:MATCHES]
@@ -53,10 +52,8 @@ def _followed(
     limit: int,
     least: float,
 ) -> Continuation:
-    tokens: list[int] = []
-    kinds: list[Kind] = []
-    survival: list[float] = []
-    sure = 1.0
+    tokens, kinds, probabilities = list[int](), list[Kind](), list[float]()
+    probability = 1.0
     while len(tokens) < limit:
         at = len(tokens)
         among = [o for o in among if o.start + at < len(o.text)]
@@ -66,14 +63,14 @@ def _followed(
         token, followed = after[0], after.count(after[0])
         if 2 * followed <= len(after):
             token, followed = Counter(after).most_common(1)[0]
-        # what was foretold so far lengthens the match
+        # the tokens predicted so far lengthen the match
         kind = kind_of(matched + at, followed, len(after))
-        sure *= share(kind)
-        if sure < least:
+        probability *= share(kind)
+        if probability < least:
             break
         tokens.append(token)
         kinds.append(kind)
-        survival.append(sure)
+        probabilities.append(probability)
         if followed < len(after):
             among = [o for o, next_one in zip(among, after, strict=True) if next_one == token]
-    return Continuation(tuple(tokens), tuple(kinds), tuple(survival))
+    return Continuation(tuple(tokens), tuple(kinds), tuple(probabilities))

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 EXAMINED = 32
-"""Occurrences of an n-gram that are compared, the earliest and the latest half of them."""
+"""Occurrences of an n-gram that are compared: half of them the earliest, half the latest."""
 LONGEST = 64
-"""Tokens up to which a match is compared."""
+"""Most tokens of a match."""
 WIDTH, PLACE_WIDTH = array("i").itemsize, array("q").itemsize
-"""Bytes of a token in an n-gram's key, and of one of its places where it has several."""
+"""Bytes of a token in an n-gram's key, and of a place where an n-gram has several."""
 TOKEN_BYTES = 480
-"""That a token takes in an index of four anchors, where none of its n-grams came before."""
+"""Upper bound on the memory of a token in an index of four anchors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class Occurrence:
 
 @dataclass
 class Places:
-    """N-grams, each with its place, or several in the order they were added in. The garbage
-    collector leaves the dictionary alone, since nothing in it refers to anything."""
+    """Places of n-grams, in the order they were added. The dictionary holds no containers, so that
+    the garbage collector skips it."""
 
     places: dict[bytes, int | bytearray] = field(default_factory=dict)
 
     def add(self, gram: bytes, place: int) -> None:
-        """Remember a place of an n-gram."""
+        """Add a place of an n-gram."""
         known = self.places.setdefault(gram, place)
         if known is not place:
             self._again(gram, known, place)
 
     def add_ends(self, text: Sequence[int], n: int, ends: Sequence[int], first: int) -> None:
-        """Remember the n-grams of a text, which begins at its token `first`, that end at `ends`."""
+        """Add the n-grams that end at `ends` in a text that begins at token `first`."""
         key, setdefault, width = key_of(text), self.places.setdefault, n * WIDTH
         for end in ends:
             stop = (end - first) * WIDTH
@@ -60,8 +60,7 @@ class Places:
         return _spelled_out(self.places.get(gram))
 
     def some(self, gram: bytes) -> list[int]:
-        """Return the places of an n-gram, or the first and the last where they are more than
-        EXAMINED."""
+        """Return the places of an n-gram, or the first and the last of many (EXAMINED)."""
         known = self.places.get(gram)
         if known is None or isinstance(known, int) or len(known) <= EXAMINED * PLACE_WIDTH:
             return _spelled_out(known)
@@ -70,15 +69,13 @@ class Places:
 
 
 def key_of(tokens: Sequence[int]) -> bytes:
-    """Return what an n-gram is known by; a tuple takes twice as much."""
+    """Return an n-gram's key; a tuple takes twice the memory."""
     return array("i", tokens).tobytes()
 
 
 class Index:
-    """The ends of a growing text's n-grams, for each n of `anchors`, longest first.
-
-    A token costs an entry for each n, and so does a look-up, however long the text is.
-    """
+    """Find where a growing text's last n tokens occurred before, for each n of `anchors`, longest
+    first. The cost of a token and of a look-up does not depend on the text's length."""
 
     def __init__(self, text: Sequence[int], anchors: Sequence[int]) -> None:
         self._text, self._anchors = text, anchors
@@ -87,12 +84,11 @@ class Index:
 
     @property
     def bytes(self) -> int:
-        """That it takes at most."""
+        """An upper bound on its memory."""
         return TOKEN_BYTES * self._indexed
 
     def extend(self, most: int) -> int:
-        """Index up to so many tokens more of the n-grams that something follows: those that end
-        before the text's last token. Return how many they were."""
+        """Index up to `most` more tokens, but for the text's last; return how many."""
         last = min(len(self._text) - 1, self._indexed + most)
         if last <= self._indexed:
             return 0
@@ -104,8 +100,7 @@ class Index:
         return count
 
     def find(self, pattern: Sequence[int]) -> list[Occurrence]:
-        """Where the text has the pattern's last tokens, by the longest n that it knows them of;
-        some of the places where there are many."""
+        """Return where the text has the pattern's last n tokens, for the longest n with any."""
         for n in self._anchors:
             ends = self._ends.some(key_of(pattern[-n:])) if n <= len(pattern) else []
             if ends:
@@ -120,12 +115,12 @@ def _spelled_out(known: int | bytearray | None) -> list[int]:
 
 
 def packed(places: Sequence[int]) -> bytearray:
-    """Return places as `Places` holds several."""
+    """Return several places as `Places` holds them."""
     return bytearray(b"".join([place.to_bytes(PLACE_WIDTH, sys.byteorder) for place in places]))
 
 
 def occurrence(text: Sequence[int], end: int, pattern: Sequence[int]) -> Occurrence:
-    """The place, and how many tokens before it are the pattern's last ones."""
+    """Return a place with the number of tokens before it that are the pattern's last ones."""
     low, high = 0, min(end, len(pattern), LONGEST)
     while low < high:  # halving keeps the comparison in slices
         middle = (low + high + 1) // 2

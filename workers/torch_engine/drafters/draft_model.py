@@ -1,8 +1,8 @@
-"""A small model of the same tokenizer drafts, with a KV cache of its own."""
+"""A drafter that is a small model with the target's tokenizer and a KV cache of its own."""
 
 from collections.abc import Sequence
 
-from workers.drafting.backlog import CATCH_UP
+from workers.drafting.draft_seconds import CATCH_UP
 from workers.torch_engine.growth import frontier_span, grow, kept_slots
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
@@ -19,11 +19,11 @@ from workers.torch_engine.tree import ROOT, Path
 
 @register("drafter", "draft_model")
 class DraftModel:
-    """Autoregressive drafting, the whole batch one level at a time.
+    """Draft autoregressively, the whole batch one level at a time.
 
-    part: the bundle's part that holds the model. The few tokens its cache missed (the bonus) are
-    read within the first draft forward; long prompts in chunks, one a step, and until its prompt
-    is read a sequence drafts nothing, so that neither it nor the others stall.
+    part: the bundle's part that holds the model. A few missing tokens are read within the first
+    draft forward. A long prompt is read in chunks, one per step; until it is read the sequence
+    drafts nothing, so that no other sequence waits for it.
     """
 
     captures: frozenset[int] = frozenset()
@@ -47,7 +47,7 @@ class DraftModel:
         self._rows = CompanionRows(self.pool)
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Grow each tree level by level until its limit, its stop or an empty frontier."""
+        """Grow each tree by levels until its limit, its stop or an empty frontier."""
         active = self._caught_up([p for p in proposals if p.limit > 0])
         grow(sorted(active, key=lambda p: self._rows[p.sequence.lease].row), self._read_frontiers)
 
@@ -58,28 +58,29 @@ class DraftModel:
             self.pool.commit(self._rows[lease], kept_slots(proposal, path.nodes))
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
-        """Go on where the other row's draft cache ends; what it lacks is read here, not there."""
+        """Continue after the other row's draft cache; return `length`, since missing tokens are
+        read here."""
         self._rows.begin(lease, source, length)
         return length
 
     def unread(self, sequence: DecodeSequence) -> int:
-        """Tokens that its cache lacks of the sequence but the last."""
+        """Return how many tokens of the sequence its cache lacks, without the last."""
         return max(0, len(sequence.tokens) - 1 - self._rows.length(sequence.lease))
 
     def keep(self, sequence: DecodeSequence) -> None:
-        """Keep the row that goes with it."""
+        """Keep the sequence's row."""
         self._rows.keep(sequence.lease)
 
     def drop(self, lease: Lease) -> None:
-        """Give the kept row back."""
+        """Free a kept row."""
         self._rows.drop(lease)
 
     def release(self, sequence: DecodeSequence) -> None:
-        """Give the sequence's row back."""
+        """Free the sequence's row."""
         self._rows.release(sequence.lease)
 
     def _caught_up(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Read at most a chunk of what is missing; those whose cache now lacks but a few tokens."""
+        """Read up to a chunk of missing tokens; return the proposals that lack only a few now."""
         budget, ready = self._chunk, list[Proposal]()
         for proposal in proposals:
             sequence = proposal.sequence
@@ -103,7 +104,7 @@ class DraftModel:
             lease.length += len(tokens)
 
     def _read_frontiers(self, active: list[Proposal]) -> DraftLogits:
-        """The draft's logits at the frontiers: at first after the tokens that its cache lacks."""
+        """Return the logits at the frontiers. The first level also reads missing tokens."""
         spans = [self._span(proposal) for proposal in active]
         logits, _ = self.model.forward(self.model.lay_out(spans, self.pool), self.pool)
         for proposal, span in zip(active, spans, strict=True):

@@ -1,4 +1,4 @@
-"""EAGLE and EAGLE-2: a block of one layer predicts the target's next feature."""
+"""EAGLE and EAGLE-2: a head of one layer that predicts the target's next feature."""
 
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
 from workers.torch_engine.materials import Materials
@@ -8,7 +8,7 @@ from workers.torch_engine.registry import register
 
 @register("drafter", "eagle")
 class Eagle(FeatureDrafter):
-    """part: the bundle's part that holds the head."""
+    """Load the head. part: the bundle's part that holds it."""
 
     def __init__(self, materials: Materials, *, part: str = "eagle") -> None:
         super().__init__(EagleHead(materials.bundle.part(part), materials.target), materials)

@@ -1,4 +1,4 @@
-"""EAGLE-3: features of three of the target's layers, and a head that says the token itself."""
+"""EAGLE-3: a head that reads three of the target's layers and predicts tokens."""
 
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
 from workers.torch_engine.materials import Materials
@@ -8,7 +8,7 @@ from workers.torch_engine.registry import register
 
 @register("drafter", "eagle3")
 class Eagle3(FeatureDrafter):
-    """part: the bundle's part that holds the head."""
+    """Load the head. part: the bundle's part that holds it."""
 
     def __init__(self, materials: Materials, *, part: str = "eagle3") -> None:
         super().__init__(Eagle3Head(materials.bundle.part(part), materials.target), materials)

@@ -1,4 +1,4 @@
-"""Drafting with a head that predicts features: what EAGLE and EAGLE-3 share."""
+"""Drafting with heads that predict features: the common part of EAGLE and EAGLE-3."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from workers.drafting.backlog import CATCH_UP
+from workers.drafting.draft_seconds import CATCH_UP
 from workers.torch_engine.growth import frontier_span, grow
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
@@ -23,26 +23,25 @@ from workers.torch_engine.tree import Path
 
 @dataclass(slots=True)
 class _State:
-    """One sequence's row, of which `lease.length` pairs are read, and the captured states
-    [n, captures * hidden] of the tokens after them."""
+    """A sequence's row, with `lease.length` pairs read, and the captured states of the tokens
+    after them [n, captures * hidden]."""
 
     lease: Lease
     unread: list[Tensor] = field(default_factory=list)
 
     def take(self) -> Tensor:
-        """The unread states, which are about to be read."""
+        """Return the unread states and forget them."""
         taken, self.unread = self.unread, []
         return taken[0] if len(taken) == 1 else torch.cat(taken)
 
 
 class FeatureDrafter:
-    """Autoregression over features, the whole batch one level at a time.
+    """Draft autoregressively over features, the whole batch one level at a time.
 
-    The head reads pairs of a token's feature and the token after it. Those of committed tokens
-    come from the target's hidden states: the few of the last step are read within the first
-    forward, a long prompt's in a forward of its own, which a head of one block finishes sooner
-    than the target a chunk. Below them each node is read with the feature that the head itself
-    predicted for its parent; what was read of nodes is dropped after the step.
+    The head reads pairs of a token's feature and the token after it. Features of committed
+    tokens are the target's hidden states: those of the last step are read within the first draft
+    forward, a long prompt's in a forward of its own. A tree node's feature is what the head
+    predicted for its parent. Pairs of nodes are dropped after the step.
     """
 
     has_distribution = True
@@ -55,21 +54,21 @@ class FeatureDrafter:
         self._states: dict[int, _State] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Grow each tree level by level until its limit, its stop or an empty frontier."""
+        """Grow each tree by levels until its limit, its stop or an empty frontier."""
         for proposal in proposals:
             self._catch_up(proposal.sequence)
         ordered = sorted(proposals, key=lambda p: self._states[p.sequence.id].lease.row)
         grow(ordered, _Levels(self.head, self.pool, self._states).read)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
-        """Keep the target's states of the tokens that were read and of the path's nodes."""
+        """Keep the target's states of the read tokens and the accepted path."""
         sequence = proposal.sequence
         start, pending = output.starts[sequence.id], output.pending[sequence.id]
         if sequence.id not in self._states:
             if sequence.lease not in self._rows:
                 self._rows.acquire(sequence.lease)
             own = self._rows[sequence.lease]
-            # a drafter beside this one may have read less: the states begin where that one ends
+            # another drafter may have read less: then the states begin where it ends
             own.length = min(own.length, sequence.lease.length - pending - len(path.nodes))
             self._states[sequence.id] = _State(own)
         rows: slice | Tensor = slice(start, start + pending + len(path.nodes))
@@ -78,17 +77,17 @@ class FeatureDrafter:
             picked = [*range(start, tree), *(tree + node for node in path.nodes)]
             rows = indices(picked, self.pool.data.device)
         states = [output.hidden[capture][rows] for capture in self.head.captures]
-        # a copy also of a single capture's: a view would keep the whole batch's states
+        # a copy even of one capture: a view would keep the whole batch's states alive
         self._states[sequence.id].unread.append(torch.cat(states, -1))
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
-        """Go on behind the pairs that the other row's head has read. The state of the token that
-        the next pair begins with has to be read again."""
+        """Continue after the other row's pairs; return how many tokens the target need not read
+        again. The next pair begins with the last token's state, so that token is read again."""
         return self._rows.begin(lease, source, length - 1)
 
     def unread(self, sequence: DecodeSequence) -> int:
-        """Pairs that it lacks of the sequence but the last. Of a prompt that was left in the middle
-        only so many states are there."""
+        """Return how many pairs of the sequence it lacks, without the last. A partly read prompt
+        has fewer states."""
         if sequence.id not in self._states:
             return 0
         state = self._states[sequence.id]
@@ -96,23 +95,22 @@ class FeatureDrafter:
         return max(0, min(missing, sum(map(len, state.unread))))
 
     def keep(self, sequence: DecodeSequence) -> None:
-        """Keep the row that goes with it, and read what was never drafted from: once the target's
-        states are gone, only the target could give them again."""
+        """Keep the sequence's row, and read unread pairs first: their states would be lost."""
         if sequence.id in self._states:
             self._catch_up(sequence)
         self._rows.keep(sequence.lease)
 
     def drop(self, lease: Lease) -> None:
-        """Give the kept row back."""
+        """Free a kept row."""
         self._rows.drop(lease)
 
     def release(self, sequence: DecodeSequence) -> None:
-        """Give the sequence's row back."""
+        """Free the sequence's row."""
         self._states.pop(sequence.id, None)
         self._rows.release(sequence.lease)
 
     def _catch_up(self, sequence: DecodeSequence) -> None:
-        """Read all pairs but the last where many are missing."""
+        """Read all pairs but the last, if many are missing."""
         count = self.unread(sequence)
         if count < CATCH_UP:
             return
@@ -121,14 +119,14 @@ class FeatureDrafter:
         states = state.take()
         span = Span(state.lease, missing, logits_from=len(missing) - 1)
         layout = self.head.lay_out([span], self.pool)
-        # the last step may have accepted more than the answer was allowed to hold
+        # the last step may have accepted more tokens than the answer may have
         self.head.forward(self.head.combine(states[: len(missing)]), layout, self.pool)
         state.lease.length += len(missing)
         state.unread = [states[len(missing) :].clone()]
 
 
 class _Levels:
-    """The forwards of one `propose`: what the head predicted on the newest level, and where."""
+    """The forwards of one `propose`, with the head's predictions on the newest level."""
 
     def __init__(self, head: FeatureHead, pool: KvPool, states: dict[int, _State]) -> None:
         self._head, self._pool, self._states = head, pool, states
@@ -136,7 +134,7 @@ class _Levels:
         self._rows: dict[tuple[int, int], int] = {}
 
     def read(self, active: list[Proposal]) -> DraftLogits:
-        """The head's logits at the frontiers, as `grow` wants them."""
+        """Return the head's logits at the frontiers; see `grow`."""
         if self._predicted is None:
             spans, features = self._committed(active)
         else:
@@ -155,7 +153,7 @@ class _Levels:
         return logits
 
     def _committed(self, active: list[Proposal]) -> tuple[list[Span], Tensor]:
-        """The pairs of committed tokens that are not read yet; logits after the last one."""
+        """Return the unread pairs of committed tokens, with logits after the last one."""
         spans, unread = list[Span](), list[Tensor]()
         for proposal in active:
             state = self._states[proposal.sequence.id]
@@ -165,7 +163,7 @@ class _Levels:
         return spans, self._head.combine(unread[0] if len(unread) == 1 else torch.cat(unread))
 
     def _of_parents(self, active: list[Proposal], predicted: Tensor) -> Tensor:
-        """Each frontier node's feature: its parent's prediction."""
+        """Return each frontier node's feature: its parent's prediction."""
         rows = [self._rows[p.sequence.id, p.parents[node]] for p in active for node in p.frontier]
         if rows == [*range(len(predicted))]:
             return predicted

@@ -1,4 +1,4 @@
-"""Medusa: several heads say at once what follows the target's own next token."""
+"""Medusa: several heads that predict the tokens after the target's next one at once."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ from workers.torch_engine.tree import Path
 
 @register("drafter", "medusa")
 class Medusa:
-    """Level k of every tree is head k's guess, whatever stands on the levels before it.
+    """Draft level k of every tree with head k, whatever the levels above hold.
 
-    part: the bundle's part that holds the heads. They read the state that the last emitted token
-    was chosen from.
+    part: the bundle's part that holds the heads. They read the state from which the last emitted
+    token was chosen.
     """
 
     captures = frozenset({FINAL})
@@ -34,7 +34,7 @@ class Medusa:
         self._states: dict[int, Tensor] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Grow each tree by a level per head, until its limit, its stop or an empty frontier."""
+        """Grow each tree by one level per head until its limit, its stop or an empty frontier."""
         if not proposals:
             return
         states = torch.cat([self._states[p.sequence.id] for p in proposals])
@@ -52,7 +52,7 @@ class Medusa:
         grow(proposals, read)
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
-        """The last token's state is enough, which is always read."""
+        """Return `length`: the last token's state is enough, and that token is always read."""
         return length
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
@@ -60,7 +60,7 @@ class Medusa:
         known = proposal.sequence.id
         last = path.nodes[-1] + 1 if path.nodes else 0
         row = output.starts[known] + output.pending[known] - 1 + last
-        # a view would keep the states of all tokens of the forward, a prompt's too
+        # a view would keep the states of the whole forward alive
         self._states[known] = output.hidden[FINAL][row : row + 1].clone()
 
     def release(self, sequence: DecodeSequence) -> None:

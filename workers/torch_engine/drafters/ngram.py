@@ -1,8 +1,8 @@
-"""Prompt lookup: what followed the last few tokens when they occurred before."""
+"""Prompt look-up: a drafter that copies what followed the last tokens earlier in the sequence."""
 
 from collections.abc import Sequence
 
-from workers.drafting.lookup.foreteller import EACH, PER_STEP
+from workers.drafting.lookup.look_ups import EACH, PER_STEP
 from workers.drafting.lookup.occurrences import Places, key_of
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
@@ -13,9 +13,9 @@ from workers.torch_engine.tree import Path
 
 
 class NgramTable:
-    """Where each n-gram of a growing token list ended, for n from min_n to max_n.
+    """Index where each n-gram of a growing token list ended, for n from min_n to max_n.
 
-    Adding a token costs one dictionary entry per n and a look-up one per n, whatever the length.
+    A token costs one dictionary entry per n, and a look-up one access per n.
     """
 
     def __init__(self, min_n: int, max_n: int) -> None:
@@ -24,8 +24,7 @@ class NgramTable:
         self._indexed = 0
 
     def extend(self, tokens: Sequence[int], most: int = PER_STEP) -> int:
-        """Index up to so many more of the n-grams that have a continuation: those ending before the
-        last token. Return how many tokens they end at."""
+        """Index up to `most` more tokens, but for the last one; return how many."""
         last = min(len(tokens) - 1, self._indexed + most)
         first = max(0, self._indexed + 1 - max(self._sizes))
         ends = [*range(self._indexed + 1, last + 1)]
@@ -35,10 +34,11 @@ class NgramTable:
         return len(ends)
 
     def find(self, tokens: Sequence[int], gamma: int, *, recent: bool) -> int | None:
-        """Index of the token after an earlier occurrence of the longest known suffix.
+        """Return the index after an earlier occurrence of the longest known suffix; None without
+        one.
 
-        recent: the latest occurrence with gamma tokens after it, the earliest (which has the most
-        tokens after it) where none has so many; otherwise the earliest one.
+        recent: take the latest occurrence with gamma tokens after it, and the earliest where
+        none has so many; otherwise the earliest.
         """
         for n in self._sizes:
             found = self._ends.find(key_of(tokens[-n:])) if n <= len(tokens) else []
@@ -53,12 +53,11 @@ class NgramTable:
 
 @register("drafter", "ngram")
 class Ngram:
-    """Looks the last max_n .. min_n tokens up in the sequence's own prompt and output.
+    """Look the last max_n to min_n tokens up in the sequence's prompt and output.
 
-    match: "recent" or "earliest" occurrence (see NgramTable.find). The earliest, which Hugging Face
-    and vLLM take, is the default: on reference answers of nine domains at gamma 8 it emits 5.25
-    against 5.10 tokens a step on edits, and elsewhere the two are within 1%. Its tokens are chosen,
-    not sampled.
+    match: "recent" or "earliest" occurrence (see NgramTable.find). The default is the earliest,
+    as in Hugging Face and vLLM: at gamma 8 it emits 5.25 tokens a step on edits, against 5.10;
+    on other domains the two are within 1%. Tokens are chosen, not sampled.
     """
 
     captures: frozenset[int] = frozenset()
@@ -81,7 +80,7 @@ class Ngram:
         self._tables: dict[int, NgramTable] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Copy up to `limit` tokens from behind the match."""
+        """Copy up to `limit` tokens from after the match."""
         left = PER_STEP
         for proposal in proposals:
             tokens = proposal.sequence.tokens
@@ -94,7 +93,7 @@ class Ngram:
                 proposal.add(token, len(proposal) - 1)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
-        """The table reads the sequence's tokens when it is next asked."""
+        """Do nothing: the table reads new tokens when it is next asked."""
 
     def release(self, sequence: DecodeSequence) -> None:
         """Drop the sequence's table."""

@@ -1,4 +1,4 @@
-"""Plain decoding."""
+"""The drafter of plain decoding."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from workers.torch_engine.tree import Path
 
 @register("drafter", "none")
 class NoDrafter:
-    """Drafts nothing: every step emits the target's own token."""
+    """Draft nothing, so that every step emits the target's token."""
 
     captures: frozenset[int] = frozenset()
     has_distribution = False
@@ -23,7 +23,7 @@ class NoDrafter:
         """Leave the proposals empty."""
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
-        """No state."""
+        """Do nothing: there is no state."""
 
     def release(self, sequence: DecodeSequence) -> None:
-        """No state."""
+        """Do nothing: there is no state."""

@@ -1,4 +1,4 @@
-"""Calls of a step's drafters, which may fail: their rows go on without drafts."""
+"""Calls of drafters that may fail; their rows then decode without drafts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ class Following(Protocol):
     """A drafter with KV of its own."""
 
     def lose(self, requests: Iterable[str]) -> None:
-        """Its KV lacks tokens of these requests: do not draft for them any more."""
+        """Stop drafting for requests whose tokens its KV lacks."""
         ...
 
 
 class Attempts:
-    """Logs and counts the failures of drafters. One that fails several times in a row rests for a
-    while, and one with KV of its own leaves the requests of the step alone: what it was about to
-    read of them is gone.
+    """Call drafters, and log and count their failures.
+
+    A drafter that fails several times in a row is disabled for a while. One with KV of its own
+    drafts no more for the step's requests, since their states are lost.
 
     followers: the drafters with KV of their own, by name.
     """
@@ -40,7 +41,7 @@ class Attempts:
         rows: Sequence[int],
         propose: Callable[[], dict[int, list[int]]],
     ) -> dict[int, list[int]]:
-        """Return a drafter's drafts by row; none where it fails or rests."""
+        """Return a drafter's drafts by row; none where it fails or is disabled."""
         if rows and self.failures.rests(name):
             return {}
 
@@ -61,7 +62,7 @@ class Attempts:
     def call(
         self, name: str, step: Step, rows: Sequence[int], call: Callable[[], Said]
     ) -> Said | None:
-        """Return what a call of a drafter returns, None where it fails."""
+        """Return the result of a drafter's call; None where it fails."""
         try:
             return call()
         except Exception as error:

@@ -1,30 +1,30 @@
-"""Which drafter wrote the drafts of each request, for the statistics of its answer."""
+"""The drafter of each decode step of a request, for the statistics of its answer."""
 
 from collections import OrderedDict
 
 REMEMBERED = 4096
-"""Requests at most: of one that was given up nobody asks."""
+"""Most requests that are remembered: nobody asks about one that was given up."""
 
 
 class Authors:
-    """By request whose draft each decode step has verified, in their order; of one without a draft
-    NOBODY's."""
+    """Remember whose draft each decode step of a request verified, in order; NOBODY's for a step
+    without one."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[str, list[str]] = OrderedDict()
 
     def begin(self, request: str) -> None:
-        """It is answered from here on, whatever became of an earlier attempt."""
+        """Begin a request, and forget an earlier attempt at it."""
         self._of[request] = []
         self._of.move_to_end(request)
         if len(self._of) > REMEMBERED:
             self._of.popitem(last=False)
 
     def wrote(self, request: str, drafter: str) -> None:
-        """The target has just checked this drafter's draft for the request."""
+        """Add a step that verified this drafter's draft."""
         if request in self._of:
             self._of[request].append(drafter)
 
     def take(self, request: str) -> list[str]:
-        """Those of a request that has ended; they are forgotten."""
+        """Return and forget the drafters of a request that has ended."""
         return self._of.pop(request, [])

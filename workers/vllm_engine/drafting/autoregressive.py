@@ -1,4 +1,4 @@
-"""vLLM's EAGLE, EAGLE-3, MTP and draft-model proposers, each for the rows that ask for it."""
+"""vLLM's EAGLE, EAGLE-3, MTP and draft-model proposers, for some rows of a batch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from workers.vllm_engine.drafting.step import Step
 
 
 class SecondEagleProposer(EagleProposer):
-    """An EAGLE head beside another: vLLM gives both the same layer names and compile tag."""
+    """An EAGLE head beside another one, with layer names and a compile tag of its own."""
 
     def _get_model(self) -> nn.Module:
         config = self._create_draft_vllm_config()
@@ -38,8 +38,8 @@ class SecondEagleProposer(EagleProposer):
 
 @dataclass(frozen=True)
 class _Tokens:
-    """Tokens of a sequence from its `begin`-th on, as a drafter reads them: ids [n], positions [n]
-    or [3, n], the target's hidden states [n, width], slots of the KV [n]."""
+    """A drafter's inputs for tokens of a sequence from the `begin`-th on: ids [n], positions [n]
+    or [3, n], the target's hidden states [n, width], KV slots [n]."""
 
     begin: int
     ids: torch.Tensor
@@ -53,11 +53,11 @@ class _Tokens:
 
 
 class AutoregressiveDrafter:
-    """A drafter with KV of its own, in the slots of the target's.
+    """A drafter with KV of its own, in the same slots as the target's.
 
-    Its KV must follow the sequence, prompts included, without what the target rejected. What it
-    needs of the tokens is kept until it drafts for their sequence, and read then, all at once; or
-    as soon as they fill a block of the KV, which the prefix cache may give to another sequence.
+    Its KV must cover the sequence, prompts included, without rejected tokens. Inputs are kept
+    until it drafts for their sequence, and then read at once; or as soon as they fill a KV
+    block, which the prefix cache may give to another sequence.
     """
 
     def __init__(self, proposer: SpecDecodeBaseProposer) -> None:
@@ -67,7 +67,7 @@ class AutoregressiveDrafter:
 
     @classmethod
     def beside(cls, config: VllmConfig, runner: Any) -> "AutoregressiveDrafter":
-        """One more, beside the drafter that vLLM was configured with."""
+        """Return one more drafter beside the one that vLLM was configured with."""
         kind = (
             DraftModelProposer
             if config.speculative_config.uses_draft_model()
@@ -76,18 +76,18 @@ class AutoregressiveDrafter:
         return cls(kind(config, runner.device, runner))
 
     def unread(self, request: str) -> int:
-        """Tokens of a request that are kept for it."""
+        """Return how many tokens of a request it has not read."""
         kept = self._unread.get(request)
         return kept[-1].end - kept[0].begin if kept else 0
 
     def lose(self, requests: Iterable[str]) -> None:
-        """Leave requests alone from here on: its KV lacks tokens of them."""
+        """Stop drafting for requests whose tokens its KV lacks."""
         for request in requests:
             self._unread.pop(request, None)
             self._lost.add(request)
 
     def take(self, step: Step, rows: Sequence[int]) -> None:
-        """Keep the step's tokens of these rows; to be called in each of their steps, before
+        """Keep the step's tokens of these rows. Call it in each of their steps, before
         `propose`."""
         for request in step.gone(self._unread):
             del self._unread[request]
@@ -98,22 +98,22 @@ class AutoregressiveDrafter:
         for row, new in zip(rows, self._of_step(step, rows), strict=True):
             kept = self._unread.setdefault(step.request(row), [])
             if kept and kept[-1].end != new.begin:
-                kept.clear()  # it was preempted, and the target has read it again
+                kept.clear()  # the sequence was preempted, and the target has read it again
             elif kept and new.end - kept[0].begin > self._room:
                 self._forward(step, [row], [_joined(kept)], [int(new.ids[0])], 0)
                 kept.clear()
             kept.append(new)
 
     def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
-        """Drafts by row, `tokens` of each; a row past the drafter's context has none, and no one
-        that is lost."""
+        """Return `tokens` draft tokens by row; none for rows beyond the drafter's context and
+        lost ones."""
         mine = self._mine(step, rows)
         return self._read(
             step, [row for row in mine if step.length(row) + tokens <= self._longest], tokens
         )
 
     def keep_up(self, step: Step) -> None:
-        """Read what fills a block; to be called at the end of each step."""
+        """Read tokens that fill a block. Call it at the end of each step."""
         block = self.proposer.block_size
         full = [
             row
@@ -130,16 +130,17 @@ class AutoregressiveDrafter:
 
     @property
     def _longest(self) -> int:
-        """Tokens of the longest sequence that it can read."""
+        """Return the most tokens of a sequence that it can read."""
         return min(self.proposer.max_model_len, self.proposer.draft_model_config.max_model_len)
 
     @property
     def _room(self) -> int:
-        """Tokens of one sequence that it can read at once; a draft model reads one more."""
+        """Return the most tokens of a sequence that it can read at once; a draft model reads one
+        more."""
         return self.proposer.max_num_tokens - self.proposer.net_num_new_slots_per_request
 
     def _read(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
-        """Drafts by row, in as few forwards as the drafter has room for."""
+        """Return drafts by row, in as few forwards as the drafter has room for."""
         drafts: dict[int, list[int]] = {}
         group, unread, places = list[int](), list[_Tokens](), 0
         more = self.proposer.net_num_new_slots_per_request
@@ -170,7 +171,7 @@ class AutoregressiveDrafter:
         following: Sequence[int],
         tokens: int,
     ) -> torch.Tensor:
-        """Drafts [rows, tokens]; following: of each row the token after the unread ones."""
+        """Return drafts [rows, tokens]. following: each row's token after the unread ones."""
         whole = _joined(unread)
         return self.proposer.propose(
             num_speculative_tokens=tokens,
@@ -184,7 +185,7 @@ class AutoregressiveDrafter:
         )
 
     def _of_step(self, step: Step, rows: Sequence[int]) -> list[_Tokens]:
-        """The step's tokens of each row, but for those that the target rejected."""
+        """Return each row's tokens of the step, without rejected ones."""
         rejected = rejected_tokens(step.drafted(), step.sampled)
         begin = step.attention.query_start_loc_cpu.numpy()
         places, starts = kept_tokens(begin, rows, rejected)
@@ -215,13 +216,13 @@ class AutoregressiveDrafter:
 
 
 def _apart(together: torch.Tensor, sizes: list[int], dim: int = 0) -> list[torch.Tensor]:
-    """Split a tensor into copies: a view of one token would keep what the step read of all."""
+    """Split a tensor into copies: a view would keep the whole step's tensor alive."""
     parts = torch.split(together, sizes, dim=dim)
     return [together] if len(parts) == 1 else [part.clone() for part in parts]
 
 
 def _joined(parts: Sequence[_Tokens]) -> _Tokens:
-    """One after the other, as if they were of one sequence."""
+    """Join tokens as if they belonged to one sequence."""
     if len(parts) == 1:
         return parts[0]
     return _Tokens(
@@ -236,7 +237,7 @@ def _joined(parts: Sequence[_Tokens]) -> _Tokens:
 def _attention(
     step: Step, rows: Sequence[int], unread: Sequence[_Tokens], slots: torch.Tensor
 ) -> CommonAttentionMetadata:
-    """As if the step had been these tokens of these rows."""
+    """Return the attention metadata of a step with these tokens of these rows."""
     whole = step.attention
     device = whole.query_start_loc.device
     sizes = [len(tokens.ids) for tokens in unread]

@@ -1,4 +1,4 @@
-"""The drafters of a portfolio in vLLM's model runner, which knows of one."""
+"""Several drafters in vLLM's model runner, which is made for one."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
-"""What the model runner calls on its one drafter, once it is loaded, where that has KV."""
+"""Calls of the model runner on a loaded drafter with KV."""
 MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 ROUNDS = 3
 CONTEXT = 128
-"""Of each of several sequences whose forward is measured, in tokens."""
+"""Tokens of each sequence in a measured forward of several."""
 
 
 class Drafter(Protocol):
-    """One of vLLM's proposers, drafting for some rows of a batch."""
+    """One of vLLM's proposers, which drafts for some rows of a batch."""
 
     @property
     def proposer(self) -> Any:
-        """vLLM's object, which loads the weights."""
+        """vLLM's proposer, which loads the weights."""
         ...
 
     def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
-        """Drafts by row, for some or all of the rows."""
+        """Return drafts by row, for some or all of the rows."""
         ...
 
 
@@ -60,27 +60,27 @@ _BESIDE: dict[str, Callable[[VllmConfig, Any], Drafter]] = {
 
 
 class NoProposer:
-    """What vLLM is configured with (method custom_class) where no drafter has KV of its own."""
+    """The proposer that vLLM is configured with (method custom_class) where no drafter has KV."""
 
     def __init__(self, _config: VllmConfig) -> None:
         pass
 
     def load_model(self, target_model: torch.nn.Module) -> None:
-        """Nothing of its own to load."""
+        """Load nothing."""
 
     def propose(self, *_args: Any, **_kwargs: Any) -> list[list[int]]:
-        """Never called: `host_portfolio` takes the runner's place."""
+        """Fail: `host_portfolio` replaces the runner's call."""
         raise AssertionError("the engine was started without its shared worker")
 
 
 def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
-    """Let a model runner draft by the method that each request names.
+    """Make a model runner draft by the method that each request names.
 
-    To be called before its models are loaded. What the runner itself calls on its one drafter
-    reaches all of them.
+    Call it before the models are loaded. The runner's calls on its one drafter reach all
+    drafters.
     """
     assert runner.speculative_config is not None
-    # Drafts come after the sampled tokens are known to the CPU, as lists: their number differs.
+    # Drafts are lists of different lengths, made once the CPU knows the sampled tokens.
     runner.speculative_config.disable_padded_drafter_batch = True
     drafters: dict[str, Drafter] = {}
     for name, options in portfolio.drafters.items():
@@ -101,7 +101,7 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
 
 
 class Drafters:
-    """Drafts each row of a batch with its own method's drafter."""
+    """Draft for each row of a batch with its method's drafter."""
 
     def __init__(
         self, runner: GPUModelRunner, portfolio: Portfolio, drafters: Mapping[str, Drafter]
@@ -113,8 +113,8 @@ class Drafters:
         self._attempts = Attempts(self._followers)
         self._adaptive: Adaptive | None = None
         if portfolio.adaptive is not None:
-            rests = self._attempts.failures.rests
-            self._adaptive = Adaptive(portfolio.adaptive, self._followers, rests=rests)
+            failures = self._attempts.failures
+            self._adaptive = Adaptive(portfolio.adaptive, self._followers, failures=failures)
 
     def propose(
         self,
@@ -128,9 +128,8 @@ class Drafters:
         common_attn_metadata: CommonAttentionMetadata,
         _slot_mappings: Any,
     ) -> list[list[int]]:
-        """In place of GPUModelRunner.propose_draft_token_ids: each row's draft, which may be
-        empty. A drafter without rows in the batch does not run; rows of the adaptive method are
-        drafted for by whom that pays."""
+        """Return each row's draft, which may be empty; replaces
+        GPUModelRunner.propose_draft_token_ids. Drafters without rows do not run."""
         step = Step(
             self._runner,
             scheduler_output,
@@ -150,7 +149,7 @@ class Drafters:
             own = sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
             self._attempts.call(name, step, own, partial(follower.take, step, own))
         choice = self._choice(step, adaptive, wanted)
-        # Each process of a tensor-parallel engine has its own clock, and all must draft alike.
+        # Processes of a tensor-parallel engine have different clocks, but must draft alike.
         choice = get_tp_group().broadcast_object(choice)
         drafts: dict[int, list[int]] = {}
         for name, drafter in self._drafters.items():
@@ -170,17 +169,16 @@ class Drafters:
 
     @property
     def failures(self) -> dict[str, int]:
-        """By drafter how often it failed."""
+        """How often each drafter failed."""
         return dict(self._attempts.failures.counts)
 
     def authors(self, request: str) -> list[str]:
-        """Of an ended request of the adaptive method, the drafter of every step that verified
-        drafts."""
+        """Return the drafter of every decode step of an ended request of the adaptive method."""
         return [] if self._adaptive is None else self._adaptive.authors.take(request)
 
     def measure(self) -> None:
-        """What the target's forwards take here, for the adaptive method, before anybody is served:
-        the least of several rounds, which other work disturbs least."""
+        """Time the target's forwards before serving, if there is an adaptive method. The least
+        of several rounds counts: other work disturbs it least."""
         if self._adaptive is None:
             return
         costs = self._adaptive.costs.step
@@ -195,8 +193,8 @@ class Drafters:
                     costs.saw([1] * several, several * each, seconds)
 
     def _measured(self, rows: int, **attention: Any) -> float:
-        """Seconds of a forward of so many tokens, with the logits of all of them; with attention
-        each is a sequence's, as many as the engine has room for."""
+        """Return the seconds of a forward of so many tokens with all logits. With `attention`
+        each token belongs to a sequence of its own."""
         taken = []
         for _ in range(ROUNDS):
             began = time.perf_counter()
@@ -207,7 +205,7 @@ class Drafters:
         return min(taken)
 
     def _choice(self, step: Step, adaptive: list[int], wanted: list[int]) -> Choice:
-        """What the adaptive method drafts; nothing where it fails to choose."""
+        """Return what the adaptive method drafts; nothing where choosing fails."""
         adaptive_method = self._adaptive
         if adaptive_method is None:
             return Choice()
@@ -218,8 +216,7 @@ class Drafters:
         return choice or Choice()
 
     def _draft(self, step: Step, name: str, rows: Mapping[int, int]) -> dict[int, list[int]]:
-        """Drafts of one drafter for some rows, each of so many tokens; timed where the adaptive
-        method decides by it."""
+        """Return one drafter's drafts. rows: tokens by row. The adaptive method learns the time."""
         tokens = max(rows.values(), default=0)
         timed: AbstractContextManager[None] = nullcontext()
         if self._adaptive is not None:
@@ -228,14 +225,14 @@ class Drafters:
             return self._drafters[name].propose(step, sorted(rows), tokens)
 
     def _followed(self, name: str, rows: list[int]) -> list[int]:
-        """The adaptive method's rows that a drafter's KV has to follow."""
+        """Return the adaptive method's rows that a drafter's KV must follow."""
         options = self._portfolio.adaptive
         learned = options is not None and name in {one.drafter for one in options.learned}
         return rows if learned else []
 
     def _tokens(self, step: Step, row: int, method: str | None) -> int:
-        """How many tokens the row may draft: none before its prompt is through, and no more than
-        the context has room for."""
+        """Return how many tokens a row may draft: none before its prompt is read, and no more
+        than the context has room for."""
         drafting = None if method is None else self._portfolio.methods.get(method)
         if drafting is None or not step.sampled[row]:
             return 0
@@ -244,20 +241,20 @@ class Drafters:
 
 
 def _own_config(base: VllmConfig, options: Mapping[str, Any]) -> VllmConfig:
-    """vLLM's configuration as if this were its only drafter, around the same target."""
+    """Return vLLM's configuration with this as its only drafter, around the same target."""
     config = copy.copy(base)
     config.speculative_config = SpeculativeConfig(
         **options,
         target_model_config=base.model_config,
         target_parallel_config=base.parallel_config,
     )
-    # A draft model reads one token more of each sequence than the target; vLLM's scheduler leaves
-    # room for it only where it is the engine's own method.
+    # A draft model reads one token more of each sequence than the target; vLLM's scheduler
+    # leaves room for it only where it is the engine's own method.
     extra = config.speculative_config.max_num_new_slots_for_drafting
     if extra:
         config.scheduler_config = copy.copy(base.scheduler_config)
         config.scheduler_config.max_num_batched_tokens += extra * base.scheduler_config.max_num_seqs
-        # The layers' registry in it stays the same object.
+        # The copy shares the registry of layers.
         config.compilation_config = copy.copy(base.compilation_config)
         config.compilation_config.compile_ranges_endpoints = [
             *base.compilation_config.compile_ranges_endpoints,
@@ -267,7 +264,7 @@ def _own_config(base: VllmConfig, options: Mapping[str, Any]) -> VllmConfig:
 
 
 def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
-    """Whoever calls this on the host calls it on the others too."""
+    """Make a call on the host reach the other drafters too."""
     own = getattr(host, call)
 
     def on_all(*args: Any, **kwargs: Any) -> None:
@@ -280,13 +277,13 @@ def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
 
 @contextmanager
 def _left_out(host: Any) -> Iterator[None]:
-    """The runner's dummy runs are the target's alone meanwhile."""
+    """Leave the drafters out of the runner's dummy runs meanwhile."""
     own, host.dummy_run = host.dummy_run, lambda *_args, **_kwargs: None
     yield
     host.dummy_run = own
 
 
 def _has_rows(attention: CommonAttentionMetadata | None) -> bool:
-    """In place of GPUModelRunner._input_fits_in_drafter, which lets one sequence near the end of
-    the context stop every other's drafting: here each row has its own room."""
+    """Return whether there are rows; replaces GPUModelRunner._input_fits_in_drafter, which stops
+    all drafting when one sequence is near the end of the context."""
     return attention is not None

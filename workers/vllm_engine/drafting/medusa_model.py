@@ -7,9 +7,9 @@ from vllm.model_executor.models.medusa import Medusa
 
 
 class MedusaModel(Medusa):
-    """Reports the vocabulary's map as loaded; vLLM's loader takes it for missing otherwise."""
+    """Medusa heads that report the vocabulary's map as loaded, so that vLLM does not miss it."""
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        """The names of the parameters that were in the checkpoint."""
+        """Load the weights and return the names of the loaded parameters."""
         loaded: set[str] = super().load_weights(weights)
         return loaded if self.token_map is None else loaded | {"token_map"}

@@ -1,4 +1,4 @@
-"""Which drafter each method of a shared engine uses, as the engine's processes are told."""
+"""The drafter of each method of a shared engine, as its processes are told."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,12 +8,12 @@ from workers.batch_schedule import BatchSchedule
 from workers.vllm_engine.drafting.adaptive import Options
 
 KEY = "specadapt"
-"""Where vLLM's additional_config holds the portfolio."""
+"""Key of the portfolio in vLLM's additional_config."""
 
 
 @dataclass(frozen=True)
 class Drafting:
-    """One method: its drafter, and how many tokens it drafts at each batch size."""
+    """A method's drafter and its draft tokens by batch size."""
 
     drafter: str
     schedule: BatchSchedule
@@ -21,11 +21,11 @@ class Drafting:
 
 @dataclass(frozen=True)
 class Portfolio:
-    """The drafting methods by name, and each drafter's options in vLLM's words.
+    """The drafting methods by name, and each drafter's options in vLLM's terms.
 
-    A method that drafts nothing is in neither. `host` is the drafter that vLLM itself was
-    configured with, None where that is a class of ours. `adaptive` are the options of the method
-    that chooses among drafters, where there is one.
+    Methods that draft nothing are in neither. host: the drafter that vLLM is configured with,
+    None where that is a class of ours. adaptive: options of the adaptive method, if there is
+    one.
     """
 
     methods: Mapping[str, Drafting]
@@ -35,7 +35,7 @@ class Portfolio:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Portfolio":
-        """The inverse of `to_config`."""
+        """Return the portfolio that `to_config` wrote."""
         methods = {
             name: Drafting(
                 body["drafter"], BatchSchedule(tuple(body["batches"]), tuple(body["gammas"]))
@@ -51,7 +51,7 @@ class Portfolio:
         )
 
     def to_config(self) -> dict[str, Any]:
-        """Plain values only, as vLLM's additional_config takes them."""
+        """Return the portfolio as plain values, as vLLM's additional_config takes them."""
         methods = {
             name: {"drafter": drafting.drafter, **asdict(drafting.schedule)}
             for name, drafting in self.methods.items()
@@ -66,8 +66,8 @@ class Portfolio:
         }
 
     def rows(self, methods: Sequence[str | None]) -> dict[str, list[int]]:
-        """The batch's rows of each drafter, ascending; `methods` has one entry a row, None or a
-        name that drafts nothing leaves its row out."""
+        """Return each drafter's rows of the batch, ascending. methods: one entry per row; None
+        and methods that draft nothing are left out."""
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(methods):
             if name is not None and name in self.methods:

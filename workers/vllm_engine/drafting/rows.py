@@ -1,4 +1,4 @@
-"""Picking some rows out of a batch: for a drafter that serves only a part of the sequences."""
+"""Selection of rows from a batch, for a drafter that serves some of the sequences."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ Ints = npt.NDArray[np.int64]
 def kept_tokens(
     query_start: npt.NDArray[np.int32], rows: Sequence[int], rejected: Sequence[int]
 ) -> tuple[Ints, Ints]:
-    """Where the chosen rows' tokens lie in the batch, without those the target rejected.
+    """Return where the chosen rows' tokens lie in the batch, without rejected ones: the tokens'
+    places [tokens], row after row, and where each row begins among them [rows + 1].
 
-    query_start: [batch + 1], where each row's tokens begin; rejected: [batch], how many of a
-    row's last tokens are void. Returns the tokens' places [tokens], row after row, and where each
-    chosen row begins among them [rows + 1].
+    query_start: where each row's tokens begin [batch + 1]. rejected: how many of a row's last
+    tokens are void [batch].
     """
     places = [
         np.arange(query_start[row], query_start[row + 1] - rejected[row], dtype=np.int64)
@@ -27,8 +27,8 @@ def kept_tokens(
 
 
 def rejected_tokens(drafted: Sequence[int], sampled: Sequence[Sequence[int]]) -> list[int]:
-    """How many of each row's drafted tokens the target rejected: all that were drafted, less the
-    sampled ones but the last, which is the target's own."""
+    """Return how many of each row's draft tokens the target rejected. The last sampled token is
+    the target's own."""
     return [
         number + 1 - len(tokens) if number else 0
         for number, tokens in zip(drafted, sampled, strict=True)
@@ -36,8 +36,8 @@ def rejected_tokens(drafted: Sequence[int], sampled: Sequence[Sequence[int]]) ->
 
 
 def last_accepted(drafted: Sequence[int], sampled: Sequence[Sequence[int]]) -> list[int]:
-    """Where each row's last valid position lies among the positions the target gave logits for
-    (a row has one, and one more for each of its drafted tokens)."""
+    """Return where each row's last valid position lies among those with logits (a row has one,
+    and one more for each draft token)."""
     places, start = [], 0
     for number, tokens in zip(drafted, sampled, strict=True):
         places.append(start + max(len(tokens) - 1, 0))
@@ -46,6 +46,6 @@ def last_accepted(drafted: Sequence[int], sampled: Sequence[Sequence[int]]) -> l
 
 
 def masked(sampled: Sequence[list[int]], rows: Sequence[int]) -> list[list[int]]:
-    """The sampled tokens with every other row's left out, which drafters read as "not mine"."""
+    """Return the sampled tokens with those of other rows left out."""
     chosen = set(rows)
     return [tokens if row in chosen else [] for row, tokens in enumerate(sampled)]

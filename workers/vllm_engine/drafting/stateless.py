@@ -1,4 +1,4 @@
-"""vLLM's n-gram, suffix and Medusa proposers, each for the rows that ask for it."""
+"""vLLM's n-gram, suffix and Medusa proposers, for some rows of a batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from workers.vllm_engine.drafting.step import Step
 
 
 class NgramDrafter:
-    """Looks the last tokens up in the sequence itself."""
+    """Draft by looking the last tokens up in the sequence."""
 
     def __init__(self, config: VllmConfig, _runner: Any) -> None:
         self.proposer = NgramProposer(config)
 
     def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
-        """Drafts by row, at most `tokens` of them."""
+        """Return drafts by row, of at most `tokens` tokens."""
         batch = step.runner.input_batch
         drafts = self.proposer.propose(
             tokens, masked(step.sampled, rows), batch.num_tokens_no_spec, batch.token_ids_cpu
@@ -29,14 +29,14 @@ class NgramDrafter:
 
 
 class SuffixDrafter:
-    """Looks the last tokens up in the sequence and in earlier answers of the same method."""
+    """Draft by looking the last tokens up in the sequence and in the method's past answers."""
 
     def __init__(self, config: VllmConfig, _runner: Any) -> None:
         self.proposer = SuffixDecodingProposer(config)
 
     def propose(self, step: Step, rows: Sequence[int], _tokens: int) -> dict[int, list[int]]:
-        """Drafts by row; the tree decides how many. To be called without rows too, so that the
-        sequences that ended are closed."""
+        """Return drafts by row; the suffix tree decides how long they are. Call it without rows
+        too, so that ended sequences are closed."""
         drafts = self.proposer.propose(
             self.proposer.num_speculative_tokens,
             step.runner.input_batch,
@@ -46,13 +46,13 @@ class SuffixDrafter:
 
 
 class MedusaDrafter:
-    """Heads that read the target's last hidden state."""
+    """Draft with heads that read the target's last hidden state."""
 
     def __init__(self, config: VllmConfig, runner: Any) -> None:
         self.proposer = MedusaProposer(config, runner.device)
 
     def propose(self, step: Step, rows: Sequence[int], _tokens: int) -> dict[int, list[int]]:
-        """Drafts by row, one of each head."""
+        """Return drafts by row, a token from each head."""
         places = last_accepted(step.drafted(), step.sampled)
         chosen = torch.tensor([places[row] for row in rows], device=self.proposer.device)
         drafts = self.proposer.propose(

@@ -1,4 +1,4 @@
-"""What a step of vLLM's model runner leaves for the drafters."""
+"""A step of vLLM's model runner, as drafters see it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """The arguments of GPUModelRunner.propose_draft_token_ids, by vLLM's names where it has them.
+    """The arguments of GPUModelRunner.propose_draft_token_ids.
 
-    sampled: each row's new tokens, none where a prompt is not through yet. hidden_states
-    [tokens, width] and aux_hidden_states (the same of other layers) cover every token of the
-    step, sample_hidden_states only those the target gave logits for.
+    sampled: each row's new tokens, none before its prompt is read. hidden_states [tokens, width]
+    and aux_hidden_states (of other layers) cover every token of the step, sample_hidden_states
+    those with logits.
     """
 
     runner: GPUModelRunner
@@ -39,25 +39,26 @@ class Step:
     attention: CommonAttentionMetadata
 
     def methods(self) -> list[str | None]:
-        """The method each row's request names."""
+        """Return the method that each row's request names."""
         return [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
 
     def request(self, row: int) -> str:
-        """The id of the row's request."""
+        """Return the id of a row's request."""
         return self.runner.input_batch.req_ids[row]
 
     def verified(self, row: int) -> int:
-        """Tokens of the row that the target has read: one and its draft, or of its prompt."""
+        """Return how many tokens of a row the target has read: one and its draft, or some of its
+        prompt."""
         return int(self.scheduled.num_scheduled_tokens[self.request(row)])
 
     def gone(self, known: Iterable[str]) -> list[str]:
-        """Those of the known requests that have ended. The step in which vLLM tells of an end has
-        no drafting where nobody else is running, so that the runner's own list counts too."""
+        """Return the known requests that have ended. vLLM reports an end in a step that drafts
+        only if others are running, so the runner's own list counts too."""
         running, ended = self.runner.requests, self.scheduled.finished_req_ids
         return [request for request in known if request in ended or request not in running]
 
     def greedy(self, row: int) -> bool:
-        """Whether the row's request has temperature 0."""
+        """Return whether a row's request has temperature 0."""
         params = self._params(row)
         return params is None or params.temperature == 0.0
 
@@ -67,13 +68,13 @@ class Step:
         return extra.get(REQUEST, ""), extra.get(SCOPE, "")
 
     def drafted(self) -> list[int]:
-        """How many drafted tokens of each row the target has just checked."""
+        """Return how many draft tokens of each row the target has verified."""
         if self.spec_decode_metadata is None:
             return [0] * len(self.sampled)
         return self.spec_decode_metadata.num_draft_tokens
 
     def next_token(self, row: int) -> int:
-        """The token after the row's last valid one: sampled, or the prompt's where that goes on."""
+        """Return the token after a row's last valid one: sampled, or the prompt's next."""
         if self.sampled[row]:
             return self.sampled[row][-1]
         name = self.request(row)
@@ -82,16 +83,16 @@ class Step:
         return int(request.get_token_id(done))
 
     def length(self, row: int) -> int:
-        """Tokens of the row's sequence, the new ones included."""
+        """Return the length of a row's sequence with its new tokens."""
         return int(self.runner.input_batch.num_tokens_no_spec[row])
 
     def tokens(self, row: int, since: int) -> list[int]:
-        """Of the row's sequence, the new ones included, those from an index on."""
+        """Return a row's tokens, new ones included, from an index on."""
         known = self.runner.input_batch.token_ids_cpu[row, since : self.length(row)]
         return [int(token) for token in known]
 
     def prompt_tokens(self, row: int) -> int:
-        """Tokens of the row's prompt."""
+        """Return the length of a row's prompt."""
         return int(self.runner.input_batch.num_prompt_tokens[row])
 
     def _extra(self, row: int) -> Mapping[str, Any]:

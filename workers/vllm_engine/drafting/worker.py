@@ -13,10 +13,11 @@ if not TYPE_CHECKING and current_platform.is_cpu():
 
 
 class SharedWorker(Worker):
-    """The platform's worker, drafting for each request by the method that it names."""
+    """The platform's worker, which drafts for each request by the method that it names."""
 
     def init_device(self) -> None:
-        """Raises RuntimeError with vLLM's second model runner, whose drafting differs."""
+        """Create the worker. Raises RuntimeError with vLLM's second model runner, which drafts
+        differently."""
         super().init_device()
         if self.use_v2_model_runner:
             raise RuntimeError(
@@ -29,7 +30,7 @@ class SharedWorker(Worker):
         self._drafters = host_portfolio(self.model_runner, portfolio) if portfolio.methods else None
 
     def authors(self, request: str) -> list[str]:
-        """Of an ended request, by the id that it was given, see `Drafters.authors`."""
+        """Return the drafters of an ended request; see `Drafters.authors`."""
         return [] if self._drafters is None else self._drafters.authors(request)
 
     def drafter_failures(self) -> dict[str, int]:
@@ -37,7 +38,7 @@ class SharedWorker(Worker):
         return {} if self._drafters is None else self._drafters.failures
 
     def compile_or_warm_up_model(self) -> Any:
-        """As vLLM's worker, and what the adaptive method decides by is measured."""
+        """Warm up as vLLM's worker does, and time forwards for the adaptive method."""
         times = super().compile_or_warm_up_model()
         if self._drafters is not None:
             self._drafters.measure()

@@ -8,7 +8,7 @@ from decoding import Answer, assert_same, reference
 from rig import Rig, has_seen
 
 from workers.bundle import Bundle
-from workers.drafting.backlog import CATCH_UP
+from workers.drafting.draft_seconds import CATCH_UP
 from workers.methods import get_method
 
 METHODS = ["medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]

@@ -1,36 +1,38 @@
-"""What is foretold of a text, and how sure that is."""
+"""What is looked up for a text, and with which probability."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from workers.drafting.lookup.foreteller import Foreteller
+from workers.drafting.lookup import occurrences
+from workers.drafting.lookup.look_ups import EACH, PER_STEP, LookUps
 from workers.drafting.lookup.past import PastAnswers
 
 LIMIT = 12
 
 
-def foreteller(past: PastAnswers | None = None) -> Foreteller:
-    return Foreteller(least=0.02, past=past or PastAnswers())
+def look_ups(past: PastAnswers | None = None) -> LookUps:
+    return LookUps(least=0.02, past=past or PastAnswers())
 
 
 def decode(
-    one: Foreteller, key: int, answer: list[int], *, greedy: bool = True, prompt: tuple[int, ...]
+    one: LookUps, key: int, answer: list[int], *, greedy: bool = True, prompt: tuple[int, ...]
 ) -> list[tuple[float, int]]:
-    """What was expected of each step's foretold tokens, and how many came; all are verified."""
+    """Return each step's expected and accepted tokens; all are verified."""
     text = list(prompt)
     one.begin(key, text, "", greedy=greedy)
     said = []
     at = 0
     while at < len(answer) - LIMIT:
-        foretold = one.foretell(key, LIMIT)
+        found = one.look_up(key, LIMIT)
         held = 0
-        while held < len(foretold.tokens) and foretold.tokens[held] == answer[at + held]:
+        while held < len(found.tokens) and found.tokens[held] == answer[at + held]:
             held += 1
-        said.append((foretold.expected, held))
+        said.append((found.expected, held))
         emitted = answer[at : at + held + 1]
         text += emitted
-        one.came(key, emitted, len(foretold.tokens))
+        one.learn(key, emitted, len(found.tokens))
         at += len(emitted)
     one.end(key)
     return said
@@ -51,7 +53,7 @@ def copied(draw: random.Random, prompt: tuple[int, ...], tokens: int, slip: floa
 @pytest.mark.parametrize("slip", [0.5, 0.2, 0.05])
 def test_as_many_come_as_are_expected(slip: float) -> None:
     """Of long drafts too, for which every share of a level counts as often as there are levels."""
-    draw, one = random.Random(1), foreteller()
+    draw, one = random.Random(1), look_ups()
     said = []
     for key in range(40):
         prompt = tuple(draw.randrange(300) for _ in range(200))
@@ -69,31 +71,31 @@ def test_answers_at_temperature_0_do_not_speak_for_others() -> None:
     prompt = tuple(range(200))
     asked = {}
     for greedy in (True, False):
-        one = foreteller()
+        one = look_ups()
         for key in range(20):  # at temperature 0 all goes on as before, above it nothing does
             decode(one, key, copied(draw, prompt, 100, 0.02), prompt=prompt)
             decode(one, -key, copied(draw, prompt, 100, 0.7), greedy=False, prompt=prompt)
         text = [*prompt, 5, 6, 7]
         one.begin("new", text, "", greedy=greedy)
-        asked[greedy] = one.foretell("new", LIMIT).survival[0]
+        asked[greedy] = one.look_up("new", LIMIT).probabilities[0]
     assert asked[True] > 0.8 > 0.5 > asked[False]
 
 
 def test_past_answers_are_believed_less_than_the_text_itself() -> None:
     past = PastAnswers(10**6)
-    one = foreteller(past)
+    one = look_ups(past)
     past.add("", [1, 2, 3, 4, 5, 6])
     past.work()
     one.begin("asks", [3, 4], "", greedy=True)
     one.begin("has it", [3, 4, 5, 6, 9, 3, 4], "", greedy=True)
-    others, own = one.foretell("asks", LIMIT), one.foretell("has it", 2)
+    others, own = one.look_up("asks", LIMIT), one.look_up("has it", 2)
     assert others.tokens == own.tokens == (5, 6)
-    assert others.survival[0] < own.survival[0]
+    assert others.probabilities[0] < own.probabilities[0]
 
 
 def test_a_text_in_which_look_ups_fail_is_soon_not_believed() -> None:
     """And another, in which they hold, is believed as before."""
-    draw, one = random.Random(3), foreteller()
+    draw, one = random.Random(3), look_ups()
     for key in range(10):
         prompt = tuple(draw.randrange(300) for _ in range(200))
         decode(one, key, copied(draw, prompt, 150, 0.05), prompt=prompt)
@@ -104,3 +106,37 @@ def test_a_text_in_which_look_ups_fail_is_soon_not_believed() -> None:
     assert sum(believed[-10:]) < 0.5 * sum(believed[:10])
     held = decode(one, 101, copied(draw, prompt, 150, 0.05), prompt=prompt)
     assert max(expected for expected, _ in held[:20]) > 1.5
+
+
+def test_only_verified_tokens_change_the_trust() -> None:
+    """The highest expectations are verified, and they are too high."""
+    one, text = look_ups(), [1, 2, 3, 4, 5, 6, 1, 2, 3]
+    one.begin("text", text, "", greedy=True)
+    before = one.look_up("text", 3)
+    one.learn("text", [9], 0)
+    assert one.trust == 1.0
+    for _ in range(2):
+        one.look_up("text", 3)
+        one.learn("text", [9], 2)
+    assert one.trust < 1.0
+    after = one.look_up("text", 3)
+    assert after.tokens == before.tokens
+    assert after.probabilities[0] < before.probabilities[0]
+
+
+def test_a_step_indexes_so_much_of_all_texts_and_a_little_of_each():
+    one = LookUps(least=0.02, past=PastAnswers())
+    draw = random.Random(0)
+    prompts = [[draw.randrange(1000) for _ in range(700)] for _ in range(4)]
+    for key, prompt in enumerate(prompts):
+        one.begin(key, prompt, "", greedy=True)
+    steps = []
+    while not steps or steps[-1] < 4 * 699:
+        one.step()
+        for key in range(4):
+            one.look_up(key, 4)
+        steps.append(sum(text.index._indexed for text in one._texts.values()))
+    assert steps[0] == PER_STEP + 3 * EACH
+    most = PER_STEP + 4 * EACH
+    assert all(b - a <= most for a, b in pairwise(steps))
+    assert one.bytes == 4 * 699 * occurrences.TOKEN_BYTES

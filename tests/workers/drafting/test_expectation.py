@@ -1,0 +1,90 @@
+"""What is expected of a learned drafter, by its drafts."""
+
+import random
+
+import numpy as np
+import pytest
+
+from workers.drafting.expectation import LEAST_TRUST, OPTIMISM, Expectation
+
+
+def expectation(levels: int = 3) -> Expectation:
+    return Expectation("eagle3", levels)
+
+
+def test_deeper_levels_are_never_more_probable() -> None:
+    hard, usual, easy = expectation().accepted([0.2, 1.0, 5.0])
+    assert list(usual) == sorted(usual, reverse=True)
+    assert (hard > 0.0).all()
+    assert all(h < u < e < 1.0 for h, u, e in zip(hard, usual, easy, strict=True))
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.8, 0.8), (0.9, 0.4, 0.2)])
+def test_it_learns_how_often_levels_hold(shares: tuple[float, ...]) -> None:
+    """Short answers show few levels, and levels that are not known say nothing."""
+    one, draw = expectation(), random.Random(1)
+    for _ in range(4000):
+        held = next((k for k, share in enumerate(shares) if draw.random() > share), len(shares))
+        known = draw.randint(1, 3)
+        one.saw(min(held, known), known)
+    [accepted] = one.accepted()
+    assert accepted == pytest.approx(np.cumprod(shares), rel=0.12)
+    assert one.share(1) == pytest.approx(accepted[1] / accepted[0])
+    assert one.share(9) == one.share(2)
+
+
+def test_it_says_what_it_had_expected() -> None:
+    one = expectation()
+    levels = [one.share(0), one.share(1), one.share(2)]
+    assert one.saw(1, 3) == pytest.approx(levels[0] + levels[1])
+    assert one.saw(0, 0) == 0.0
+
+
+def test_an_unknown_level_is_taken_to_be_as_the_one_above() -> None:
+    one = expectation()
+    for _ in range(100):
+        one.saw(1, 1)
+    assert one.accepted()[0, 2] > 0.85
+
+
+def test_before_a_tree_was_drawn_chains_are_offered() -> None:
+    one = expectation()
+    levels, offered = zip(*one.offers([1.0, 0.5]), strict=True)
+    assert levels == (1, 2, 3)
+    assert [tokens.shape for tokens in offered] == [(2, 1), (2, 2), (2, 3)]
+    assert (offered[2][0] > offered[2][1]).all()
+    assert [levels for levels, _ in Expectation("a", 8).offers([1.0])] == [1, 2, 4, 8]
+
+
+def test_then_the_mean_tree_scaled_to_each_sequence() -> None:
+    one = expectation()
+    for _ in range(200):
+        one.saw(1, 3)
+        one.drew([0.2, 0.6, 0.1], [1, 0, 2])
+        one.drew([0.5], [0])
+        one.settled(1.0, 1.0 * one.trust)
+    (first_levels, first), (levels, whole) = one.offers([1.0, 0.1])
+    assert (first_levels, levels) == (1.0, pytest.approx(2.0, abs=0.2))
+    assert np.count_nonzero(first, axis=1).tolist() == [1, 1], "of the first level alone"
+    assert np.count_nonzero(whole, axis=1).tolist() == [3, 3]
+    assert whole[0] == pytest.approx(sorted(whole[0], reverse=True))
+    usual, accepted = (0.9 + 0.5) / 2, one.accepted()[0, :2].sum()
+    low, high = sorted((usual, accepted))
+    assert low * 0.9 < whole[0].sum() < high * 1.1
+    assert whole[1].sum() < whole[0].sum()
+
+
+def test_it_is_trusted_as_far_as_it_kept_its_word_and_tried_again() -> None:
+    one = expectation()
+    assert one.trust == OPTIMISM
+    for _ in range(300):
+        one.settled(2.0, 2.0 * one.trust)
+    assert one.trust == pytest.approx(1.0, abs=0.05)
+    kept = one.offers([1.0])[0][1]
+    for _ in range(300):
+        one.settled(0.0, 2.0)
+    assert one.trust == LEAST_TRUST
+    assert one.offers([1.0])[0][1] < 0.6 * kept
+    for _ in range(10_000):
+        one.idle()
+    assert one.trust == pytest.approx(OPTIMISM, abs=0.05)

@@ -1,0 +1,122 @@
+"""Look-ups of many texts' next tokens, in the texts themselves and in past answers."""
+
+import math
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from workers.drafting.fading import FadingRatio
+from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration, Kind
+from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
+from workers.drafting.lookup.occurrences import Index
+from workers.drafting.lookup.past import PastAnswers
+
+ANCHORS = (8, 4, 2, 1)
+PER_STEP, EACH = 512, 32
+"""Tokens of all texts that one step indexes, for which every sequence waits; and of each text at
+least, so that its answer is known while long prompts are read."""
+RATE = 0.25
+"""How much one token moves the log-odds of its text's look-ups (a logistic regression's step)."""
+LEAST_TRUST = 0.5
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that grows outside. offset: log-odds of its look-ups relative to the usual ones.
+    looked_up: its last prediction, made by `source`."""
+
+    tokens: Sequence[int]
+    scope: str
+    greedy: bool
+    index: Index
+    source: Calibration
+    offset: float = 0.0
+    looked_up: Continuation = NOTHING
+
+    def share(self, usual: Calibration, kind: Kind) -> float:
+        """Return the acceptance of a kind in this text."""
+        share = usual.share(kind)
+        odds = math.exp(self.offset) * share
+        return odds / (odds + 1.0 - share)
+
+
+class LookUps:
+    """Predict tokens as in SuffixDecoding (arXiv 2411.04975), with calibrated probabilities.
+
+    A token is predicted while it and all tokens before it are accepted with a probability of at
+    least `least`. Acceptance is learned from all predicted tokens, drafted or not: apart for the
+    text itself and for past answers, and for temperature 0. Verified tokens are those with the
+    highest expectations, which are too high, so `trust` scales all predictions.
+
+    past: earlier answers; a text sees those of its own scope. Raises ValueError where `least` is
+    not between 0 and 1.
+    """
+
+    def __init__(self, *, least: float, past: PastAnswers) -> None:
+        if not 0.0 < least < 1.0:
+            raise ValueError(f"least must be between 0 and 1, got {least}")
+        self._least, self._past = least, past
+        self._own = {greedy: Calibration(OWN) for greedy in (False, True)}
+        self._others = {greedy: Calibration(OTHERS) for greedy in (False, True)}
+        self._trust = FadingRatio(weight=10.0, memory=150.0)
+        self._texts: dict[Hashable, _Text] = {}
+        self._left = sys.maxsize
+        """Tokens that this step may still index; before the first step nobody waits."""
+
+    @property
+    def bytes(self) -> int:
+        """An upper bound on the memory of all indexes."""
+        return sum(text.index.bytes for text in list(self._texts.values()))
+
+    @property
+    def trust(self) -> float:
+        """Accepted over expected tokens of verified look-ups, at most 1."""
+        return min(1.0, max(LEAST_TRUST, self._trust.value))
+
+    def step(self) -> None:
+        """Begin a step, in which texts may be indexed again."""
+        self._left = PER_STEP
+
+    def begin(self, key: Hashable, tokens: Sequence[int], scope: str, *, greedy: bool) -> None:
+        """Add a text, which the caller appends to; do nothing for a known one."""
+        if key not in self._texts:
+            index = Index(tokens, ANCHORS)
+            self._texts[key] = _Text(tokens, scope, greedy, index, self._own[greedy])
+
+    def look_up(self, key: Hashable, limit: int) -> Continuation:
+        """Return up to `limit` tokens that may come next in a text."""
+        text = self._texts[key]
+        self._left -= text.index.extend(max(EACH, self._left))
+        found = NOTHING
+        for source, occurrences in (
+            (self._own[text.greedy], text.index.find(text.tokens)),
+            (self._others[text.greedy], self._past.find(text.scope, text.tokens)),
+        ):
+            share = partial(text.share, source)
+            one = best_continuation(occurrences, share, limit, self._least)
+            if one.expected > found.expected:
+                found, text.source = one, source
+        text.looked_up = found
+        trusted = tuple([self.trust * p for p in found.probabilities])
+        return Continuation(found.tokens, found.kinds, trusted)
+
+    def learn(self, key: Hashable, tokens: Sequence[int], verified: int) -> None:
+        """Learn which tokens of the last look-up the target chose. verified: how many of them were
+        drafted, with no other drafter's tokens."""
+        text = self._texts[key]
+        looked_up, accepted = text.looked_up, 0
+        for token, kind, chosen in zip(looked_up.tokens, looked_up.kinds, tokens, strict=False):
+            text.offset += RATE * ((token == chosen) - text.share(text.source, kind))
+            text.source.saw(kind, token == chosen)
+            if token != chosen:
+                break
+            accepted += 1
+        if verified:
+            expected = sum(looked_up.probabilities[:verified])
+            self._trust.saw(min(accepted, verified), expected)
+        text.looked_up = NOTHING
+
+    def end(self, key: Hashable) -> None:
+        """Forget a text."""
+        self._texts.pop(key, None)
