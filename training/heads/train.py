@@ -25,10 +25,12 @@ HEAD_HYPER = Hyper(matrix_lr=6e-3, other_lr=1e-3, batches_per_step=1)
 
 @dataclass(frozen=True)
 class Plan:
-    """How a head's data is cut into bins of `length` tokens and `positions` drafted tokens a slot.
+    """How a head is trained.
 
-    Position j counts decay ** j. The folder `features` holds at most `cache_gb` of the target's
-    states; heads that read the same states of the same text may share it.
+    Data is cut into bins of `length` tokens with `positions` drafted tokens per slot; position j
+    has the weight decay ** j. `features` is the folder for at most `cache_gb` of the target's
+    states, which heads that read the same states of the same text may share. start: a head whose
+    weights the training begins with.
     """
 
     positions: int
@@ -36,6 +38,7 @@ class Plan:
     length: int = 512
     decay: float = 0.8
     cache_gb: float = 10.0
+    start: StoredHead | None = None
 
 
 def train_head(
@@ -45,16 +48,15 @@ def train_head(
     held: TokenRows,
     run: Run,
     plan: Plan,
-    start: StoredHead | None = None,
 ) -> HeadFigures:
-    """Train a head, from the weights of `start` if given, and save it to `run.out`."""
+    """Train a head and save it to `run.out`."""
     head = head.to(teacher.device)
     packed = PackedRows(train, plan.length, plan.positions, run.seed)
     cache = FeatureCache(teacher, head.captures, packed, plan.features, plan.cache_gb)
     tokens = run.hyper.tokens_per_batch
     head.calibrate(cache.of(packed.batch(np.arange(tokens // plan.length) % len(packed))))
-    if start is not None:
-        head.load(start)
+    if plan.start is not None:
+        head.load(plan.start)
     rows = HeldRows(head, teacher, held, plan.positions, plan.length, tokens)
 
     def prepare(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:

@@ -167,8 +167,9 @@ def train_head_command(kind: str) -> Callable[..., None]:
         else:
             begun.refuse_other_target(teacher)
             head, positions = _started(begun, teacher, context)
-        plan = Plan(positions, features or work / "features", length, cache_gb=cache_gb)
-        figures = train_head(head, teacher, rows, held, run, plan, begun)
+        states = features or work / "features"
+        plan = Plan(positions, states, length, cache_gb=cache_gb, start=begun)
+        figures = train_head(head, teacher, rows, held, run, plan)
         if out is None:
             name_part(bundle, kind)
         _emit(figures, json)
