@@ -12,6 +12,7 @@ MAX_PARAMETERS = 6
 MAX_LINES = 300
 MAX_PAGE_LINES = 400
 RESULTS = Path("docs/results")
+ARCHITECTURE = Path("docs/architecture.md")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -30,8 +31,8 @@ def crowded_folders(root: Path) -> list[str]:
 
 def long_files(root: Path) -> list[str]:
     """Return every Python file of the rooms and the tests with more than MAX_LINES lines."""
-    tests = [file.relative_to(root) for file in sorted((root / "tests").rglob("*.py"))]
-    return [*_longer(root, [*files(root), *tests], MAX_LINES)]
+    names = [file.relative_to(root) for file in _python_files(root)]
+    return [*_longer(root, names, MAX_LINES)]
 
 
 def long_pages(root: Path) -> list[str]:
@@ -132,6 +133,23 @@ def unnamed_results(root: Path) -> list[str]:
         for file in sorted((root / RESULTS).rglob("*"))
         if file.is_file() and file.suffix != ".md" and file.name not in text
     ]
+
+
+def missing_files(root: Path) -> list[str]:
+    """Return every Python file that ARCHITECTURE names and the repository does not have."""
+    page = root / ARCHITECTURE
+    named = re.findall(r"`([\w/]+\.py)`", page.read_text()) if page.is_file() else []
+    known = ["/" + file.relative_to(root).as_posix() for file in _python_files(root)]
+    return [
+        f"{ARCHITECTURE.as_posix()} names {name}, which is not there"
+        for name in dict.fromkeys(named)
+        if not any(file.endswith("/" + name) for file in known)
+    ]
+
+
+def _python_files(root: Path) -> list[Path]:
+    tests = sorted((root / "tests").rglob("*.py"))
+    return [*(root / file for file in files(root)), *tests]
 
 
 def _pages(root: Path) -> list[Path]:

@@ -8,12 +8,13 @@ from house_rules import (
     long_files,
     long_pages,
     long_signatures,
+    missing_files,
     unnamed_results,
     unused_modules,
 )
 
 ROOT = Path(__file__).parent.parent
-RULES = [long_pages, unnamed_results, unused_modules]
+RULES = [crowded_folders, long_pages, missing_files, unnamed_results, unused_modules]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -48,6 +49,11 @@ BROKEN = [
         unused_modules,
         {"ops/a.py": "", "ops/b.py": "", "tests/test_b.py": "import ops.b"},
         "ops/b.py is not imported",
+    ),
+    (
+        missing_files,
+        {"ops/a.py": "", "docs/architecture.md": "`ops/a.py`, `b.py`"},
+        "docs/architecture.md names b.py",
     ),
     (unnamed_results, {"docs/results/a.json": "{}"}, "docs/results/a.json is named by no page"),
 ]
