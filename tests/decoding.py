@@ -1,19 +1,20 @@
-"""Helpers: run requests, and compare with Hugging Face."""
+"""Run requests on an engine and compare the answers with Hugging Face's."""
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaForCausalLM
-from zoo import generated
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
 from workers.bundle import Bundle
 from workers.engine import Engine
+from workers.methods import METHODS
 
 SMALL: dict[str, Any] = {
     "device": "cpu",
@@ -24,11 +25,12 @@ SMALL: dict[str, Any] = {
     "kv_slots": 2048,
 }
 NEAR_TIE = 1e-4
+LOSSLESS = [m.name for m in METHODS.values() if m.lossless and m.engine == "torch"]
 
 
 @dataclass
 class Answer:
-    """Everything an answer's chunks said."""
+    """The chunks of an answer, put together."""
 
     tokens: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
@@ -60,7 +62,7 @@ def request(
     scope: str = "",
     **sampling: Any,
 ) -> DecodeRequest:
-    """A request with sampling parameters given by name; answered: the answer's beginning."""
+    """Return a request. `answered` is the beginning of an answer that another engine gave."""
     return DecodeRequest(
         request_id=f"{method}-{id(prompt)}",
         method=method,
@@ -74,7 +76,7 @@ def request(
 async def decode(
     engine: Engine, method: str, prompt: Sequence[int], *, stop_after: int = 0, **sampling: Any
 ) -> Answer:
-    """Run one request; with stop_after, close the stream once so many tokens are there."""
+    """Run one request. Close the stream after `stop_after` tokens, unless it is 0."""
     answer = Answer()
     async with contextlib.aclosing(engine.generate(request(method, prompt, **sampling))) as chunks:
         async for chunk in chunks:
@@ -84,33 +86,58 @@ async def decode(
     return answer
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, a minute at most."""
+    async with asyncio.timeout(60.0):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
 @lru_cache(maxsize=4)
-def hugging_face(folder: Path) -> LlamaForCausalLM:
-    """The reference model in float32."""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+def hugging_face(folder: Path) -> PreTrainedModel:
+    """Load the reference model in float32."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    if model.config.model_type.startswith("gemma"):
+        model.set_attn_implementation("eager")  # the only implementation that caps scores
+    return model.eval()
 
 
 _known: dict[tuple[Path, tuple[int, ...]], tuple[int, list[int]]] = {}
-"""By target and prompt: how many tokens Hugging Face was asked for at most, and what it said."""
+"""By target and prompt: the most tokens asked for, and Hugging Face's answer of that length."""
 
 
 def reference(bundle: Bundle, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    """Hugging Face's plain greedy output, of which the beginning does not depend on the length."""
+    """Return Hugging Face's greedy answer. A shorter answer is the beginning of a longer one."""
     folder = bundle.part("target")
     key = folder, tuple(prompt)
     asked, tokens = _known.get(key, (0, []))
     if asked < max_tokens:
-        tokens = generated(hugging_face(folder), prompt, max_tokens)
+        ids = torch.tensor([list(prompt)])
+        out = hugging_face(folder).generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            pad_token_id=0,
+        )
+        tokens = out[0, len(prompt) :].tolist()
         _known[key] = max_tokens, tokens
     return tokens[:max_tokens]
 
 
 def assert_greedy(
-    bundle: Bundle, prompt: Sequence[int], answer: Sequence[int], max_tokens: int
+    bundle: Bundle,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    max_tokens: int,
+    *,
+    ignore_eos: bool = False,
 ) -> bool:
-    """That Hugging Face's greedy decoding could have said it: each token is the target's best after
-    those before it, or as good as the best one. One forward reads all of them, where decoding takes
-    one a token. Returns whether every token is the best itself."""
+    """Assert that each token is the target's best one after those before it, near-ties apart.
+
+    One forward pass of Hugging Face's model reads the whole answer. Return whether every token is
+    the best one itself.
+    """
     model = hugging_face(bundle.part("target"))
     with torch.inference_mode():
         logits = model(torch.tensor([[*prompt, *answer[:-1]]])).logits[0, len(prompt) - 1 :]
@@ -119,21 +146,6 @@ def assert_greedy(
     at = int(gaps.argmax())
     assert gaps[at] < NEAR_TIE, f"{answer[at]} at {at} is {gaps[at]} behind {best.indices[at]}"
     end = model.generation_config.eos_token_id
-    assert end not in answer[:-1]
+    assert ignore_eos or end not in answer[:-1]
     assert len(answer) == max_tokens or answer[-1] == end
     return best.indices.tolist() == list(answer)
-
-
-def assert_same(bundle: Bundle, prompt: Sequence[int], ours: list[int], theirs: list[int]) -> None:
-    """Equal tokens, or a first difference where the target's two best logits nearly tie."""
-    if ours == theirs:
-        return
-    at = next(
-        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
-        min(len(ours), len(theirs)),
-    )
-    model = hugging_face(bundle.part("target"))
-    with torch.inference_mode():
-        logits = model(torch.tensor([[*prompt, *theirs[:at]]])).logits[0, -1]
-    gap = float(logits.topk(2).values.diff().abs())
-    assert gap < NEAR_TIE, f"differs at {at} with a gap of {gap}: {ours[at:]} != {theirs[at:]}"

@@ -39,20 +39,25 @@ def write_profile(
         for b in batches
         for c in (1, 1000)
     ]
-    meta = ProfileMeta(
+    meta = profile_meta(methods, bundle, max_tokens=128)
+    (folder / "profile.json").write_text(meta.model_dump_json())
+    for file, lines in {"prompts": prompts, "rows": rows, "steps": grid}.items():
+        body = "".join(line.model_dump_json() + "\n" for line in lines)
+        (folder / f"{file}.jsonl").write_text(body)
+    return folder
+
+
+def profile_meta(methods: tuple[str, ...], bundle: str, max_tokens: int) -> ProfileMeta:
+    """Describe a profile of lossless methods on an imaginary machine."""
+    return ProfileMeta(
         measured_under=MeasuredUnder(
             machine="made up", device="cpu", dtype="float32", threads=1, bundle=bundle
         ),
         methods=methods,
         settings_hashes={name: get_method(name).settings_hash() for name in methods},
         lossless=dict.fromkeys(methods, True),
-        max_tokens=128,
+        max_tokens=max_tokens,
     )
-    (folder / "profile.json").write_text(meta.model_dump_json())
-    for file, lines in {"prompts": prompts, "rows": rows, "steps": grid}.items():
-        body = "".join(line.model_dump_json() + "\n" for line in lines)
-        (folder / f"{file}.jsonl").write_text(body)
-    return folder
 
 
 def prompt_of(i: int) -> tuple[int, ...]:

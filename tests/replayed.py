@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recordings import PREFILL
-from served import METHODS, encoder_folder
+from recordings import PREFILL, profile_meta
+from served import METHODS, configured, encoder_folder
 
 from router import cluster
 from router.drift import Reference
@@ -13,11 +13,10 @@ from router.embed import Encoder
 from router.fit.assign import build_table
 from router.fit.profile import Profile
 from router.table import save_table
-from schemas import AppConfig, MeasuredUnder
-from schemas.profile import ProfileMeta, ProfileRow, Prompt, RecordedTokens, StepRow
+from schemas import AppConfig
+from schemas.profile import ProfileRow, Prompt, RecordedTokens, StepRow
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat
-from workers.methods import get_method
 
 KINDS = {
     "code": "Write a Python function that sorts a list of {} numbers.",
@@ -56,19 +55,7 @@ def write_recording(folder: Path, bundle: Bundle) -> Profile:
         for b in (1, 2, 4, 8)
         for c in (32, 256)
     ]
-    meta = ProfileMeta(
-        measured_under=MeasuredUnder(
-            machine="made up",
-            device="cpu",
-            dtype="float32",
-            threads=1,
-            bundle=f"{bundle.name}@{bundle.content_hash}",
-        ),
-        methods=METHODS,
-        settings_hashes={m: get_method(m).settings_hash() for m in METHODS},
-        lossless=dict.fromkeys(METHODS, True),
-        max_tokens=TOKENS,
-    )
+    meta = profile_meta(METHODS, f"{bundle.name}@{bundle.content_hash}", TOKENS)
     profile = Profile(meta, tuple(prompts), tuple(rows), tuple(grid))
     profile.save(folder)
     return profile
@@ -101,10 +88,7 @@ def replay_config(
         },
         "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
     }
-    for section, values in settings.items():
-        known = body.get(section)
-        body[section] = {**known, **values} if isinstance(known, dict) else values
-    return AppConfig.model_validate(body)
+    return configured(body, settings)
 
 
 def _row(prompt_id: str, method: str, prompt_tokens: int, per_step: int) -> ProfileRow:

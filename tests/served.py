@@ -110,6 +110,11 @@ def service_config(
         "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
         "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
     }
+    return configured(body, settings)
+
+
+def configured(body: dict[str, Any], settings: Mapping[str, Any]) -> AppConfig:
+    """Return a configuration of `body` in which `settings` update the sections."""
     for section, values in settings.items():
         known = body.get(section)
         body[section] = {**known, **values} if isinstance(known, dict) else values

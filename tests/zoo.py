@@ -1,7 +1,6 @@
 """Small random models of every family, saved as people download them."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,39 +123,3 @@ def save_bundle(folder: Path, target: PreTrainedModel, draft: PreTrainedModel) -
     parts = {part: part for part in ("tokenizer", "target", "draft")}
     (folder / "bundle.json").write_text(json.dumps({"name": "zoo", "parts": parts}))
     return load_bundle(folder)
-
-
-def reference(folder: Path) -> PreTrainedModel:
-    """transformers' own model; eager, because only so it caps attention scores."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    if model.config.model_type.startswith("gemma"):
-        model.set_attn_implementation("eager")
-    return model.eval()
-
-
-def generated(model: PreTrainedModel, prompt: Sequence[int], count: int) -> list[int]:
-    """Its greedy answer."""
-    ids = torch.tensor([list(prompt)])
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=count,
-        do_sample=False,
-        pad_token_id=0,
-    )
-    return out[0, len(prompt) :].tolist()
-
-
-def near_tie(model: PreTrainedModel, prompt: Sequence[int], answer: Sequence[int], at: int) -> bool:
-    """Whether the two best tokens at a place of the answer are closer than rounding."""
-    with torch.inference_mode():
-        logits = model(torch.tensor([[*prompt, *answer[:at]]])).logits[0, -1]
-    return float(logits.topk(2).values.diff().abs()) < 1e-4
-
-
-def assert_generated(
-    model: PreTrainedModel, prompt: Sequence[int], ours: list[int], theirs: list[int]
-) -> None:
-    """Equal tokens, near-ties apart."""
-    at = next((i for i, pair in enumerate(zip(ours, theirs, strict=True)) if len({*pair}) > 1), -1)
-    assert at < 0 or near_tie(model, prompt, theirs, at), f"{ours} differs from {theirs} at {at}"

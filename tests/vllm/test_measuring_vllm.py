@@ -1,14 +1,15 @@
-"""What measures methods measures vLLM's like any other: on the demo bundle, in float32."""
+"""Benchmarks measure vLLM's methods like all others."""
 
+import inspect
 import json
-import os
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest_bundle import DEMO
 from typer.testing import CliRunner
 
+from ops.harness import engines as engines_module
 from ops.harness.decoding import decode
 from ops.harness.engines import POLLING_SECONDS, engines_of
 from ops.harness.settings import Setup
@@ -27,7 +28,6 @@ ENGINE = EngineConfig(
     kv_slots=4096,
     vllm=VllmConfig(enforce_eager=True),
 )
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,32 +43,10 @@ def config(tmp_path: Path) -> Path:
 
 
 def figures(*arguments: object):
-    """What `--json -` prints: the whole of standard output has to be JSON."""
+    """Return what `--json -` prints. The whole of standard output must be JSON."""
     result = CliRunner().invoke(app, [*map(str, arguments), "--json", "-"])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def descendants(pid: int) -> set[int]:
-    """The processes that a process has started, and those they have."""
-    found: set[int] = set()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found |= {child} | descendants(child)
-    return found
-
-
-def cpu_seconds(pids: set[int]) -> float:
-    """What the processes have computed so far."""
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(f[11]) + int(f[12]) for f in fields) / TICKS
-
-
-def spent(pids: set[int], seconds: float) -> float:
-    """What they compute in the next seconds, which are the measurement."""
-    before = cpu_seconds(pids)
-    time.sleep(seconds)
-    return cpu_seconds(pids) - before
 
 
 def test_both_engines_stand_in_one_table(config):
@@ -87,19 +65,27 @@ def test_both_engines_stand_in_one_table(config):
     assert methods["vllm_ngram"]["mat"] == pytest.approx(methods["ngram"]["mat"], rel=0.3)
 
 
-async def test_an_engine_that_has_nothing_to_do_sleeps():
-    before = descendants(os.getpid())
+def test_we_wait_as_long_as_vllms_processes_poll() -> None:
+    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+
+    parameters = inspect.signature(SpinCondition.__init__).parameters
+    assert parameters["busy_loop_s"].default == POLLING_SECONDS
+
+
+async def test_only_the_other_engines_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
     setup = Setup(DEMO, (get_method("vllm_naive"), get_method("naive")), ENGINE)
     with engines_of(setup, load_bundle(DEMO), "test") as engines:
-        started = descendants(os.getpid()) - before
         await decode(engines, "a", "vllm_naive", [1, 2, 3], SamplingParams(max_tokens=8))
-        ended = time.monotonic()
+        monkeypatch.setattr(engines_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        monkeypatch.setattr(engines_module, "asyncio", SimpleNamespace(sleep=sleep))
         await engines.others_asleep("vllm_naive")
-        assert time.monotonic() - ended < 0.5 * POLLING_SECONDS
         await engines.others_asleep("naive")
-        assert time.monotonic() - ended >= 0.9 * POLLING_SECONDS
-        assert spent(started, 2.0) < 0.2
-    assert not descendants(os.getpid()) - before
+    assert slept[0] < 0.0 < slept[1]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
-"""Engines over tiny bundles, closed when a test ends."""
+"""Tiny bundles, and engines over them that are closed when a test ends."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from conftest_bundle import byte_tokenizer, make_bundle
@@ -20,6 +21,30 @@ def byte_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Byte tokens and two KV heads: a small vocabulary repeats itself, so n-grams match."""
     folder = tmp_path_factory.mktemp("bundle") / "bytes"
     return make_bundle(folder, tokenizer=byte_tokenizer(), kv_heads=2)
+
+
+def small_bundle(factory: pytest.TempPathFactory, vocab: int, **options: Any) -> Bundle:
+    """Make a bundle of so few tokens that random drafters are often right."""
+    folder = factory.mktemp("bundle") / f"vocab-{vocab}"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=vocab, **options)
+
+
+@pytest.fixture(scope="session")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Five tokens, few enough to enumerate all answers, and a draft model that is often wrong."""
+    return small_bundle(tmp_path_factory, 5, noise=0.6, seed=5)
+
+
+@pytest.fixture(scope="session")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Six tokens and a draft model that is often right."""
+    return small_bundle(tmp_path_factory, 6, kv_heads=2)
+
+
+@pytest.fixture(scope="session")
+def seven(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Seven tokens and a draft model whose choice of every rank is accepted now and then."""
+    return small_bundle(tmp_path_factory, 7, kv_heads=2, noise=0.3)
 
 
 @pytest.fixture

@@ -1,26 +1,23 @@
-"""The demo bundle itself, on prompts of all domains: our tokens are Hugging Face's."""
+"""The demo bundle gives Hugging Face's tokens on prompts of all domains."""
 
 import asyncio
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from conftest_bundle import DEMO
-from decoding import Answer, assert_greedy, decode
+from decoding import LOSSLESS, Answer, assert_greedy, decode
 
 from workers.bundle import Bundle, load_bundle
 from workers.chat_template import encode_chat
-from workers.methods import METHODS
 
 PROMPTS = Path(__file__).parents[3] / "ops" / "data" / "prompts.jsonl"
-LOSSLESS = [m.name for m in METHODS.values() if m.lossless and m.engine == "torch"]
 NEAR_TIES = 0.02
-"""Share of prompts that may differ at all (at near-ties, or they fail at once)."""
+"""Share of answers that may differ, at near-ties only."""
 
 
 @dataclass(frozen=True)
@@ -74,26 +71,13 @@ def ask(plain: int, others: int, max_tokens: int) -> Asked:
     return Asked(bundle, prompts, max_tokens)
 
 
-def few() -> Asked:
-    """One prompt of every domain."""
-    return ask(10, 2, 24)
-
-
-def some() -> Asked:
-    return ask(20, 5, 24)
-
-
-def many() -> Asked:
-    return ask(260, 50, 64)
-
-
-MANY = pytest.param(many, id="many", marks=pytest.mark.slow)
+MANY = pytest.param((260, 50, 64), id="many", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("size", [pytest.param(few, id="few"), MANY])
-async def test_alone(load_engine, size: Callable[[], Asked], method: str) -> None:
-    asked = size()
+@pytest.mark.parametrize("size", [pytest.param((10, 2, 24), id="few"), MANY])
+async def test_alone(load_engine, size: tuple[int, int, int], method: str) -> None:
+    asked = ask(*size)
     engine = load_engine([method], asked.bundle, max_context=1024, kv_slots=1024)
     answers: list[Answer | None] = []
     for prompt in asked.prompts:
@@ -101,10 +85,10 @@ async def test_alone(load_engine, size: Callable[[], Asked], method: str) -> Non
     asked.check(answers)
 
 
-@pytest.mark.parametrize("size", [pytest.param(some, id="some"), MANY])
-async def test_in_random_batches(load_engine, size: Callable[[], Asked]) -> None:
-    """Methods side by side, prompts in chunks, some answers cancelled half-way."""
-    asked = size()
+@pytest.mark.parametrize("size", [pytest.param((20, 5, 24), id="some"), MANY])
+async def test_in_random_batches(load_engine, size: tuple[int, int, int]) -> None:
+    """Decode with all methods in one batch, with prompts in chunks and cancelled requests."""
+    asked = ask(*size)
     count, rng = len(asked.prompts), random.Random(3)
     settings = {"max_context": 1024, "kv_slots": 8192, "max_waiting": count, "prefill_chunk": 32}
     engine = load_engine(LOSSLESS, asked.bundle, **settings)

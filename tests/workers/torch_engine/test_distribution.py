@@ -13,15 +13,13 @@ import numpy as np
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
-import torch
 from any_choice import anyhow
-from conftest_bundle import byte_tokenizer, make_bundle
 from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.methods import get_method
-from workers.torch_engine import distribution, registry
+from workers.torch_engine import registry
 from workers.torch_engine.drafters import adaptive
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import Tally
@@ -138,33 +136,36 @@ def test_no_lossless_verifier_is_forgotten() -> None:
     assert untested == set()
 
 
-def spec(name: str, drafter: str, verifier: str) -> MethodSpec:
-    looking_up = {"drafter": {"max_n": 2, "min_n": 1}} if drafter == "ngram" else {}
+def spec(drafter: str, verifier: str, tree: str = "chain", /, **settings: Any) -> MethodSpec:
     return MethodSpec(
-        name=name,
+        name=f"{drafter}_{tree}_{verifier}",
         drafter=drafter,
+        tree=tree,
         verifier=verifier,
         lossless=False,
         source="test",
-        settings={"stop": {"gamma": 3}} | looking_up,
+        settings={"stop": {"gamma": 3}} | settings,
     )
 
 
 ENGINES = [
-    (spec("rejection", "draft_model", "rejection"), {"temperature": 0.8, "top_p": 0.9}),
-    (spec("one_hot", "ngram", "one_hot"), {"frequency_penalty": 0.5, "min_p": 0.05}),
-    (spec("suffix", "suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
-    (spec("siblings", "test_tree", "one_hot"), {"presence_penalty": 0.7}),
+    (spec("draft_model", "rejection"), {"temperature": 0.8, "top_p": 0.9}),
+    (
+        spec("ngram", "one_hot", drafter={"max_n": 2, "min_n": 1}),
+        {"frequency_penalty": 0.5, "min_p": 0.05},
+    ),
+    (spec("suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
+    (spec("test_tree", "one_hot"), {"presence_penalty": 0.7}),
     (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
-    (spec("matching", "draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
+    (spec("draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
+    (get_method("eagle"), {"temperature": 0.8, "top_p": 0.9}),
+    (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
+    (
+        spec("eagle3", "multi_step", "static", tree={"widths": (2, 2), "sample": True}),
+        {"temperature": 1.3},
+    ),
+    (get_method("medusa"), {"top_k": 4}),
 ]
-
-
-@pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """A vocabulary of five and a draft that is often wrong."""
-    folder = tmp_path_factory.mktemp("bundle") / "five"
-    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=world.VOCAB, noise=0.6, seed=5)
 
 
 @pytest.mark.parametrize(("method", "wishes"), ENGINES, ids=lambda v: getattr(v, "name", ""))
@@ -221,16 +222,3 @@ async def test_answers_that_another_request_goes_on_with(
 ) -> None:
     p_value = await answers_p_value(load_engine, five, method, wishes, world.VOCAB, breaks=1)
     assert p_value > RIGHT
-
-
-@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.99])
-def test_a_nucleus_in_a_large_vocabulary_is_that_of_all_tokens(
-    monkeypatch: pytest.MonkeyPatch, spread: float, top_p: float
-) -> None:
-    """Found among the likeliest, or by sorting all where these are not enough."""
-    logits = spread * torch.randn(4, 5000, generator=torch.Generator().manual_seed(1))
-    sampling = SamplingParams(temperature=0.7, top_p=top_p)
-    found = distribution.warp(logits, sampling)
-    monkeypatch.setattr(distribution, "LIKELIEST", 5000)
-    torch.testing.assert_close(found, distribution.warp(logits, sampling))

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from decoding import decode, reference
+from decoding import decode, reference, until
 
 from workers.bundle import Bundle
 from workers.torch_engine.engine import TorchEngine
@@ -25,18 +25,14 @@ async def test_a_step_that_does_not_end_makes_the_engine_unhealthy(
     monkeypatch.setattr(engine._target, "forward", held)
     job = asyncio.create_task(decode(engine, "naive", [1, 2], max_tokens=10))
     await asyncio.to_thread(reached.wait, 60)
-    async with asyncio.timeout(60):
-        while engine.load().healthy:
-            await asyncio.sleep(0.001)
+    await until(lambda: not engine.load().healthy)
     patient = engine._config.model_copy(update={"stall_seconds": 1e6})
     monkeypatch.setattr(engine, "_config", patient)
     assert engine.load().healthy
     free.set()
     assert (await job).tokens == reference(byte_bundle, [1, 2], 10)
     monkeypatch.setattr(engine, "_config", patient.model_copy(update={"stall_seconds": 1e-9}))
-    async with asyncio.timeout(60):
-        while not engine.load().healthy:  # nothing to do is no stall
-            await asyncio.sleep(0.001)
+    await until(lambda: engine.load().healthy)  # an idle engine does not stall
 
 
 def spoil(engine, monkeypatch: pytest.MonkeyPatch, prompt: int) -> None:

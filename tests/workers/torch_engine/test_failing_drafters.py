@@ -10,7 +10,6 @@ import pytest
 import torch
 from decoding import decode, reference
 from engine_chances import answers_p_value
-from test_distribution import five  # noqa: F401 (a fixture)
 
 from workers.bundle import Bundle
 from workers.drafting.failures import IN_A_ROW, RESTS, Failures
@@ -86,7 +85,7 @@ WRONG: dict[str, Callable[[Sequence[Proposal]], None]] = {
 }
 
 
-async def all_answers(engine: TorchEngine, methods: Sequence[str]) -> None:
+async def all_answers(engine: Any, methods: Sequence[str]) -> None:
     """Every method answers every prompt as Hugging Face does, all at once."""
     pairs = [(method, prompt) for method in methods for prompt in PROMPTS]
     answers = await asyncio.gather(
@@ -94,22 +93,15 @@ async def all_answers(engine: TorchEngine, methods: Sequence[str]) -> None:
     )
     for (_, prompt), answer in zip(pairs, answers, strict=True):
         assert answer.error is None
-        assert answer.tokens == reference(engine_bundle(engine), prompt, 30)
+        assert answer.tokens == reference(engine.bundle, prompt, 30)
     assert engine.load().healthy
-
-
-_bundles: dict[int, Bundle] = {}
-
-
-def engine_bundle(engine: TorchEngine) -> Bundle:
-    return _bundles[id(engine)]
 
 
 @pytest.fixture
 def load(load_engine: Any, byte_bundle: Bundle) -> Callable[..., TorchEngine]:
     def loader(methods: Sequence[str], **settings: Any) -> TorchEngine:
         engine = load_engine(list(methods), byte_bundle, **settings)
-        _bundles[id(engine)] = byte_bundle
+        engine.bundle = byte_bundle
         return engine
 
     return loader
@@ -239,7 +231,7 @@ async def test_look_ups_that_fail_leave_the_learned_drafters(
 @pytest.mark.parametrize("method", ["draft_verify", "specinfer"])
 async def test_a_dropped_sampled_draft_does_not_bias(
     load_engine: Any,
-    five: Bundle,  # noqa: F811
+    five: Bundle,
     method: str,
 ) -> None:
     """Drafts are dropped by what was drawn: those whose last token is even, after all was drawn."""

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from decoding import decode, reference
+from decoding import decode, reference, until
 
 from workers.bundle import Bundle
 from workers.faults import Faults
@@ -82,9 +82,7 @@ async def test_a_poisoned_target_fails_for_good(load_engine, byte_bundle: Bundle
     Faults(engine).poison()
     for _ in range(3):
         assert "logits are NaN" in (await decode(engine, "naive", [2], max_tokens=5)).error
-    async with asyncio.timeout(60):
-        while engine.load().healthy:
-            await asyncio.sleep(0.001)
+    await until(lambda: not engine.load().healthy)
     unspoilt = load_engine(["naive"], byte_bundle)
     assert (await decode(unspoilt, "naive", [1], max_tokens=5)).finish == "length"
 

@@ -4,16 +4,14 @@ import asyncio
 
 import pytest
 import torch
-from decoding import SMALL, decode
+from decoding import LOSSLESS, SMALL, decode
 
 from schemas import EngineConfig
 from workers.loader import load_engine
-from workers.methods import METHODS
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_int8, load_model
 
 CONFIG = EngineConfig.model_validate(SMALL | {"dtype": "int8"})
-LOSSLESS = [m.name for m in METHODS.values() if m.lossless and m.engine == "torch"]
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import table_world as world
 import torch
-from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import decode, reference
 from test_exactness import prompts
 from test_grammar import COMPILER, TOKENIZER
@@ -54,13 +53,12 @@ def fit(verifier: type[Any], draft: world.Drafting, wishes: dict[str, Any]) -> f
     return world.fit(world.build(verifier), draft, sampling, COUNT)
 
 
-# module, verifier, drafting, parameters, the line and its wrong form
+# module, verifier, drafting, the line and its wrong form
 VERIFIER_MUTANTS = {
     "biased residual": (
         rejection,
         "Rejection",
         world.sampled,
-        PLAIN,
         " - q[[draft for _, draft in rejected]]",
         "",
     ),
@@ -68,7 +66,6 @@ VERIFIER_MUTANTS = {
         rejection,
         "Rejection",
         world.sampled,
-        PLAIN,
         "draws[accepted] * q_drawn[first + accepted] >= p_drawn[first + accepted]",
         "draws[accepted] * p_drawn[first + accepted] >= q_drawn[first + accepted]",
     ),
@@ -76,7 +73,6 @@ VERIFIER_MUTANTS = {
         rejection,
         "Rejection",
         world.chosen,
-        PLAIN,
         "draws[accepted] * q_drawn[first + accepted] >= p_drawn[first + accepted]",
         "p_drawn[first + accepted] <= 0.05",
     ),
@@ -84,7 +80,6 @@ VERIFIER_MUTANTS = {
         rejection,
         "Rejection",
         world.sampled,
-        PLAIN,
         "p[[start + count for start, count in zip(starts, kept, strict=True)]]",
         "p[[start for start, _ in zip(starts, kept, strict=True)]]",
     ),
@@ -92,7 +87,6 @@ VERIFIER_MUTANTS = {
         one_hot,
         "OneHot",
         world.top_two,
-        PLAIN,
         "left -= chance",
         "left -= 0.0",
     ),
@@ -100,7 +94,6 @@ VERIFIER_MUTANTS = {
         one_hot,
         "OneHot",
         world.top_two,
-        PLAIN,
         "weights[[row for row, _ in refusals], [token for _, token in refusals]] = 0.0",
         "pass",
     ),
@@ -108,7 +101,6 @@ VERIFIER_MUTANTS = {
         greedy,
         "Greedy",
         world.sampled,
-        PLAIN,
         "uniforms(len(p) + 1, p.sequence.rng)",
         "uniforms(1, p.sequence.rng) * (len(p) + 1)",
     ),
@@ -117,9 +109,9 @@ VERIFIER_MUTANTS = {
 
 @pytest.mark.parametrize("name", VERIFIER_MUTANTS)
 def test_wrong_verifiers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    module, verifier, draft, wishes, old, new = VERIFIER_MUTANTS[name]
+    module, verifier, draft, old, new = VERIFIER_MUTANTS[name]
     made = mutated(monkeypatch, module, old, new)
-    assert fit(getattr(made, verifier), draft, wishes) < WRONG
+    assert fit(getattr(made, verifier), draft, PLAIN) < WRONG
 
 
 def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,12 +180,6 @@ class SampledRuleOnTopK:
 
 def test_the_sampled_rule_on_top_k_children() -> None:
     assert fit(SampledRuleOnTopK, world.top_two, PLAIN) < WRONG
-
-
-@pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("bundle") / "six"
-    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=6, kv_heads=2)
 
 
 async def agrees(load_engine: Callable[..., Any], bundle: Bundle) -> bool:

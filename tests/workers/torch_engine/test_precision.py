@@ -108,17 +108,6 @@ def test_forwards_are_really_timed_and_threads_are_left_as_they_were(byte_bundle
         assert min(taken) > 0.0
 
 
-def test_of_a_large_model_only_the_first_layers_are_timed() -> None:
-    large = precision.LlamaShape(
-        hidden=4096, layers=32, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128
-    )
-    assert precision._first_layers(large).layers == 1
-    small = precision.LlamaShape(
-        hidden=64, layers=4, heads=4, kv_heads=2, head_dim=16, ffn=128, vocab=128
-    )
-    assert precision._first_layers(small) == small
-
-
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("sooner", [torch.bfloat16, torch.float32])
 def test_an_engine_computes_in_what_was_chosen(

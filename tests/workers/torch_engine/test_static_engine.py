@@ -33,15 +33,6 @@ def answers(rig: Rig, methods: Sequence[str], **sampling: float) -> list[list[in
     return [answer.tokens for answer in rig.finish(*asked)]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_greedy_answers_are_the_same(make_rig, byte_bundle: Bundle, method: str) -> None:
-    exact = answers(make_rig(byte_bundle, [method]), [method])
-    with in_static_shapes():
-        static = make_rig(byte_bundle, [method], prefill_chunk=64)
-    assert answers(static, [method]) == exact
-    assert static.pool.data.isfinite().all()
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_methods_share_static_batches(make_rig, byte_bundle: Bundle, temperature: float) -> None:
     """Several prompts in one forward too, and seeded answers above temperature 0."""

@@ -54,14 +54,6 @@ async def test_where_every_row_costs_a_step_nothing_is_drafted(
     assert answer.stats.drafted_tokens == 0
 
 
-async def test_an_answer_that_was_given_before_is_known(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine([suffix()], byte_bundle)
-    first = await mean_accepted(engine, byte_bundle)
-    again = await mean_accepted(engine, byte_bundle)
-    assert again > first + 2.0
-    assert await mean_accepted(engine, byte_bundle, "another") == pytest.approx(first, abs=0.5)
-
-
 @pytest.mark.parametrize("method", ["naive", "ngram", "eagle3", "adaptive"])
 async def test_answers_of_every_method_are_known(
     load_engine, byte_bundle: Bundle, method: str
@@ -135,19 +127,6 @@ async def test_an_answer_that_failed_is_not_kept(
     assert (await decode(engine, "naive", PROMPT, max_tokens=TOKENS)).finish == "error"
     monkeypatch.undo()
     assert engine.load().past_bytes == 0
-
-
-async def test_nothing_is_kept_where_nothing_may_be(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine([suffix(past_bytes=0)], byte_bundle)
-    first = await mean_accepted(engine, byte_bundle)
-    assert await mean_accepted(engine, byte_bundle) == pytest.approx(first, abs=0.5)
-
-
-async def test_a_long_prompt_is_indexed_in_parts(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine([suffix()], byte_bundle, prefill_chunk=16)
-    prompt = [random.Random(1).randrange(256) for _ in range(100)] * 2
-    answer = await decode(engine, "suffix", prompt, max_tokens=20)
-    assert_greedy(byte_bundle, prompt, answer.tokens, 20)
 
 
 @pytest.mark.parametrize(

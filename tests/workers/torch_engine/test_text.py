@@ -12,32 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.bundle import Bundle
-from workers.text import BROKEN, Detokenizer, StopStrings
+from workers.text import Detokenizer, StopStrings
 
 BYTES = byte_tokenizer()
 REAL = real_or_byte_tokenizer()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.text(max_size=30), st.lists(st.integers(1, 4), min_size=1, max_size=5))
-def test_characters_are_never_split(text: str, sizes: list[int]) -> None:
-    for tokenizer in (BYTES, REAL):
-        tokens = tokenizer.encode(text, add_special_tokens=False)
-        decoder, pieces, at = Detokenizer(tokenizer.backend_tokenizer), [], 0
-        while at < len(tokens):
-            size = sizes[at % len(sizes)]
-            pieces.append(decoder.push(tokens[at : at + size]))
-            at += size
-        whole = tokenizer.decode(tokens)
-        assert "".join(pieces) + decoder.flush() == whole
-        if BROKEN not in whole:
-            assert all(BROKEN not in piece for piece in pieces)
-
-
-def test_an_emoji_comes_whole() -> None:
-    decoder = Detokenizer(BYTES.backend_tokenizer)
-    pieces = [decoder.push([t]) for t in BYTES.encode("a😀é", add_special_tokens=False)]
-    assert pieces == ["a", "", "", "", "😀", "", "é"]
 
 
 def cut(text: str, stops: list[str]) -> tuple[str, bool]:
@@ -65,19 +43,6 @@ def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: li
     assert said + watcher.flush() == wanted
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.text("aé😀 ", max_size=12), st.sampled_from(["é", "😀", "a ", " é", "zz"]))
-def test_stop_strings_of_several_bytes(text: str, stop: str) -> None:
-    """Tokens that end within a character, through the detokenizer: the text alone decides."""
-    decoder, watcher, said = Detokenizer(BYTES.backend_tokenizer), StopStrings([stop]), ""
-    for token in BYTES.encode(text, add_special_tokens=False):
-        said += watcher.push(decoder.push([token]))
-        if watcher.hit:
-            break
-    said += watcher.push(decoder.flush())
-    assert said + watcher.flush() == cut(text, [stop])[0]
-
-
 @pytest.mark.parametrize("method", ["naive", "draft_verify", "ngram"])
 async def test_an_answer_ends_before_its_stop_string(
     load_engine, byte_bundle: Bundle, method: str
@@ -93,16 +58,6 @@ async def test_an_answer_ends_before_its_stop_string(
     assert stop not in answer.text
     assert answer.tokens == free.tokens[: len(answer.tokens)]
     assert stop in byte_bundle.tokenizer().decode(answer.tokens)
-
-
-async def test_withheld_text_comes_when_the_answer_ends(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    prompt = list(range(10, 20)) * 3
-    free = await decode(engine, "naive", prompt, max_tokens=40)
-    stop = free.text[-1] + "never said"
-    answer = await decode(engine, "naive", prompt, max_tokens=40, stop=(stop,))
-    assert answer.finish == "length"
-    assert answer.text == free.text
 
 
 @pytest.fixture(scope="module")

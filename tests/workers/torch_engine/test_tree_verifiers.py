@@ -110,28 +110,6 @@ def test_typical_acceptance(seed: int, nodes: int, bounds: tuple[float, float]) 
     assert verifier.verify([made], output) == [Path(kept, bonus)]
 
 
-@pytest.mark.parametrize(
-    ("p", "accepted"),
-    [
-        ([0.5, 0.3, 0.2, 0.0], [0, 1, 2]),  # epsilon 0.09 is below 0.3 * exp(-1.03) = 0.107
-        ([0.97, 0.02, 0.01, 0.0], [0]),  # 0.09 again
-        ([0.92, 0.08, 0.0, 0.0], [0]),
-        ([1 / 16] * 16, list(range(16))),  # 0.3 * exp(-ln 16) = 0.019
-        ([0.37] + [0.01] * 63, [0]),
-    ],
-)
-def test_what_is_typical(p: list[float], accepted: list[int]) -> None:
-    """Medusa's own epsilon and delta are the defaults."""
-    verifier = registry.build("verifier", "typical", None, {})
-    output = TargetOutput(torch.tensor([p, p]).log(), {}, {}, {})
-    kept = []
-    for token in range(len(p)):
-        made = proposal()
-        made.add(token, ROOT)
-        kept += [token] if verifier.verify([made], output)[0].nodes else []
-    assert kept == accepted
-
-
 def test_what_a_request_excludes_is_not_typical() -> None:
     verifier = registry.build("verifier", "typical", None, {})
     made = proposal()

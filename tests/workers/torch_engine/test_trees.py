@@ -14,17 +14,14 @@ from torch import Tensor
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
-from workers.torch_engine.growth import expand, frontier_span, kept_slots, rows_of
+from workers.torch_engine.growth import expand, kept_slots
 from workers.torch_engine.models.draft_logits import DraftLogits
-from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
+from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Plan, Proposal, Tree
 from workers.torch_engine.tree import DROPPED, ROOT
 from workers.torch_engine.trees.shape import (
     RankPath,
     format_path,
-    parse_paths,
-    paths_of_widths,
-    shape_levels,
 )
 
 VOCAB = 7
@@ -106,28 +103,20 @@ def static(shape: list[RankPath], *, sample: bool = False) -> Tree:
 
 
 @settings(max_examples=40, deadline=None)
-@given(shapes(), shapes(), st.booleans())
+@given(shapes(), shapes(), st.booleans(), st.integers(1, 5))
 def test_static_trees_are_their_paths(
-    one: list[RankPath], two: list[RankPath], sample: bool
+    one: list[RankPath], two: list[RankPath], sample: bool, levels: int
 ) -> None:
-    """Two shapes in one batch; at temperature 0 a tree that samples takes the best as well."""
+    """Two shapes share a batch. At temperature 0 a tree that samples takes the best as well."""
     trees = [
         build("static", paths=" ".join(map(format_path, s)), sample=sample) for s in (one, two)
     ]
     proposals = [proposal(trees[i % 2], i) for i in range(4)]
-    grow(proposals, 5)
+    grow(proposals, levels)
     for p, wanted in zip(proposals, [one, two] * 2, strict=True):
         check(p)
-        assert rank_paths(p) == set(wanted)
+        assert rank_paths(p) == {path for path in wanted if len(path) <= levels}
         assert not any(p.sampled)
-
-
-@settings(max_examples=30, deadline=None)
-@given(shapes(), st.integers(1, 3))
-def test_static_trees_end_where_the_levels_do(shape: list[RankPath], levels: int) -> None:
-    p = proposal(static(shape))
-    grow([p], levels)
-    assert rank_paths(p) == {path for path in shape if len(path) <= levels}
 
 
 @settings(max_examples=30, deadline=None)
@@ -227,13 +216,6 @@ def test_a_row_that_all_nodes_share() -> None:
             assert one.values == pytest.approx(other.values)
 
 
-def test_rows_of_a_batch() -> None:
-    proposals = [proposal(build("chain")) for _ in range(2)]
-    proposals[1].frontier = [0, 1, 2]
-    assert [*map(list, rows_of(proposals, torch.zeros(4, 1)))] == [[0], [1, 2, 3]]
-    assert [*map(list, rows_of(proposals, torch.zeros(2, 1)))] == [[0], [1, 1, 1]]
-
-
 @settings(max_examples=40, deadline=None)
 @given(shapes(), st.data())
 def test_keeping_some_nodes(shape: list[RankPath], data: st.DataObject) -> None:
@@ -256,25 +238,6 @@ def test_keeping_some_nodes(shape: list[RankPath], data: st.DataObject) -> None:
     chain = list(itertools.takewhile(lambda n: p.parents[n] == n - 1, range(len(p))))
     slots = kept_slots(p, chain)
     assert [cached[slot] for slot in slots] == [path_to(p, n) for n in chain if n in p.cached]
-
-
-def test_a_frontier_is_read_behind_what_was_read() -> None:
-    p = proposal(build("static", widths=(2, 2, 1)))
-    grow([p], 2)
-    assert p.frontier == [2, 3, 4, 5]
-    assert p.cached == [0, 1]
-    span = frontier_span(p, Lease(row=0, length=9))
-    assert (span.tokens, span.read, span.start) == (p.tokens[2:], 2, 11)
-    assert span.parents == [ROOT, ROOT, 0, 0, 1, 1]
-
-
-def test_shapes_by_widths() -> None:
-    paths = paths_of_widths([2, 1])
-    assert paths == [(0,), (1,), (0, 0), (1, 0)]
-    assert parse_paths(" ".join(map(format_path, paths))) == paths
-    first, second = shape_levels(paths)
-    assert (first.parents, first.ranks, first.extended) == ((0, 0), (0, 1), (0, 1))
-    assert (second.parents, second.ranks, second.extended) == ((0, 1), (0, 0), ())
 
 
 @pytest.mark.parametrize(

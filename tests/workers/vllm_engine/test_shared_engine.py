@@ -1,11 +1,10 @@
-"""One real vLLM engine with seven methods on the demo bundle, in float32: each request is drafted
-for by its own method, and every answer is the plain one."""
+"""Seven methods in one real vLLM engine: each request has its own drafter and the plain answer."""
 
 import asyncio
 from collections.abc import Sequence
 
 import pytest
-from decoding import Answer, assert_same, decode, reference
+from decoding import Answer, assert_greedy, decode
 from engine_config import IN_PIECES
 
 from workers.engine import Engine
@@ -43,8 +42,7 @@ async def test_methods_share_a_batch_and_draft_as_they_do_alone(engine, bundle, 
     jobs = [(m, ids) for ids in prompts for m in METHODS]
     mixed = await answers(engine, jobs)
     for (method, ids), one in zip(jobs, mixed, strict=True):
-        expected = reference(bundle, ids, TOKENS)
-        assert_same(bundle, ids, one.tokens[: len(expected)], expected)
+        assert_greedy(bundle, ids, one.tokens, TOKENS, ignore_eos=True)
         assert one.stats.method == method
     assert any(one.stats.mean_batch > 4 for one in mixed), "the requests were not in one batch"
     for row, method in enumerate(METHODS):

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from decoding import assert_same, decode, reference
+from decoding import assert_greedy, decode, reference
 
 from schemas import EngineConfig, VllmConfig
 from workers.vllm_engine.arguments import CPU_BLOCK
@@ -27,9 +27,8 @@ async def test_each_method_drafts_and_all_say_the_same(engine, bundle, prompts):
     answers = await asyncio.gather(
         *(decode(engine, m, copied, max_tokens=TOKENS, ignore_eos=True) for m in METHODS)
     )
-    expected = reference(bundle, copied, TOKENS)
     for answer in answers:
-        assert_same(bundle, copied, answer.tokens[: len(expected)], expected)
+        assert_greedy(bundle, copied, answer.tokens, TOKENS, ignore_eos=True)
     plain, *drafting = (answer.stats for answer in answers)
     assert plain.drafted_tokens == 0
     assert all(stats.accepted_tokens > 0 for stats in drafting)

@@ -122,16 +122,6 @@ class World:
         return drafts
 
 
-def test_what_came_while_it_sat_out_is_read_with_the_next_draft():
-    world = World()
-    world.step({1: (2, 0)}, set())
-    assert world.proposer.forwards == []
-    assert world.drafter.unread("1") == 2
-    assert world.step({1: (3, 2)}, {1}) == {0: [0, 0]}
-    assert world.proposer.forwards == [[3]]
-    assert world.drafter.unread("1") == 0
-
-
 def test_a_full_block_is_read_at_once():
     """Another sequence may be given it by the prefix cache."""
     world = World()
@@ -148,19 +138,13 @@ def test_what_was_kept_of_a_preempted_sequence_is_dropped():
     assert world.proposer.forwards == [[3]]
 
 
-def test_an_ended_sequence_is_forgotten():
-    world = World()
-    world.step({1: (3, 0)}, set())
-    world.step({2: (1, 0)}, set(), ended={"1"})
-    assert world.drafter.unread("1") == 0
-
-
-def test_a_sequence_is_forgotten_whose_end_was_told_in_a_step_without_drafting():
-    """Where the last one leaves, the runner has no tokens to decode and asks for no drafts."""
+@pytest.mark.parametrize("told", [True, False])
+def test_an_ended_sequence_is_forgotten(told):
+    """If the last one ends, the runner asks for no drafts, and the end is not told."""
     world = World()
     world.step({1: (3, 0)}, set())
     world.running.clear()
-    world.step({2: (1, 0)}, set())
+    world.step({2: (1, 0)}, set(), ended={"1"} if told else set())
     assert world.drafter.unread("1") == 0
     assert world.drafter.unread("2") == 1
 

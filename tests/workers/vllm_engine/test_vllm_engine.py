@@ -5,21 +5,19 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 
 import psutil
 import pytest
-import pytest_asyncio
-from decoding import assert_same, decode, reference, request
+from decoding import assert_greedy, decode, request, until
 
 from schemas import EngineConfig, Grammar, VllmConfig
-from workers.bundle import Bundle
-from workers.engine import Engine, EngineBusyError, EngineRefusedError
+from workers.engine import EngineBusyError, EngineRefusedError
 from workers.loader import load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
 METHOD = "vllm_eagle3"
+METHODS = (METHOD,)
 CONFIG = EngineConfig(
     device="cpu",
     dtype="float32",
@@ -33,30 +31,13 @@ CONFIG = EngineConfig(
 DEADLINE = 60.0
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    loaded = load_engine([METHOD], bundle, CONFIG)
-    yield loaded
-    loaded.close()
-
-
-async def until(condition, what: str) -> None:
-    """Wait for a condition, with a deadline."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + DEADLINE
-    while not condition():
-        assert loop.time() < end, what
-        await asyncio.sleep(0.02)
-
-
 async def test_greedy_tokens_are_hugging_faces(engine, bundle, prompts):
     answers = await asyncio.gather(
         *(decode(engine, METHOD, ids, max_tokens=48) for ids in prompts[:4])
     )
     answers += [await decode(engine, METHOD, ids, max_tokens=48) for ids in prompts[4:]]
     for ids, answer in zip(prompts, answers, strict=True):
-        assert_same(bundle, ids, answer.tokens, reference(bundle, ids, 48))
+        assert_greedy(bundle, ids, answer.tokens, 48)
         assert answer.text == bundle.tokenizer().decode(answer.tokens, skip_special_tokens=True)
 
 
@@ -80,7 +61,7 @@ async def test_a_stop_string_ends_the_answer_before_it(engine, prompts):
     cut = await decode(engine, METHOD, prompts[0], max_tokens=40, ignore_eos=True, stop=(stop,))
     assert cut.text == whole.text[: whole.text.index(stop)]
     assert cut.finish == "stop"
-    await until(lambda: engine.load().running == 0, "the engine still decodes the rest")
+    await until(lambda: engine.load().running == 0)
 
 
 async def test_log_probabilities_are_the_targets(engine, prompts):
@@ -109,7 +90,7 @@ async def test_a_missing_log_probability_ends_the_answer_with_an_error(
     assert (answer.finish, answer.tokens) == ("error", [])
     assert "no log probability" in answer.error
     monkeypatch.undo()
-    await until(lambda: engine.load().running == 0, "the engine still decodes the rest")
+    await until(lambda: engine.load().running == 0)
     assert (await decode(engine, METHOD, prompts[1], max_tokens=8)).finish is not None
 
 
@@ -154,7 +135,7 @@ async def test_a_closed_stream_frees_the_engine_and_disturbs_nobody(engine, prom
     )
     assert kept.tokens == alone.tokens
     assert 10 <= len(left.tokens) < 300
-    await until(lambda: engine.load().running == 0, "the closed stream still runs")
+    await until(lambda: engine.load().running == 0)
     load = engine.load()
     assert (load.running, load.waiting, load.outstanding_tokens) == (0, 0, 0)
     assert load.healthy

@@ -1,22 +1,23 @@
 """A real vLLM engine that drafts less in larger batches, in float32 against Hugging Face."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from decoding import assert_same, decode, reference
+from decoding import assert_greedy, decode
 
 from schemas import EngineConfig, VllmConfig
-from workers.bundle import Bundle
-from workers.engine import Engine
-from workers.loader import load_engine
 from workers.methods import get_method
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
 METHOD, TOKENS = "vllm_draft", 40
-SCHEDULE = {"batches": (1, 2, 4), "gammas": (3, 1, 0)}
+SCHEDULED = get_method(METHOD).model_copy(
+    update={
+        "stop": "batch_schedule",
+        "settings": {"stop": {"batches": (1, 2, 4), "gammas": (3, 1, 0)}},
+    }
+)
+METHODS = (SCHEDULED,)
 CONFIG = EngineConfig(
     device="cpu",
     dtype="float32",
@@ -26,16 +27,6 @@ CONFIG = EngineConfig(
     prefix_cache=False,
     vllm=VllmConfig(enforce_eager=True),
 )
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    spec = get_method(METHOD)
-    update = {"stop": "batch_schedule", "settings": {**spec.settings, "stop": SCHEDULE}}
-    loaded = load_engine([spec.model_copy(update=update)], bundle, CONFIG)
-    yield loaded
-    loaded.close()
 
 
 async def test_the_batch_says_how_much_is_drafted(engine, bundle, prompts):
@@ -50,8 +41,7 @@ async def test_the_batch_says_how_much_is_drafted(engine, bundle, prompts):
     )
     alone = await decode(engine, METHOD, prompts[0], max_tokens=TOKENS, ignore_eos=True)
     for ids, answer in zip([*prompts[:6], prompts[0]], [*crowd, alone], strict=True):
-        expected = reference(bundle, ids, len(answer.tokens))
-        assert_same(bundle, ids, answer.tokens[: len(expected)], expected)
+        assert_greedy(bundle, ids, answer.tokens, len(answer.tokens), ignore_eos=True)
     short = [answer.stats for answer in crowd[2:]]
     drafted = sum(stats.drafted_tokens for stats in short)
     assert drafted < 0.2 * sum(stats.target_steps for stats in short)

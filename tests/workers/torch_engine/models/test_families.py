@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from decoding import decode
+from decoding import assert_greedy, decode, hugging_face
 from transformers import PreTrainedModel
-from zoo import OURS, VOCAB, WINDOW, assert_generated, generated, random_model, reference
+from zoo import OURS, VOCAB, WINDOW, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle
@@ -31,7 +31,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def theirs(bundle: Bundle) -> PreTrainedModel:
-    return reference(bundle.part("target"))
+    return hugging_face(bundle.part("target"))
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,7 @@ def test_steps_chains_and_trees(ours: Llama, theirs: PreTrainedModel) -> None:
     same(logits[1:], wanted(theirs, [*long, *said, 8]))
 
 
-async def test_answers_are_those_of_generate(
-    load_engine, bundle: Bundle, theirs: PreTrainedModel
-) -> None:
+async def test_answers_are_those_of_generate(load_engine, bundle: Bundle) -> None:
     engine = load_engine(["naive", "ngram"], bundle)
     asked = [text(6, 6) * 3, text(2, 7)]
     jobs = [(method, prompt) for method in ("naive", "ngram") for prompt in asked]
@@ -115,7 +113,7 @@ async def test_answers_are_those_of_generate(
         *(decode(engine, method, prompt, max_tokens=24) for method, prompt in jobs)
     )
     for (_, prompt), answer in zip(jobs, answers, strict=True):
-        assert_generated(theirs, prompt, answer.tokens, generated(theirs, prompt, 24))
+        assert_greedy(bundle, prompt, answer.tokens, 24)
 
 
 def test_bfloat16_stays_near_float32(bundle: Bundle, theirs: PreTrainedModel) -> None:

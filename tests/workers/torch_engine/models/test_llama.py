@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from decoding import hugging_face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +14,7 @@ from workers.bundle import Bundle, BundleError
 from workers.torch_engine.models import layout
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.llama import FINAL, Llama
+from workers.torch_engine.models.llama import Llama
 
 CPU = torch.device("cpu")
 
@@ -28,19 +27,6 @@ def model(byte_bundle: Bundle) -> Llama:
 def run(model: Llama, spans: list[Span], pool: KvPool, captures: tuple[int, ...] = ()):
     with torch.inference_mode():
         return model.forward(model.lay_out(spans, pool), pool, captures)
-
-
-def test_logits_and_hidden_states_equal_hugging_face(byte_bundle: Bundle, model: Llama) -> None:
-    reference = hugging_face(byte_bundle.part("target"))
-    tokens = [3, 1, 4, 1, 5, 9, 2, 6]
-    pool = model.make_pool(1, 16)
-    logits, hidden = run(model, [Span(pool.acquire(), tokens)], pool, (0, 2, FINAL))
-    with torch.inference_mode():
-        theirs = reference(torch.tensor([tokens]), output_hidden_states=True)
-    torch.testing.assert_close(logits, theirs.logits[0], atol=2e-5, rtol=1e-4)
-    for ours, index in ((0, 0), (2, 2), (FINAL, -1)):
-        expected = theirs.hidden_states[index][0]
-        torch.testing.assert_close(hidden[ours], expected, atol=2e-5, rtol=1e-4)
 
 
 def test_different_lengths_share_a_forward(model: Llama) -> None:
@@ -124,42 +110,6 @@ def test_every_tree_path_reads_like_a_chain(byte_bundle: Bundle, data: st.DataOb
     pool.commit(lease, path)
     after, _ = run(model, [Span(lease, [7])], pool)
     torch.testing.assert_close(after[0], expected[-1], atol=2e-5, rtol=1e-4)
-
-
-def test_a_node_read_alone_does_not_see_its_sibling(model: Llama) -> None:
-    pool, alone = model.make_pool(1, 32), model.make_pool(1, 32)
-    lease = pool.acquire()
-    run(model, [Span(lease, [1])], pool)
-    lease.length = 1
-    run(model, [Span(lease, [5, 6], [-1, 0])], pool)
-    logits, _ = run(model, [Span(lease, [7], [-1, 0, 0], read=2)], pool)
-    expected, _ = run(model, [Span(alone.acquire(), [1, 5, 7])], alone)
-    torch.testing.assert_close(logits[-1], expected[-1], atol=2e-5, rtol=1e-4)
-
-
-def test_a_full_row_is_refused(model: Llama) -> None:
-    pool = model.make_pool(1, 4)
-    with pytest.raises(ValueError, match="do not fit into a row"):
-        model.lay_out([Span(pool.acquire(), [1] * (pool.capacity + 1))], pool)
-
-
-def test_released_rows_are_filled_by_the_last_one(model: Llama) -> None:
-    pool = model.make_pool(3, 16)
-    first, second, third = (pool.acquire() for _ in range(3))
-    run(model, [Span(third, [5, 6, 7])], pool)
-    third.length = 3
-    before, _ = run(model, [Span(third, [8])], pool)
-    pool.release(first)
-    assert (third.row, second.row, pool.free_rows) == (0, 1, 1)
-    torch.testing.assert_close(run(model, [Span(third, [8])], pool)[0], before)
-    pool.release(second)
-    pool.release(third)
-    assert pool.free_rows == 3
-    pool.acquire()
-    pool.acquire()
-    pool.acquire()
-    with pytest.raises(RuntimeError, match="no free row"):
-        pool.acquire()
 
 
 @pytest.mark.parametrize(

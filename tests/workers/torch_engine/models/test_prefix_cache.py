@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from decoding import Answer, assert_same, reference
+from decoding import Answer, assert_greedy
 from rig import Rig
 
 from workers.bundle import Bundle
@@ -24,8 +24,7 @@ SYSTEM = words(40, seed=99)
 def check(bundle: Bundle, prompt: Sequence[int], answer: Answer) -> int:
     """That the answer is Hugging Face's; the number of prompt tokens that were not computed."""
     assert answer.stats is not None
-    expected = reference(bundle, prompt, answer.stats.output_tokens)
-    assert_same(bundle, prompt, answer.tokens, expected)
+    assert_greedy(bundle, prompt, answer.tokens, answer.stats.output_tokens)
     return answer.stats.cached_prompt_tokens
 
 
@@ -40,21 +39,6 @@ def test_a_system_prompt_is_computed_once(make_rig, byte_bundle: Bundle, chunk: 
     cached = [check(byte_bundle, p, a) for p, a in zip(prompts, answers, strict=True)]
     assert cached[0] == 0
     assert min(cached[1:]) >= len(SYSTEM)
-
-
-@pytest.mark.parametrize("method", LOSSLESS)
-def test_a_conversation_goes_on_where_it_stopped(
-    make_rig, byte_bundle: Bundle, method: str
-) -> None:
-    rig: Rig = make_rig(byte_bundle, LOSSLESS)
-    prompt, before = list(SYSTEM), 0
-    for turn in range(3):
-        (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=20))
-        cached = check(byte_bundle, prompt, answer)
-        assert cached >= before - 1
-        before = len(prompt) + 20
-        prompt = [*prompt, *answer.tokens, *words(7, turn)]
-    assert rig.scheduler._rows.prefixes.kept_rows == 1
 
 
 def test_the_same_prompt_again_reads_its_last_token(make_rig, byte_bundle: Bundle) -> None:

@@ -15,7 +15,7 @@ from zoo import OURS, VOCAB, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle
-from workers.torch_engine.models.bucket import WIDTHS, bucket_of, padded
+from workers.torch_engine.models.bucket import WIDTHS, bucket_of
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import FINAL, Llama
@@ -188,9 +188,3 @@ def test_steps_that_grow_alike_share_a_bucket(twins: Twins) -> None:
     assert whole is not None
     assert whole.even
     assert (whole.sequences, whole.rows, whole.places) == (16, 16, 16)
-
-
-def test_sizes_are_half_powers_of_two() -> None:
-    assert [padded(count) for count in (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 100)] == [
-        *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 128)
-    ]
