@@ -67,7 +67,7 @@ def test_prompts_count_that_all_methods_were_traced_on():
     found = traced_workload(rows, ["naive", "ngram"], {"a": (4, {"ngram": 0.5})}, 128, seed=0)
     [question] = found.questions
     assert (question.cluster, question.text, question.token_ids) == (4, "a", (1, 2, 3))
-    assert question.features.said == {"ngram": 0.5}
+    assert question.features.predicted == {"ngram": 0.5}
     [[[naive], [ngram]]] = found.paths
     assert (naive.steps, ngram.steps, ngram.tokens) == (3, 2, 4)
     assert ngram.width == 2.0  # three rows, then one
