@@ -43,6 +43,19 @@ def test_while_nothing_changes_learning_costs_less_than_its_share(
     assert low > 1.0 - 2 * CONFIG.exploration
 
 
+@pytest.mark.parametrize("share", [0.01, pytest.param(0.03, marks=pytest.mark.slow)])
+def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(
+    offline: RoutingTable, share: float
+) -> None:
+    config = RouterConfig(exploration=share)
+    runs = [SimulatedService(offline, config, seed).run(150) for seed in range(20)]
+    lost = [run.taken() / run.of(OFFLINE) - 1.0 for run in runs]
+    assert np.mean(lost) <= share
+    tried = np.mean([d.reason == "exploration" for run in runs for d in run.decisions])
+    assert tried > 0.5 * share
+    assert not any(d.reason == "load" for run in runs for d in run.decisions)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(
     offline: RoutingTable, seed: int

@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
-from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService
+from routing_world import METHODS
 
 from router.constraints import Constraints
-from router.fit.assign import build_table
 from router.policy import choose
 from router.prompt import Features
 from router.trials import (
@@ -294,18 +292,3 @@ def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
         tried.append(1.0 - not_tried[0].propensity)
     unloaded, queued = tried
     assert 0.0 < queued < unloaded
-
-
-@pytest.mark.parametrize("share", [0.01, pytest.param(0.03, marks=pytest.mark.slow)])
-def test_while_nothing_changes_learning_costs_its_share_at_most(share: float) -> None:
-    """What requests really took, over what the favourites would have taken: twenty services."""
-    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
-    table = build_table(*profile, CENTROIDS, ENCODER)
-    favourites = {k: row[0] for k, row in enumerate(table.assignment)}
-    config = RouterConfig(exploration=share)
-    runs = [SimulatedService(table, config, seed).run(150) for seed in range(20)]
-    lost = [run.taken() / run.of(favourites) - 1.0 for run in runs]
-    assert np.mean(lost) <= share
-    tried = np.mean([d.reason == "exploration" for run in runs for d in run.decisions])
-    assert tried > 0.5 * share
-    assert not any(d.reason == "load" for run in runs for d in run.decisions)
