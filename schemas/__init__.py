@@ -6,8 +6,6 @@ from schemas.config import (
     CircuitConfig,
     EngineConfig,
     FeedbackConfig,
-    GuardConfig,
-    HttpConfig,
     MethodDeployment,
     RouterConfig,
 )
@@ -22,6 +20,7 @@ from schemas.decode import (
     TokenLogprobs,
 )
 from schemas.drift import DriftReport
+from schemas.http import GuardConfig, HttpConfig
 from schemas.load import LoadReport
 from schemas.method import MethodSpec
 from schemas.observation import DecodeStats, DrafterStats, Instead, Observation

@@ -13,9 +13,6 @@ import torch
 from vllm.config import SpeculativeConfig, VllmConfig
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.attention.backend import CommonAttentionMetadata
-from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.sample.metadata import SamplingMetadata
-from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
@@ -116,31 +113,13 @@ class Drafters:
             failures = self._attempts.failures
             self._adaptive = Adaptive(portfolio.adaptive, self._followers, failures=failures)
 
-    def propose(
-        self,
-        scheduler_output: SchedulerOutput,
-        sampled_token_ids: list[list[int]],
-        sampling_metadata: SamplingMetadata,
-        hidden_states: torch.Tensor,
-        sample_hidden_states: torch.Tensor,
-        aux_hidden_states: list[torch.Tensor] | None,
-        spec_decode_metadata: SpecDecodeMetadata | None,
-        common_attn_metadata: CommonAttentionMetadata,
-        _slot_mappings: Any,
-    ) -> list[list[int]]:
-        """Return each row's draft, which may be empty; replaces
-        GPUModelRunner.propose_draft_token_ids. Drafters without rows do not run."""
-        step = Step(
-            self._runner,
-            scheduler_output,
-            sampled_token_ids,
-            sampling_metadata,
-            hidden_states,
-            sample_hidden_states,
-            aux_hidden_states,
-            spec_decode_metadata,
-            common_attn_metadata,
-        )
+    def propose(self, *arguments: Any) -> list[list[int]]:
+        """Return each row's draft, which may be empty. Drafters without rows do not run.
+
+        Replaces GPUModelRunner.propose_draft_token_ids and takes its arguments in their order: the
+        fields of Step after the runner, then the slot mappings, which are not needed.
+        """
+        step = Step(self._runner, *arguments[:-1])
         methods = step.methods()
         wanted = [self._tokens(step, row, method) for row, method in enumerate(methods)]
         rows_of = self._portfolio.rows(methods)

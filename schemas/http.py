@@ -1,0 +1,69 @@
+"""The HTTP part of the configuration: where the ingress listens, and who may send requests."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from schemas.base import Settings
+from schemas.keys import Isolation
+
+
+class GuardConfig(Settings):
+    """Who may send requests, and from which web pages."""
+
+    keys_file: Path | None = Field(
+        default=None, description="API keys, YAML or JSON; without it everybody may send requests"
+    )
+    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
+        default=(), description="origins whose pages may ask, such as https://chat.example.com"
+    )
+    isolation: Isolation | None = Field(
+        default=None,
+        description="whose prompts and past answers may speed up a request: everybody's (none), "
+        "its tenant's or its key's; needs keys_file  [default: tenant with keys_file, else none]",
+    )
+
+    @property
+    def isolated(self) -> Isolation:
+        """Return the isolation in force."""
+        return self.isolation or ("none" if self.keys_file is None else "tenant")
+
+    @model_validator(mode="after")
+    def _isolated(self) -> Self:
+        if self.isolated != "none" and self.keys_file is None:
+            raise ValueError("isolation: without keys_file no tenant is known; set keys_file")
+        return self
+
+
+class HttpConfig(Settings):
+    """Where the ingress listens and what it accepts."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    max_body_seconds: float = Field(
+        default=30.0,
+        gt=0.0,
+        description="time for a request's body; slower ones are refused with 408",
+    )
+    max_answer_seconds: float | None = Field(
+        default=None, gt=0.0, description="longest deadline, and that of requests without one"
+    )
+    guard: GuardConfig = GuardConfig()
+    ingress_replicas: int = Field(default=1, ge=1)
+    ingress_num_cpus: float = Field(default=0.5, ge=0.0)
+    ingress_drain_seconds: float = Field(
+        default=120.0, ge=0.0, description="like drain_seconds of methods"
+    )
+    ingress_max_replicas_per_node: int | None = Field(
+        default=None, ge=1, le=100, description="like max_replicas_per_node of methods"
+    )
+    ingress_max_ongoing_requests: int = Field(
+        default=256, ge=1, description="requests that an ingress handles at a time"
+    )
+    ingress_max_queued_requests: int = Field(
+        default=256,
+        ge=0,
+        description="more requests that send their bodies or wait; others are refused with 429",
+    )
