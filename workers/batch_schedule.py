@@ -1,4 +1,4 @@
-"""How many tokens to draft at which batch size: the settings of the stop `batch_schedule`."""
+"""Draft tokens by batch size: the settings of the stop `batch_schedule`."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from schemas import MethodSpec
 
 STOP = "batch_schedule"
-"""The name that a MethodSpec's `stop` gives it."""
+"""Its name as a MethodSpec's `stop`."""
 
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """gammas[i] draft tokens a step from batches[i] sequences on, up to the next of `batches`.
+    """Draft gammas[i] tokens a step from batches[i] sequences on; 0 is plain decoding.
 
-    0 is plain decoding. Raises ValueError naming the setting that is wrong.
+    Raises ValueError naming the wrong setting.
     """
 
     batches: tuple[int, ...]
@@ -37,26 +37,26 @@ class BatchSchedule:
             raise ValueError(f"stop '{STOP}': gammas must be at least 0, unlike {self.gammas}")
 
     def gamma(self, batch: int) -> int:
-        """Draft tokens of one sequence in a step of `batch` sequences."""
+        """Return the draft tokens of one sequence in a step of `batch` sequences."""
         return self.gammas[bisect_right(self.batches, batch) - 1]
 
     def ranges(self, max_batch: int) -> list[tuple[int, int, int]]:
-        """(first, last, gamma) of each range of batch sizes up to max_batch."""
+        """Return (first, last, gamma) of each range of batch sizes up to max_batch."""
         lasts = [*(first - 1 for first in self.batches[1:]), max(max_batch, self.batches[-1])]
         return list(zip(self.batches, lasts, self.gammas, strict=True))
 
 
 def whole_numbers(values: Sequence[float], setting: str) -> tuple[int, ...]:
-    """The values of a setting as integers; raises ValueError where one is not whole."""
+    """Return a setting's values as integers. Raises ValueError where one is not whole."""
     if any(value != int(value) for value in values):
         raise ValueError(f"stop '{STOP}': {setting} must be whole numbers, not {list(values)}")
     return tuple(int(value) for value in values)
 
 
 def schedule_of(spec: MethodSpec) -> BatchSchedule:
-    """How many tokens a method drafts at which batch size; of the stop 'fixed' always as many.
+    """Return a method's draft tokens by batch size; a constant for the stop 'fixed'.
 
-    Raises ValueError naming the setting that is wrong, and for a stop that decides otherwise.
+    Raises ValueError naming the wrong setting, and for any other stop.
     """
     settings = spec.settings.get("stop", {})
     if spec.stop == "fixed":

@@ -22,7 +22,7 @@ MANIFEST = "bundle.json"
 FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "sampling")
 PACKAGED_PARTS = ("target", "tokenizer")
 IMPORTER = 1
-"""Counts up when the same file is imported as something else."""
+"""Increased when the same file is imported differently."""
 
 LFS_POINTER = b"version https://git-lfs"
 
@@ -35,11 +35,11 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True)
 class Packaged:
-    """A target and its tokenizer in a GGUF file that a Python package carries: `specadapt bundle
-    import` makes the parts of it, once, in the user's cache.
+    """A target and its tokenizer in a GGUF file of a Python package. `specadapt bundle import`
+    makes the parts from it once, in the user's cache.
 
-    package: its name among the installed distributions. file: relative to where it is installed.
-    sha256: of the file, 64 hex digits.
+    package: name of the installed distribution. file: relative to its folder. sha256: of the
+    file, 64 hex digits.
     """
 
     package: str
@@ -48,7 +48,8 @@ class Packaged:
 
     @property
     def folder(self) -> Path:
-        """Where the parts are, or will be; `$SPECADAPT_MODELS` or the user's cache holds it."""
+        """Return the parts' folder, in `$SPECADAPT_MODELS` or the user's cache; it may not exist
+        yet."""
         root = os.environ.get("SPECADAPT_MODELS")
         return Path(root or user_cache("models")) / f"{self.sha256[:16]}-{IMPORTER}"
 
@@ -57,10 +58,10 @@ class Packaged:
 class Bundle:
     """A folder with bundle.json `{"name": ..., "parts": {"target": "target", ...}}`.
 
-    Every part is a sub-folder that Hugging Face and vLLM load as it is; those that `packaged` makes
-    are in the user's cache. methods: by name, those that are tuned for this family: they stand for
-    the methods of the same names. portfolio: what is served where nobody says what; empty where all
-    is that can be. sampling: for requests that leave it open.
+    Every part is a sub-folder that Hugging Face and vLLM load unchanged; parts of `packaged` are
+    in the user's cache. methods: tuned for this family, in place of the methods of the same
+    names. portfolio: methods that are served by default; empty: all that have their parts.
+    sampling: defaults of requests.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Bundle:
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
 
     def part(self, name: str) -> Path:
-        """The folder of one part; raises BundleError where the bundle has none."""
+        """Return the folder of one part. Raises BundleError where the bundle has none."""
         folder = self._folders.get(name)
         if folder is None:
             known = ", ".join(sorted(self._folders))
@@ -87,7 +88,7 @@ class Bundle:
         raise BundleError(f"bundle {self.name}: part {name!r} is missing at {folder}")
 
     def has(self, name: str) -> bool:
-        """Whether the part is named in bundle.json and present on disk."""
+        """Return whether the part is named in bundle.json and present on disk."""
         return name in self._folders and self._folders[name].is_dir()
 
     @cached_property
@@ -98,8 +99,8 @@ class Bundle:
         return folders
 
     def tokenizer(self) -> Any:
-        """Load the family's tokenizer (a transformers fast tokenizer) from disk; raises BundleError
-        where that fails."""
+        """Load the family's tokenizer (a transformers fast tokenizer). Raises BundleError on
+        failure."""
         from transformers import AutoTokenizer
 
         folder = self.part("tokenizer")
@@ -109,16 +110,16 @@ class Bundle:
             )
 
     def backend_tokenizer(self) -> Tokenizer:
-        """Load the same without transformers, whose import brings torch along; raises BundleError
-        where that fails."""
+        """Load the tokenizer without importing transformers and torch. Raises BundleError on
+        failure."""
         folder = self.part("tokenizer")
         with _reading_tokenizer(folder):
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     @cached_property
     def content_hash(self) -> str:
-        """Twelve hex digits over the names and bytes of every part's files; of what is packaged
-        the file's own hash stands for them."""
+        """Twelve hex digits over the names and bytes of every part's files, or over the packaged
+        file's hash."""
         digest = hashlib.sha256()
         if self.packaged is not None:
             digest.update(f"{IMPORTER} {self.packaged.sha256}\0".encode())
@@ -131,13 +132,13 @@ class Bundle:
 
 
 def file_hash(file: Path) -> str:
-    """A file's SHA-256, 64 hex digits."""
+    """Return a file's SHA-256, 64 hex digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object; raises BundleError naming the file where it is missing or is none."""
+    """Read a JSON object. Raises BundleError naming a missing or malformed file."""
     if not file.is_file():
         raise BundleError(f"no {file.name} in {file.parent}")
     refuse_pointer(file)
@@ -169,8 +170,8 @@ def _reading_tokenizer(folder: Path) -> Iterator[None]:
 
 
 def name_part(path: Path | str, part: str) -> None:
-    """Name a part in a bundle's manifest, in the folder of its own name; one that is named already
-    stays as it is. Raises BundleError as `load_bundle` does."""
+    """Add a part, in a folder of its name, to a bundle's manifest unless it is there. Raises
+    BundleError as `load_bundle` does."""
     bundle = load_bundle(path)
     if part not in bundle.parts:
         manifest = bundle.path / MANIFEST
@@ -180,7 +181,7 @@ def name_part(path: Path | str, part: str) -> None:
 
 
 def load_bundle(path: Path | str) -> Bundle:
-    """Read bundle.json of a folder; raises BundleError where it is absent or malformed."""
+    """Load the bundle of a folder. Raises BundleError where bundle.json is absent or malformed."""
     folder = Path(path)
     manifest = folder / MANIFEST
     if not manifest.is_file():
@@ -205,7 +206,7 @@ def load_bundle(path: Path | str) -> Bundle:
 
 
 def _strict(manifest: Path) -> dict[str, Any]:
-    """The manifest's fields; raises BundleError for one that is given twice or not known."""
+    """Return the manifest's fields. Raises BundleError for repeated and unknown ones."""
     try:
         body = json_files.read_json(manifest)
     except FileError as error:
@@ -220,7 +221,7 @@ def _strict(manifest: Path) -> dict[str, Any]:
 
 
 def _validated(kind: type[Kind], body: Any, manifest: Path, field: str) -> Kind:
-    """Raises BundleError naming the place in the manifest's field."""
+    """Validate a manifest's field. Raises BundleError naming the place."""
     try:
         return TypeAdapter(kind).validate_python(body)
     except ValidationError as error:
@@ -230,7 +231,8 @@ def _validated(kind: type[Kind], body: Any, manifest: Path, field: str) -> Kind:
 
 
 def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged | None:
-    """Raises BundleError where it is malformed or makes a part that is in the bundle as well."""
+    """Validate the manifest's packaged model. Raises BundleError where it is malformed or makes
+    a part that the bundle holds too."""
     if body is None:
         return None
     names = [one.name for one in fields(Packaged)]

@@ -1,4 +1,4 @@
-"""Turns messages and prompts into token ids, by the chat template that a tokenizer carries.
+"""Token ids of messages and prompts, by the tokenizer's chat template.
 
 A control token is one that gives a conversation its form, such as `<|im_end|>` or `</think>`. The
 chat template writes them, and so may the prompt of a completion. In a message their names are text.
@@ -16,13 +16,13 @@ from tokenizers import Tokenizer
 
 ROLES = ("system", "user", "assistant")
 _PRIVATE = range(0xF0000, 0xFFFFE)
-"""Characters without a meaning; one that is in no message stands for a control token's name."""
+"""Unused characters, each of which may stand for a control token's name in messages."""
 
 Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatTokenizer(Protocol):
-    """What is needed here of a Hugging Face tokenizer."""
+    """The used part of a Hugging Face tokenizer."""
 
     chat_template: Any
 
@@ -62,8 +62,8 @@ def encode_prompt(tokenizer: ChatTokenizer, text: str) -> list[int]:
 def encode_chat(
     tokenizer: ChatTokenizer, messages: Messages, add_generation_prompt: bool
 ) -> list[int]:
-    """What the tokenizer's chat template makes of the messages, with the beginning of an answer
-    where one is to follow; the name of a special token in a message stays ordinary text.
+    """Return the token ids of messages in the chat template, with the beginning of an answer
+    unless it is left out. The name of a special token in a message stays ordinary text.
 
     Raises ChatFormatError for an unknown role, for messages that the template refuses, and where
     the tokenizer has no template.
@@ -73,9 +73,9 @@ def encode_chat(
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:
-    """`encode_chat` of a conversation in its parts: of each message what is before an answer (all
-    but an assistant's have none) and the rest of it. Raises ChatFormatError as `encode_chat` does,
-    and where the template does not write messages one after another."""
+    """Return a conversation's token ids in parts: of each message the part before an answer
+    (assistant messages only) and the rest. Raises ChatFormatError as `encode_chat`, and where
+    the template does not write messages in order."""
     chat = _Rendered(tokenizer, messages)
     whole = ""
     turns = []
@@ -89,7 +89,7 @@ def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[lis
 
 
 class _Rendered:
-    """Messages whose control tokens' names are hidden from the template and from the tokenizer."""
+    """Messages with control tokens' names hidden from the template and the tokenizer."""
 
     def __init__(self, tokenizer: ChatTokenizer, messages: Messages) -> None:
         for index, message in enumerate(messages):
@@ -118,7 +118,7 @@ class _Rendered:
                 self._show_if_read(name)
 
     def text(self, count: int, add_generation_prompt: bool) -> str:
-        """The first `count` messages."""
+        """Return the first `count` messages."""
         return self._rendered(self._messages[:count], add_generation_prompt)
 
     def encode(self, text: str) -> list[int]:
@@ -131,8 +131,8 @@ class _Rendered:
         return ids + self._plain(text[at:])
 
     def _show_if_read(self, name: str) -> None:
-        """Show the template a name in the assistant's messages if it reads it there: it may take
-        the thoughts before `</think>` out of earlier answers."""
+        """Show the template a name in the assistant's messages if the template looks for it, for
+        example to drop the thoughts before `</think>`."""
         shown = [
             {**message, "content": message["content"].replace(self._hidden[name], name)}
             if message["role"] == "assistant"
@@ -228,6 +228,6 @@ def _control_tokens(tokenizer: ChatTokenizer) -> _ControlTokens:
 
 
 def _is_control(name: str, special: bool) -> bool:
-    """Whether an added token is a control token. Tokenizers also add words and runs of spaces,
-    without marking them special: those are how they write text."""
+    """Return whether an added token is a control token. Tokenizers also add words and runs of
+    spaces as ordinary text, without marking them special."""
     return special or not all(char.isalnum() or char.isspace() for char in name)

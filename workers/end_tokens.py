@@ -9,8 +9,9 @@ TURN_END = "<|end|>"
 
 
 def end_tokens(target: Path, tokenizer: Any) -> frozenset[int]:
-    """End-of-answer ids: of generation_config.json, else config.json; of the tokenizer; and
-    `<|end|>` where the tokenizer has it. Raises BundleError for ids that are no numbers."""
+    """Return the ids that end an answer: of generation_config.json, else config.json; of the
+    tokenizer; and `<|end|>` if the tokenizer has it. Raises BundleError for ids that are not
+    numbers."""
     ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = target / name

@@ -1,4 +1,4 @@
-"""What every engine offers, whichever library decodes."""
+"""The protocol of every engine."""
 
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -16,8 +16,8 @@ class EngineBusyError(RuntimeError):
 
 
 class RequestFaultError(RuntimeError):
-    """An answer cannot go on for a reason that lies in its request: no other engine could go on
-    with it, and the engine is well. The message names the field."""
+    """An answer cannot continue because of its request; the engine is healthy, and no other
+    engine could continue. The message names the field."""
 
 
 class Engine(Protocol):
@@ -38,7 +38,7 @@ class Engine(Protocol):
         ...
 
     def load(self) -> LoadReport:
-        """The present load; safe to call from any thread, never blocks on a step."""
+        """Return the present load. Safe in any thread; never waits for a step."""
         ...
 
     def close(self) -> None:
@@ -47,22 +47,23 @@ class Engine(Protocol):
 
 
 class Figures(Protocol):
-    """What a scheduler publishes of its load."""
+    """The load figures that a scheduler publishes."""
 
     mean_batch: float
     step_seconds: dict[str, float]
     slots_each: int
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Running and waiting sequences, tokens they may still emit, free token slots."""
+        """Return running and waiting sequences, tokens they may still emit, and free token
+        slots."""
         ...
 
     def running_by_method(self) -> dict[str, int]:
-        """Running sequences of each method that has any."""
+        """Return the running sequences of each method that has any."""
         ...
 
     def requests(self) -> dict[str, int]:
-        """Tokens that each request may still emit, by id, the running ones first."""
+        """Return the tokens that each request may still emit, by id, running ones first."""
         ...
 
 

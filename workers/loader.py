@@ -1,4 +1,4 @@
-"""From the names of methods to the engine that decodes them."""
+"""Loading of the engine for some methods."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ def load_engine(
         from workers.vllm_engine.versions import require
 
         require(specs, bundle)
-        # only after that: where there is no vLLM this import fails
+        # after the check: without vLLM this import fails
         from workers.vllm_engine.engine import VllmEngine
 
         return VllmEngine(specs, bundle, config, replica)

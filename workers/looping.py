@@ -1,4 +1,4 @@
-"""Whether an answer has fallen into a loop: one definition for every figure."""
+"""The definition of answers that have fallen into a loop."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ REPEATS = 3
 
 
 def is_looping(output_token_ids: Sequence[int]) -> bool:
-    """True when the last 32 tokens are three or more repeats of one n-gram.
+    """Return whether the last 32 tokens are three or more repeats of one n-gram.
 
     The n-gram has 1 to 10 tokens (three of them must fit) and its last repeat may be cut short
     by the end of the window. Answers under 32 tokens cannot loop.

@@ -3,8 +3,8 @@
 from schemas import MethodSpec
 
 MEDUSA_TREE = "0 1 0.0 0.0.0"
-"""What `specadapt tune-tree` found for the demo's heads on one core, where every token to verify
-costs time. A GPU that verifies 64 tokens for the price of one wants a tree of that size."""
+"""The trees that `specadapt tune-tree` found for the demo's heads on one core, where every
+verified token costs time. A GPU that verifies 64 tokens as fast as one needs larger trees."""
 
 _ALL = (
     MethodSpec(
@@ -196,7 +196,7 @@ METHODS: dict[str, MethodSpec] = {spec.name: spec for spec in _ALL}
 
 
 def get_method(name: str) -> MethodSpec:
-    """The spec registered under a name; raises ValueError listing the names there are."""
+    """Return the method registered under a name. Raises ValueError listing the known names."""
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
     return METHODS[name]

@@ -1,4 +1,4 @@
-"""What a configuration leaves open: which bundle, and which methods it has the parts for."""
+"""Defaults of a configuration: the bundle, and the methods that it has the parts for."""
 
 import logging
 from pathlib import Path
@@ -10,23 +10,23 @@ from workers.methods import get_method
 log = logging.getLogger(__name__)
 
 SMALL_DEMO = Path("bundles/demo")
-"""Beside the default bundle, with all of its parts in the repository."""
+"""The bundle that is complete in the repository, for use without the default one."""
 
 PARTS = {"draft_model": "draft", "medusa": "medusa", "eagle": "eagle", "eagle3": "eagle3"}
-"""By drafter the part that it reads, unless its settings name another."""
+"""The part that each drafter reads, unless its settings name another."""
 ADAPTIVE = "adaptive"
-"""The drafter that chooses among others, and among look-ups unless its settings leave them out."""
+"""The drafter that chooses among others and look-ups."""
 
 
 def learned_methods(spec: MethodSpec) -> list[str]:
-    """The methods among whose drafters an adaptive one chooses, as far as its settings name any."""
+    """Return the methods whose drafters an adaptive one chooses among, as its settings name
+    them."""
     named = str(spec.settings.get("drafter", {}).get("learned", ""))
     return [name for name in named.split(",") if name]
 
 
 def part_of(spec: MethodSpec) -> str | None:
-    """The bundle's part that a method drafts with; None where it drafts with none, or can do
-    without."""
+    """Return the bundle's part that a method drafts with; None where it needs none."""
     settings = spec.settings.get("drafter", {})
     if spec.drafter == ADAPTIVE and settings.get("look_ups") is False:
         learned = learned_methods(spec)
@@ -36,7 +36,7 @@ def part_of(spec: MethodSpec) -> str | None:
 
 
 def parts_of(spec: MethodSpec, bundle: Bundle) -> tuple[str, ...]:
-    """All parts that a method drafts with in this bundle, which of several may have but some."""
+    """Return all parts of this bundle that a method drafts with."""
     if spec.drafter != ADAPTIVE:
         part = part_of(spec)
         return () if part is None else (part,)
@@ -45,15 +45,14 @@ def parts_of(spec: MethodSpec, bundle: Bundle) -> tuple[str, ...]:
 
 
 def decodable(spec: MethodSpec, bundle: Bundle) -> bool:
-    """Whether the bundle has what the method cannot do without."""
+    """Return whether the bundle has the parts that the method needs."""
     part = part_of(spec)
     return part is None or bundle.has(part)
 
 
 def with_bundle(config: AppConfig) -> AppConfig:
-    """The configuration with a bundle that can be decoded with: the one it names, or else the
-    default one where its target is imported, or else the small demo. Raises BundleError where the
-    default one's folder is none."""
+    """Return the configuration with a bundle: the named one, else the default if its target is
+    imported, else the small demo. Raises BundleError where the default's folder is missing."""
     if "bundle" in config.model_fields_set or load_bundle(config.bundle).has("target"):
         return config
     log.warning(
@@ -65,9 +64,9 @@ def with_bundle(config: AppConfig) -> AppConfig:
 
 
 def with_portfolio(config: AppConfig, bundle: Bundle) -> AppConfig:
-    """The configuration with methods that the bundle can decode with: those it names, or else the
-    bundle's portfolio, or else of the default ones those whose parts are there; each as it is
-    defined here, or else as the bundle has tuned it. Raises ValueError for an unknown one."""
+    """Return the configuration with methods that the bundle can decode: the named ones, else the
+    bundle's portfolio, else the default ones whose parts exist; each as the configuration
+    defines it, else as the bundle tuned it. Raises ValueError for an unknown one."""
     methods = config.methods
     if "methods" not in config.model_fields_set:
         names = bundle.portfolio or tuple(m.name for m in methods)
@@ -83,6 +82,6 @@ def with_portfolio(config: AppConfig, bundle: Bundle) -> AppConfig:
 
 
 def method_of(name: str, bundle: Bundle) -> MethodSpec:
-    """The method of a name as the bundle has tuned it, or else as it is registered; raises
-    ValueError for an unknown name."""
+    """Return a method by name, as the bundle tuned it or else as registered. Raises ValueError
+    for an unknown name."""
     return bundle.methods.get(name) or get_method(name)

@@ -1,4 +1,4 @@
-"""What an engine refuses for the methods it holds, known before it is asked."""
+"""Sampling fields that an engine refuses because of its methods."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from schemas import MethodSpec, SamplingParams
 
 
 def refused_field(portfolio: Sequence[MethodSpec], sampling: SamplingParams) -> str | None:
-    """The field of `sampling` that an engine which holds `portfolio` does not obey, or None.
+    """Return the field of `sampling` that an engine with `portfolio` refuses, or None.
 
-    vLLM takes neither min_p nor logit_bias where it speculates, and it speculates for all of an
-    engine's requests or for none, so that one method with a drafter speaks for all beside it.
+    vLLM takes neither min_p nor logit_bias where it speculates, and one method with a drafter
+    makes it speculate for all of the engine's requests.
     """
     if not any(spec.engine == "vllm" and spec.drafter != "none" for spec in portfolio):
         return None

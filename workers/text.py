@@ -1,4 +1,4 @@
-"""Text from tokens as they come: whole characters only, and nothing of a stop string."""
+"""Incremental text of tokens: whole characters only, and no stop strings."""
 
 from codecs import getincrementaldecoder
 from collections.abc import Collection, Sequence
@@ -11,16 +11,15 @@ from workers.engine import EngineRefusedError
 from workers.token_text import byte_level, fallback_byte
 
 BROKEN = "\ufffd"
-"""What decoders put for bytes that are not a character."""
+"""The character that decoders write for bytes that are not a character."""
 
 
 class Detokenizer:
-    """Turns a growing list of tokens into text, holding back a character until it is whole.
+    """Decode a growing list of tokens, holding back incomplete characters.
 
-    The text is that of the tokenizer's decoder over all tokens, however they are cut into pieces.
-    There is one exception: a byte-fallback decoder (Llama-2) turns a whole run of byte tokens into
-    U+FFFD where any of it is broken. Here the characters before the broken one stay: they have
-    been given already.
+    The text is that of the tokenizer's decoder over all tokens, in any pieces. One exception: a
+    byte-fallback decoder (Llama-2) turns a whole run of byte tokens into U+FFFD if any of it is
+    broken. Here the characters before the broken one stay, since they were emitted.
     """
 
     def __init__(self, backend: Tokenizer) -> None:
@@ -30,7 +29,7 @@ class Detokenizer:
         self._beginning: list[int] | None = []
         """All tokens so far, until they have text: decoders may strip the first space of it."""
         self._before: list[int] = []
-        """Tokens with text, after which the next one is decoded as one in the middle."""
+        """Tokens with text, before which the next ones are decoded."""
 
     def push(self, tokens: Sequence[int]) -> str:
         """Return the characters that these tokens complete; may be empty."""
@@ -55,7 +54,7 @@ class Detokenizer:
         assert self._beginning is not None
         known = self._beginning
         text = self._bytes.add(byte) if byte else self._bytes.end()
-        if text and not text.strip(BROKEN):  # what comes before broken bytes has no text
+        if text and not text.strip(BROKEN):  # the bytes before the broken ones have no text yet
             self._before, self._beginning = [*known, token] if byte else known, None
             return text if byte else text + self._after(token)
         known.append(token)
@@ -75,7 +74,7 @@ class Detokenizer:
 
 
 class _LossyBytes:
-    """Bytes as text, with U+FFFD for each part that is not UTF-8."""
+    """Decoder of bytes to text, with U+FFFD for each part that is not UTF-8."""
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
@@ -90,7 +89,7 @@ class _LossyBytes:
 
 
 class _ByteRun:
-    """A run of byte tokens as text, with U+FFFD for every byte from the first broken one on."""
+    """Decoder of a run of byte tokens, with U+FFFD for every byte from the first broken one on."""
 
     def __init__(self) -> None:
         self._held, self._broken = b"", False
@@ -119,7 +118,7 @@ class _ByteRun:
 
 @lru_cache(maxsize=8)
 def _traits(backend: Tokenizer) -> tuple[Literal["bytes", "fallback", "text"], frozenset[int]]:
-    """What the tokens of a tokenizer stand for, and those that never show in a text."""
+    """The tokens of a tokenizer: what they stand for, and which never show in a text."""
     decoder = backend.decoder
     state = b"" if decoder is None else decoder.__getstate__()
     added = backend.get_added_tokens_decoder()
@@ -130,10 +129,10 @@ def _traits(backend: Tokenizer) -> tuple[Literal["bytes", "fallback", "text"], f
 
 
 class StopStrings:
-    """Withholds text while it may be the start of a stop string.
+    """Hold back text that may be the start of a stop string.
 
-    The answer ends before the stop string that is complete first, the longest one where several
-    end with the same character: so it does not depend on how the text was cut into pieces.
+    The answer ends before the stop string that is complete first; of several that end together,
+    before the longest. So the pieces of the text do not matter.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -142,7 +141,7 @@ class StopStrings:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """The text that is safe to emit; sets `hit` and drops the rest at a stop string."""
+        """Return the text that is safe to emit. At a stop string set `hit` and drop the rest."""
         if not self._stops:
             return text
         text = self._held + text
@@ -155,18 +154,18 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """What was withheld, once the answer has ended without a stop string."""
+        """Return the withheld text, once the answer has ended without a stop string."""
         held, self._held = self._held, ""
         return held
 
     @property
     def watching(self) -> bool:
-        """Whether there is any stop string."""
+        """Return whether there is any stop string."""
         return bool(self._stops)
 
 
 class AnswerText:
-    """An answer's text as its tokens come, up to an end token or a stop string."""
+    """Decode an answer's tokens, up to an end token or a stop string."""
 
     def __init__(self, backend: Tokenizer, eos: Collection[int], stops: Sequence[str]) -> None:
         self.ended = False
@@ -175,7 +174,8 @@ class AnswerText:
         self._stops = StopStrings(stops)
 
     def push(self, tokens: Sequence[int]) -> tuple[int, str]:
-        """How many of the tokens belong to the answer, and their text; sets `ended`."""
+        """Append tokens. Return how many belong to the answer and their text; set `ended` at its
+        end."""
         end = next((i for i, token in enumerate(tokens) if token in self._eos), None)
         spoken = tokens if end is None else tokens[:end]
         if not self._stops.watching:
@@ -193,20 +193,20 @@ class AnswerText:
         return end + 1, text
 
     def go_on(self, tokens: Sequence[int]) -> None:
-        """Go on behind an answer's beginning, whose text was given elsewhere; raises
-        EngineRefusedError where the answer has ended with it."""
+        """Continue an answer whose beginning was emitted elsewhere. Raises EngineRefusedError
+        where the answer has ended with it."""
         self.push(tokens)
         if self.ended:
             raise EngineRefusedError("answered_token_ids: the answer has ended with them")
 
     def flush(self) -> str:
-        """Return what was withheld, once the answer has ended; nothing after a stop string."""
+        """Return the withheld text, once the answer has ended; nothing after a stop string."""
         if self._stops.hit:
             return ""
         return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    """Return the length of the longest end of `text` that is a proper beginning of `stop`."""
     longest = min(len(stop) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

@@ -1,4 +1,4 @@
-"""What a single token says, for log probabilities."""
+"""Text and bytes of single tokens, for log probabilities."""
 
 import re
 from functools import cache
@@ -6,11 +6,11 @@ from typing import Any
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
+"""SentencePiece's symbol for a space."""
 
 
 class TokenText:
-    """Bytes and text of one fast tokenizer's tokens, each by itself."""
+    """Bytes and text of single tokens of a fast tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._pieces: dict[int, str] = {i: piece for piece, i in tokenizer.get_vocab().items()}
@@ -21,11 +21,11 @@ class TokenText:
         self._byte_level = decoder is not None and b"ByteLevel" in decoder.__getstate__()
 
     def is_special(self, token: int) -> bool:
-        """Whether the token never shows in an answer's text."""
+        """Return whether the token never shows in an answer's text."""
         return token in self._special
 
     def raw(self, token: int) -> bytes:
-        """The token's own bytes, which may be part of a character; none for an unknown id."""
+        """Return the token's bytes, which may be part of a character; none for an unknown id."""
         if token in self._added:
             return self._added[token].encode()
         piece = self._pieces.get(token, "")
@@ -34,7 +34,7 @@ class TokenText:
         return fallback_byte(piece) or piece.replace(_SPACE, " ").encode()
 
     def text(self, token: int) -> str:
-        """The token's text, with U+FFFD for what is no whole character."""
+        """Return the token's text, with U+FFFD for incomplete characters."""
         return self.raw(token).decode(errors="replace")
 
 
@@ -57,8 +57,8 @@ def fallback_byte(piece: str) -> bytes:
 
 @cache
 def _byte_symbols() -> dict[str, int]:
-    """The byte behind each symbol of byte-level vocabularies (GPT-2): printable bytes stand for
-    themselves, the others for 256 and on, in order."""
+    """Return the byte of each symbol of byte-level vocabularies (GPT-2): printable bytes are
+    their own symbols, the others take those from 256 on, in order."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     symbols = {chr(byte): byte for byte in printable}

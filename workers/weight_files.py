@@ -1,4 +1,4 @@
-"""Which files hold a part's weights and which tensors are in them, without reading the tensors."""
+"""The weight files of a part and the headers of their tensors."""
 
 import json
 import math
@@ -21,7 +21,7 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor is and how it is stored. dtype: safetensors' name, such as BF16."""
+    """A tensor's file, shape and dtype. dtype: safetensors' name, such as BF16."""
 
     file: Path
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class StoredTensor:
 
     @property
     def is_float(self) -> bool:
-        """Whether the tensor holds floating-point numbers."""
+        """Return whether the tensor holds floating-point numbers."""
         return self.dtype.startswith(("F", "BF"))
 
 

@@ -1,4 +1,4 @@
-"""One answer's place in its grammar, and what following it may cost."""
+"""One answer's place in its grammar, with a limit on the matcher's cost."""
 
 import time
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class AnswerMatcher:
 
     @property
     def ended(self) -> bool:
-        """Whether the answer may end here."""
+        """Return whether the answer may end here."""
         return bool(self._matcher.is_accepting())
 
     def advance(self, tokens: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Checks grammars in children that may die of them, for a parent that must not.
+"""A helper process that checks grammars in children, which may crash.
 
 `python -m workers.grammar.helper TOKENIZER_JSON VOCAB END...` reads a grammar as one line of JSON,
 forks a child that compiles and tries it within limits, and writes the verdict as one line of JSON:
@@ -67,7 +67,7 @@ def check(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> None
 def _check_and_exit(
     grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int], pipe: int
 ) -> None:
-    """The child's life: a verdict and exit status 0, or death."""
+    """Check a grammar in the child: write a verdict and exit with status 0, or crash."""
     said: str | None = None
     try:
         _limit()

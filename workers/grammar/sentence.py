@@ -1,4 +1,4 @@
-"""Whether any answer satisfies a grammar, as far as a bounded search can tell."""
+"""A bounded search for an answer that satisfies a grammar."""
 
 import re
 
@@ -11,7 +11,7 @@ from workers.grammar.specification import GrammarError
 
 MAX_BRANCHES = 16
 MAX_MASKS = 64
-"""Bounds of the search for an answer's beginning that can go on."""
+"""Bounds of the search for a beginning that can continue."""
 
 _ARROW = "⇦"
 _START = "start"

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 def load_replay_engine(
     methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
 ) -> ReplayEngine:
-    """The engine over the profile that `config.replay` names; raises ValueError without one, and
-    for a profile of another bundle or of other settings of a method."""
+    """Load the engine over the profile that `config.replay` names. Raises ValueError without
+    one, and for a profile of another bundle or of other method settings."""
     if config.replay is None:
         raise ValueError("engine.replay: methods of engine 'replay' need a profile's folder")
     recording = load_recording(config.replay, bundle, config.replay_slowdown)
@@ -40,9 +40,8 @@ def load_replay_engine(
 
 
 def load_recording(folder: Path, bundle: Bundle, slowdown: float = 1.0) -> Recording:
-    """The recorded answers of a bundle, every second times `slowdown`.
-
-    Raises RecordingError, also for another bundle's.
+    """Load the recorded answers of a bundle, every second times `slowdown`. Raises
+    RecordingError, also for another bundle's.
     """
     recording = Recording.load(folder, slowdown)
     recorded, given = recording.meta.measured_under.bundle, f"{bundle.name}@{bundle.content_hash}"
@@ -54,12 +53,12 @@ def load_recording(folder: Path, bundle: Bundle, slowdown: float = 1.0) -> Recor
 
 
 def rows_of(config: EngineConfig) -> int:
-    """Sequences that may run at once on a replica."""
+    """Return how many sequences may run at once on a replica."""
     return min(config.max_batch, config.kv_slots // min(config.max_context, config.kv_slots))
 
 
 class ReplayEngine:
-    """A replica that gives back recorded answers; its sequences share a clock, a batch and a line.
+    """Replay recorded answers; all sequences share a clock, a batch and a waiting line.
 
     Seconds are the running event loop's. Requests come from one event loop at a time.
     """
@@ -72,7 +71,7 @@ class ReplayEngine:
         config: EngineConfig,
         replica: str,
     ) -> None:
-        """Raises ValueError for a method that the profile does not have."""
+        """Create the engine. Raises ValueError for a method that the profile lacks."""
         unknown = [spec.name for spec in methods if spec.name not in recording.meta.methods]
         if unknown:
             raise ValueError(
@@ -114,7 +113,7 @@ class ReplayEngine:
                 yield chunk
 
     def load(self) -> LoadReport:
-        """The present load; safe to call from any thread, never blocks on a step."""
+        """Return the present load. Safe in any thread; never waits for a step."""
         return load_report(self._replica, self._specs, self._scheduler, healthy=self._healthy)
 
     def close(self) -> None:
@@ -123,9 +122,8 @@ class ReplayEngine:
         self._healthy = False
 
     async def _run(self) -> None:
-        """Wait for one piece of work after the other.
-
-        Against a clock of its own, so that waking up late makes no step longer than recorded.
+        """Wait for one piece of work after the other, on a clock of its own, so that late
+        wake-ups make no step longer than recorded.
         """
         clock = _now()
         try:
@@ -152,7 +150,7 @@ class ReplayEngine:
 def _check_settings(spec: MethodSpec, recording: Recording) -> None:
     """Raise RecordingError where the method was recorded under other settings."""
     recorded = recording.meta.settings_hashes.get(spec.name)
-    # the recording does not say which engine decoded; the hash has it in it
+    # the hash covers the engine, which the recording does not name
     given = {
         spec.model_copy(update={"engine": engine}).settings_hash() for engine in ("torch", "vllm")
     }

@@ -1,4 +1,4 @@
-"""A profile's folder as recorded answers, found by method, temperature and prompt."""
+"""Recorded answers of a profile, by method, temperature and prompt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Key = tuple[str, float, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Recording:
-    """What a profile holds of answers and step times; shared by any number of engines."""
+    """A profile's answers and step times, which any number of engines share."""
 
     meta: ProfileMeta
     answers: dict[Key, RecordedAnswer]
@@ -50,9 +50,9 @@ class Recording:
 
     @classmethod
     def load(cls, folder: Path, slowdown: float = 1.0) -> Recording:
-        """Every recorded second times `slowdown`.
+        """Load a profile, every second times `slowdown`.
 
-        Raises RecordingError where a file is absent, malformed, or kept no tokens.
+        Raises RecordingError where a file is absent, malformed, or without tokens.
         """
         meta = _meta(folder)
         if meta.concurrency > 1:
@@ -86,7 +86,7 @@ class Recording:
         return cls(meta, answers, step_times)
 
     def find(self, request: DecodeRequest) -> RecordedAnswer:
-        """The answer to a request; raises EngineRefusedError where none like it was recorded."""
+        """Return the answer to a request. Raises EngineRefusedError where none was recorded."""
         if request.answered_token_ids:
             raise EngineRefusedError("answered_token_ids: a replay begins answers, and ends them")
         _refuse_unrecorded_sampling(request.sampling)

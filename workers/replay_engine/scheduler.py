@@ -1,4 +1,4 @@
-"""Who runs on a replayed replica, and for how long: the rounds of the torch engine's scheduler."""
+"""The scheduler of a replayed replica, with the rounds of the torch engine's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMOOTHING = 0.1
 
 
 class Scheduler:
-    """One waiting line, one batch and one clock.
+    """Replay sequences with one waiting line, one batch and one clock.
 
     rows: sequences that may run at once. context: tokens of a sequence at most. chunk: prompt
     tokens read between two steps of the running sequences. now: the event loop's seconds.
@@ -56,7 +56,8 @@ class Scheduler:
             self._waiting.append(sequence)
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Running and waiting sequences, tokens they may still emit, free token slots."""
+        """Return running and waiting sequences, tokens they may still emit, and free token
+        slots."""
         with self._lock:
             everyone = [*self._running, *self._waiting]
             free = (self._rows - len(self._running)) * self.slots_each
@@ -64,19 +65,19 @@ class Scheduler:
             return len(self._running), len(self._waiting), outstanding, free
 
     def running_by_method(self) -> dict[str, int]:
-        """Running sequences of each method that has any."""
+        """Return the running sequences of each method that has any."""
         with self._lock:
             return dict(Counter(s.request.method for s in self._running))
 
     def requests(self) -> dict[str, int]:
-        """Tokens that each request may still emit, by id, the running ones first."""
+        """Return the tokens that each request may still emit, by id, running ones first."""
         with self._lock:
             everyone = [*self._running, *self._waiting]
             return {s.request.request_id: max(0, s.remaining) for s in everyone}
 
     def rounds(self) -> Iterator[float]:
-        """Seconds of one piece of work after the other until nobody is left; a piece's tokens
-        come out when the next one is asked for."""
+        """Yield the seconds of one piece of work after the other until all sequences have ended.
+        A piece's tokens are emitted when the next one is asked for."""
         while True:
             self._retire()
             with self._lock:
@@ -88,7 +89,7 @@ class Scheduler:
                 yield from self._step(decoding)
 
     def stop(self, reason: FinishReason, error: str | None = None) -> None:
-        """End everybody and take nobody any more."""
+        """End all sequences and refuse new ones."""
         with self._lock:
             self._stopped = True
             everyone = [*self._running, *self._waiting]
@@ -111,7 +112,7 @@ class Scheduler:
                 sequence.emit({}, self._now())
 
     def _unread_one(self) -> ReplaySequence | None:
-        """The sequence whose prompt is being read, else the next in the line if there is room."""
+        """Return the sequence whose prompt is being read, else admit the next if there is room."""
         for sequence in self._running:
             if sequence.unread > 0:
                 return sequence
@@ -137,15 +138,15 @@ class Scheduler:
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 
     def _seconds(self, method: str, batch: Sequence[ReplaySequence]) -> float:
-        """A step of the whole batch, were all of it this method's: a shared step takes the mean
-        over its sequences, since one forward verifies the rows of all of them."""
+        """Return the seconds of a step if the whole batch were this method's. A shared step
+        takes the mean over its sequences: one forward verifies all their rows."""
         context = sum(s.context for s in batch) / len(batch)
         paces = [s.answer.pace for s in batch if s.request.method == method]
         recorded = self._step_times.seconds(method, len(batch), context)
         return recorded * sum(paces) / len(paces)
 
     def _retire(self) -> None:
-        """End what has finished or was cancelled."""
+        """End finished and cancelled sequences."""
         with self._lock:
             everyone = [*self._running, *self._waiting]
             ended = [s for s in everyone if s.finished is not None or s.stream.cancelled]

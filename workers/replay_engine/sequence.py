@@ -1,4 +1,4 @@
-"""One request while its recorded answer is given back."""
+"""The state of one request while its recorded answer is replayed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from workers.text import Detokenizer
 
 
 class ReplaySequence:
-    """A recorded answer, how far it has come, and its statistics. Seconds are the event loop's.
+    """A recorded answer, its progress and its statistics. Seconds are the event loop's.
 
-    How many tokens were drafted and not accepted is not recorded; those counts stay 0.
+    Rejected draft tokens are not recorded; those counts stay 0.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class ReplaySequence:
         return self.answer.prompt_tokens + len(self.output)
 
     def admit(self, now: float) -> None:
-        """Take a place in the batch; the waiting time ends."""
+        """Enter the batch and end the waiting time."""
         self._admitted = now
 
     def emit(self, batch: Mapping[str, int], now: float) -> None:
-        """Hand over the next recorded step's tokens; so many sequences of each method shared it."""
+        """Emit the next recorded step's tokens. together: sequences of each method in the step."""
         recorded = next(self._steps)
         tokens = list(recorded[: self.remaining])
         self.output.extend(tokens)
@@ -78,7 +78,7 @@ class ReplaySequence:
         self.stream.push(text, tokens, drafted)
 
     def stats(self, reason: FinishReason) -> DecodeStats:
-        """The answer's statistics as they stand."""
+        """Return the answer's statistics so far."""
         first = self._submitted if self._first is None else self._first
         admitted = self._last if self._admitted is None else self._admitted
         decode = self._last - first if self.output else 0.0

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next thing that is due: replays without the waiting."""
+"""An event loop in simulated time, for replays without waiting."""
 
 import asyncio
 import selectors
@@ -15,7 +15,7 @@ def run_simulated(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never waits: what would have been waited for is added to `now`."""
+    """A selector that adds timeouts to `now` instead of waiting."""
 
     now = 0.0
 

@@ -1,4 +1,4 @@
-"""Seconds of a decoding step, as a profile's steps.jsonl recorded them."""
+"""Recorded seconds of decoding steps, from a profile's steps.jsonl."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from schemas.profile import StepRow
 
 
 class StepTimes:
-    """By method, batch size and context length; between the recorded points linear."""
+    """Interpolate step seconds by method, batch size and context length."""
 
     def __init__(self, rows: Iterable[StepRow]) -> None:
         cells: dict[tuple[str, int, int], list[StepRow]] = {}
@@ -26,8 +26,8 @@ class StepTimes:
         return frozenset(self._curves)
 
     def seconds(self, method: str, batch: float, context: float) -> float:
-        """A step's seconds; contexts outside the recorded ones count as the nearest of them,
-        batches beyond the largest one continue its slope."""
+        """Return a step's seconds. Contexts outside the recorded ones count as the nearest;
+        batches beyond the largest continue its slope."""
         curves = self._curves[method]
         batches = list(curves)
         column = [float(np.interp(context, *curve)) for curve in curves.values()]
@@ -39,8 +39,8 @@ class StepTimes:
     def decode_seconds(
         self, method: str, batch: float, prompt_tokens: int, steps: Sequence[Sequence[int]]
     ) -> float:
-        """Seconds of an answer's decode steps (tokens by step, the prefill's first), each shared
-        by `batch` sequences of its length."""
+        """Return the seconds of an answer's decode steps, each shared by `batch` sequences of
+        its length. steps: tokens by step, the prefill's first."""
         context, seconds = prompt_tokens + len(steps[0]), 0.0
         for tokens in steps[1:]:
             seconds += self.seconds(method, batch, context)

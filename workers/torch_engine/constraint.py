@@ -1,4 +1,4 @@
-"""Where answers stand in their grammars, and which tokens may come next at every tree node."""
+"""Grammar constraints: which tokens may follow every node of a draft tree."""
 
 from collections.abc import Collection, Sequence
 
@@ -12,7 +12,7 @@ from workers.torch_engine.tree import ROOT, TokenTree
 
 
 class Constraint:
-    """One answer's matcher, at the last token that it was told of."""
+    """One answer's place in its grammar."""
 
     def __init__(self, matcher: LLMatcher, vocab: int, end: Collection[int]) -> None:
         self._matcher = AnswerMatcher(matcher)

@@ -1,4 +1,4 @@
-"""Drafters may fail: their sequences decode on without drafts, and no other sequence notices."""
+"""Calls of drafters that may fail: their sequences then decode without drafts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from workers.torch_engine.tree import ROOT, TokenTree
 
 Said = TypeVar("Said")
 NEAR_ONE = 1e-2
-"""How far the sum of a distribution may be from 1: rounding over a large vocabulary."""
+"""How far a distribution's sum may be from 1, by rounding over a large vocabulary."""
 
 
 class MalformedDraftError(ValueError):
-    """What a drafter proposed is no draft."""
+    """A drafter proposed something that is not a draft."""
 
 
 class DrafterGuard:
-    """Calls the drafters of an engine.
+    """Call the drafters of an engine.
 
-    A failure is logged and counted, and the drafter forgets its sequences. One that reads nothing
-    but tokens may begin them anew. Any other lacks hidden states then, and is kept off them to
-    their end. It also rests for a while after several failures in a row.
+    A failure is logged and counted, and the drafter forgets its sequences. A drafter that reads
+    only tokens may begin them again. Any other lacks hidden states, and no longer drafts for
+    these sequences. After several failures in a row a drafter is disabled for a while.
 
     vocab: of the target.
     """
@@ -44,8 +44,8 @@ class DrafterGuard:
         self._names[id(drafter)] = name
 
     def propose(self, drafter: Drafter, proposals: Sequence[Proposal]) -> bool:
-        """Let a drafter fill the proposals; they are empty where it fails or rests. Return whether
-        it drafted."""
+        """Let a drafter fill the proposals, and return whether it drafted. They are empty where
+        it fails or is disabled."""
         ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
         if not ready:
             return False
@@ -70,7 +70,8 @@ class DrafterGuard:
         *,
         otherwise: Said,
     ) -> Said:
-        """Return what a drafter says of sequences; `otherwise` where it fails or rests."""
+        """Return the result of a drafter's call for sequences; `otherwise` where it fails or is
+        disabled."""
         if self.rests(drafter):
             return otherwise
         try:
@@ -82,12 +83,12 @@ class DrafterGuard:
         return said
 
     def rests(self, drafter: Drafter) -> bool:
-        """Return whether a drafter rests in this step, which counts."""
+        """Return whether a drafter is disabled in this step, and count the step."""
         return self.failures.rests(self._name(drafter))
 
     def tell(self, drafter: Drafter, sequence: DecodeSequence, call: Callable[[], None]) -> None:
-        """Tell a drafter, or a part that decides on its drafts, what became of a sequence, unless
-        the drafter is kept off it. Where that fails it is from here on."""
+        """Tell a drafter, or a part that decides on its drafts, about a sequence's step, unless
+        the drafter is off the sequence. If that fails, take the drafter off it."""
         if self.is_off(drafter, sequence):
             return
         try:
@@ -96,8 +97,8 @@ class DrafterGuard:
             self.blame(drafter, [sequence], error, again=False)
 
     def begin(self, drafter: Drafter, lease: Lease, source: Lease, length: int) -> int:
-        """Return how many tokens of another row need not be read again for a drafter; all of them
-        where it is kept off the sequence from here on."""
+        """Return how many tokens of another row need not be read again for a drafter; all of
+        them if it fails, since it is then off the sequence."""
         if not isinstance(drafter, Resuming):
             return length
         try:
@@ -108,7 +109,7 @@ class DrafterGuard:
             return length
 
     def drop(self, drafter: Remembering, lease: Lease) -> None:
-        """Let a drafter give a kept row back."""
+        """Let a drafter free a kept row."""
         try:
             drafter.drop(lease)
         except Exception as error:
@@ -121,7 +122,7 @@ class DrafterGuard:
         self._off.pop(sequence.lease, None)
 
     def is_off(self, drafter: object, sequence: DecodeSequence) -> bool:
-        """Whether a drafter is kept off a sequence."""
+        """Return whether a drafter is off a sequence."""
         return bool(self._off) and id(drafter) in self._off.get(sequence.lease, ())
 
     def blame(
@@ -132,8 +133,8 @@ class DrafterGuard:
         *,
         again: bool,
     ) -> None:
-        """Count a drafter's failure; it forgets the sequences, and may draft for them again or
-        not."""
+        """Count a drafter's failure and make it forget the sequences. again: whether it may
+        draft for them again."""
         self.failures.failed(self._name(drafter), error)
         for sequence in sequences:
             self._forget(drafter, sequence)
@@ -151,7 +152,7 @@ class DrafterGuard:
 
 
 def _check(proposals: Sequence[Proposal], limits: Sequence[int], vocab: int) -> None:
-    """Raise MalformedDraftError for what the target could not verify, or would be misled by."""
+    """Raise MalformedDraftError for proposals that cannot be verified."""
     for proposal, limit in zip(proposals, limits, strict=True):
         _check_nodes(proposal, vocab)
         if len(proposal) > TREE_ROOM or proposal.drafted_levels > limit:

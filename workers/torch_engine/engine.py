@@ -45,7 +45,7 @@ CLOSE_SECONDS = 30.0
 
 
 class TorchEngine:
-    """One target, any number of methods that share it, one stepper thread that owns the models."""
+    """Decode any number of methods with one target, in a stepper thread that owns the models."""
 
     def __init__(
         self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
@@ -58,7 +58,7 @@ class TorchEngine:
             target=self._run, args=(methods, bundle, loaded), name="stepper", daemon=True
         )
         self._thread.start()
-        # Grammars wait for each other, never for or before anything else.
+        # Grammars wait for each other, and nothing else waits for them.
         self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
@@ -86,7 +86,7 @@ class TorchEngine:
                 yield chunk
 
     def load(self) -> LoadReport:
-        """The present load; safe to call from any thread, never blocks on a step."""
+        """Return the present load. Safe in any thread; never waits for a step."""
         healthy = self._scheduler.healthy and self._thread.is_alive()
         healthy &= not self._scheduler.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
@@ -96,7 +96,7 @@ class TorchEngine:
         )
 
     def _lookup_bytes(self) -> int:
-        """What past answers and the indexes of requests take, at most."""
+        """Return an upper bound on the memory of past answers and of requests' indexes."""
         return self._past.bytes + sum(one.bytes for one in self._looking_up)
 
     @property
@@ -106,7 +106,8 @@ class TorchEngine:
 
     @property
     def step_errors(self) -> deque[float]:
-        """See StepSeconds.errors; to be read and emptied between requests."""
+        """Relative errors of predicted step times; see StepSeconds.errors. Empty it between
+        requests."""
         return self._target.costs.step.errors
 
     def close(self) -> None:
@@ -116,9 +117,11 @@ class TorchEngine:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self, methods: Sequence[MethodSpec], bundle: Bundle, loaded: Future[Models]) -> None:
-        """The stepper thread's life. It loads the models as well: another thread that computes
-        gets OpenMP threads of its own, and where there are more than cores all of them sleep
-        between two operators, which makes a step several times longer."""
+        """Load the models and run the stepper thread.
+
+        Only this thread computes: a second one gets OpenMP threads of its own, and with more
+        threads than cores all sleep between operators, which makes a step several times longer.
+        """
         torch.set_num_threads(self._config.threads)
         try:
             models = load_models(methods, bundle, self._config)
@@ -135,7 +138,7 @@ class TorchEngine:
     def _sequence(
         self, request: DecodeRequest, constraint: Constraint | None = None
     ) -> DecodeSequence:
-        """The request as what the scheduler runs."""
+        """Return the request as a sequence for the scheduler."""
         return DecodeSequence(
             request,
             Stream(request.request_id),
@@ -146,14 +149,14 @@ class TorchEngine:
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:
-        # llguidance, which nobody needs to decode: only with the first grammar
+        # llguidance is imported with the first grammar only
         from workers.grammar.compiler import GrammarCompiler
 
         backend = self._tokenizer.backend_tokenizer.to_str()
         return GrammarCompiler(backend, self._target.model.vocab, self._eos)
 
     def _constraint(self, grammar: Grammar) -> Constraint:
-        """Raises EngineRefusedError for a malformed grammar."""
+        """Return a grammar's constraint. Raises EngineRefusedError for a malformed grammar."""
         from workers.grammar.specification import GrammarError
         from workers.torch_engine.constraint import Constraint
 
@@ -196,8 +199,7 @@ class TorchEngine:
 @dataclass(frozen=True)
 class Models:
     """The models behind a scheduler. past: answers that drafters look up. guard: calls drafters.
-    capacity: tokens of a sequence, prompt and answer. joint: of prompts that are read in one
-    forward."""
+    capacity: tokens of a sequence. joint: prompt tokens that are read in one forward."""
 
     target: Target
     methods: dict[str, Method]
@@ -210,7 +212,7 @@ class Models:
 
 
 def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
-    """Everything that decodes, to be owned by the calling thread; raises what loading raises."""
+    """Load everything that decodes, in the thread that will own it. Raises what loading raises."""
     device = _device(config.device)
     named = precision.chosen(config.dtype, bundle, device, config.threads)
     dtype = torch.bfloat16 if named == "bfloat16" else torch.float32
@@ -261,7 +263,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
 
 
 def _device(name: str) -> torch.device:
-    """The device a configuration names; raises ValueError where CUDA is asked for and absent."""
+    """Return the device that a configuration names. Raises ValueError where CUDA is absent."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Growing token trees level by level: what drafters with a model of their own share."""
+"""Growth of token trees level by level, for drafters with a model."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,7 +26,7 @@ def grow(proposals: Sequence[Proposal], read: Callable[[list[Proposal]], DraftLo
 
 
 def expand(proposals: Sequence[Proposal], logits: DraftLogits) -> None:
-    """Let each tree add one level to its own proposals; logits as in Tree.expand."""
+    """Add one level to each proposal by its tree. logits: as in Tree.expand."""
     groups = _by_tree(proposals)
     if len(groups) == 1:
         groups[0][0].expand(proposals, logits)
@@ -39,7 +39,7 @@ def expand(proposals: Sequence[Proposal], logits: DraftLogits) -> None:
 
 
 def rows_of(proposals: Sequence[Proposal], logits: DraftLogits) -> list[Sequence[int]]:
-    """Per proposal the row of `logits` (as in Tree.expand) that belongs to each frontier node."""
+    """Return, per proposal, the row of `logits` (as in Tree.expand) of each frontier node."""
     if len(logits) == len(proposals):
         return [[index] * len(p.frontier) for index, p in enumerate(proposals)]
     rows, start = list[Sequence[int]](), 0
@@ -50,7 +50,7 @@ def rows_of(proposals: Sequence[Proposal], logits: DraftLogits) -> list[Sequence
 
 
 def frontier_span(proposal: Proposal, lease: Lease) -> Span:
-    """The frontier's nodes, to be read behind the committed tokens and the nodes read before."""
+    """Return a span that reads the frontier's nodes after the committed tokens and nodes."""
     tokens = [proposal.tokens[node] for node in proposal.frontier]
     read = len(proposal.cached)
     if proposal.is_chain:
@@ -62,8 +62,8 @@ def frontier_span(proposal: Proposal, lease: Lease) -> Span:
 
 
 def kept_slots(proposal: Proposal, nodes: Sequence[int]) -> list[int]:
-    """Where in the drafter's cache the nodes of a path lie, as far as it has read them; offsets
-    from its committed tokens, for KvPool.commit."""
+    """Return where a path's nodes lie in the drafter's cache, as offsets for KvPool.commit;
+    nodes that it has not read are left out."""
     place = {node: index for index, node in enumerate(proposal.cached)}
     return [place[node] for node in nodes if node in place]
 

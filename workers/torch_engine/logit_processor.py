@@ -1,4 +1,4 @@
-"""What one request asks of the target's logits: grammar, bias, penalties."""
+"""A request's changes to the target's logits: grammar, bias, penalties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogitProcessor:
-    """One request's wishes, and what they count of its tokens so far."""
+    """Apply one request's grammar, bias and penalties, and count its tokens."""
 
     def __init__(self, request: DecodeRequest, constraint: Constraint | None) -> None:
         sampling = request.sampling
@@ -32,9 +32,8 @@ class LogitProcessor:
         self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
 
     def forbid(self, tree: TokenTree, tokens: Sequence[int], logits: Tensor) -> None:
-        """Set the logits [n, vocab] of tokens that the grammar forbids to -inf, in place; the rows
-        are the root's, below the prompt's and the answer's `tokens`, and those of the tree's
-        nodes."""
+        """Set the logits [n, vocab] of forbidden tokens to -inf, in place. The rows are the
+        root's, after `tokens`, and those of the tree's nodes."""
         if self._constraint is None:
             return
         self._constraint.advance(tokens[self._advanced :])
@@ -48,8 +47,8 @@ class LogitProcessor:
             logits[:, self._biased.to(logits.device)] += self._bias.to(logits.device)
 
     def counts(self, tokens: Sequence[int], like: Tensor) -> tuple[Tensor, Tensor]:
-        """How often each token occurs in the output [vocab] float32, and whether in the prompt
-        [vocab] bool; tokens: prompt and output so far, which has only grown since the last call."""
+        """Return how often each token occurs in the output [vocab] float32, and whether in the
+        prompt [vocab] bool. tokens: prompt and output, which only grow between calls."""
         if self._counts is None or self._in_prompt is None:
             self._counts = torch.zeros(like.shape[-1], device=like.device)
             self._in_prompt = torch.zeros_like(self._counts, dtype=torch.bool)
@@ -63,9 +62,8 @@ class LogitProcessor:
 def make_logit_processor(
     request: DecodeRequest, constraint: Constraint | None = None
 ) -> LogitProcessor | None:
-    """A request's processor, None where it takes the target's logits as they are.
-
-    constraint: where the answer stands in the request's grammar, at its beginning.
+    """Return a request's processor; None where it leaves the logits alone. constraint: of the
+    request's grammar, at its beginning.
     """
     sampling = request.sampling
     if constraint is None and not sampling.logit_bias and not _penalises(sampling):

@@ -7,8 +7,8 @@ from workers.torch_engine.tree import Path
 
 
 def token_logprobs(proposal: Proposal, path: Path, output: TargetOutput) -> list[TokenLogprobs]:
-    """One per token of the path and the bonus, from the target's raw logits at its parent; empty
-    where the request asks for none."""
+    """Return the log probabilities of a path's tokens and the bonus, from the target's raw
+    logits; empty where the request wants none."""
     wanted = proposal.sequence.sampling.logprobs
     if wanted is None:
         return []

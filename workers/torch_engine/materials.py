@@ -1,4 +1,4 @@
-"""What parts are built from."""
+"""The materials that parts are built from."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from workers.torch_engine.parts import Drafter
 
 @dataclass
 class Materials:
-    """What parts may be built from: the bundle, the device and the sizes of the engine.
+    """The bundle, the device and the sizes of an engine, for building parts.
 
-    rows: of the target's pool, of sequences that run and of those that are remembered; capacity:
-    tokens of one sequence at most; chunk: tokens of prompts that may be read between two steps.
-    target: its embedding and LM head may be shared. costs: what steps of the engine cost.
-    past: what its methods have answered, as far as a drafter wants it.
-    guard: calls the drafters, so that none harms a sequence by failing.
+    rows: of the target's pool, for running and remembered sequences. capacity: most tokens of a
+    sequence. chunk: prompt tokens read between two steps. target: its embedding and LM head may
+    be shared. costs: of the engine's steps. past: answers that drafters look up. guard: calls
+    the drafters.
     """
 
     bundle: Bundle
@@ -41,7 +40,7 @@ class Materials:
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 
     def drafter(self, name: str, settings: dict[str, Setting]) -> Drafter:
-        """The drafter of this name and settings; methods that agree on both share one."""
+        """Return the drafter of this name and settings; methods with the same share it."""
         key = f"{name} {sorted(settings.items())}"
         if key not in self._drafters:
             self._drafters[key] = registry.build("drafter", name, self, settings)
@@ -50,5 +49,5 @@ class Materials:
 
     @property
     def drafters(self) -> list[Drafter]:
-        """Every drafter built so far."""
+        """The drafters built so far."""
         return list(self._drafters.values())

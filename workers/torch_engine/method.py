@@ -1,4 +1,4 @@
-"""A MethodSpec's parts, built and seen to fit together."""
+"""The parts of a method, checked to fit together."""
 
 from schemas import MethodSpec
 from workers.torch_engine import registry
@@ -7,7 +7,7 @@ from workers.torch_engine.parts import Plan, Verifier
 
 
 class Method:
-    """One named method. Raises ValueError for parts that do not fit together."""
+    """One named method with its parts. Raises ValueError for parts that do not fit together."""
 
     def __init__(self, spec: MethodSpec, materials: Materials) -> None:
         self.spec = spec

@@ -23,7 +23,7 @@ class Drafter(Protocol):
     """Whether its nodes carry logits (and q where sampled)."""
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Fill the proposals, one per sequence, all together; no deeper than each one's limit."""
+        """Fill the proposals, one per sequence, up to each one's limit."""
         ...
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
@@ -46,26 +46,26 @@ class Resuming(Protocol):
     """A drafter that captures hidden states and can begin in the middle of a prompt."""
 
     def begin(self, lease: Lease, source: Lease, length: int) -> int:
-        """A sequence begins with the first `length` tokens that another row of the target's pool
-        holds, or that its own row has been kept for (`source`); called before anything is read of
-        it. Returns how many of them the target need not read again for the drafter."""
+        """Begin a sequence with the first `length` tokens that another row of the target's pool
+        holds, or its own kept row (`source`). Return how many of them the target need not read
+        again for the drafter."""
         ...
 
 
 @runtime_checkable
 class Remembering(Resuming, Protocol):
-    """One with rows of its own, which are kept as long as the target's."""
+    """A drafter with rows of its own, which are kept as long as the target's."""
 
     def unread(self, sequence: DecodeSequence) -> int:
-        """Tokens that it lacks of the sequence, and reads before it drafts."""
+        """Return how many tokens of the sequence it must read before it drafts."""
         ...
 
     def keep(self, sequence: DecodeSequence) -> None:
-        """The target's row is kept for what it holds; called before the sequence is released."""
+        """Keep its row along with the target's; called before the sequence is released."""
         ...
 
     def drop(self, lease: Lease) -> None:
-        """It is kept no longer."""
+        """Free a kept row."""
         ...
 
 
@@ -73,7 +73,7 @@ class Tree(Protocol):
     """Which shape a model's drafts take."""
 
     samples: bool
-    """Whether, above temperature 0, nodes are drawn from a drafter's distribution."""
+    """Whether nodes are drawn from a drafter's distribution above temperature 0."""
 
     def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add one level; each proposal's frontier becomes the nodes worth extending.
@@ -84,7 +84,7 @@ class Tree(Protocol):
         ...
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
-        """Called once after the last level: the place to drop nodes (Proposal.keep)."""
+        """Finish trees after the last level; nodes may be dropped here (Proposal.keep)."""
         ...
 
 
@@ -92,11 +92,11 @@ class Stop(Protocol):
     """How much to draft now."""
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:
-        """Greatest number of levels to draft for this step, decided before drafting."""
+        """Return the greatest number of levels of this step, before drafting."""
         ...
 
     def goes_on(self, proposal: Proposal) -> bool:
-        """Asked after each level; a token that was added stays in the block."""
+        """Return whether to draft another level; called after each. Added tokens stay."""
         ...
 
     def observe(self, proposal: Proposal, path: Path) -> None:
@@ -115,7 +115,7 @@ class Verifier(Protocol):
     """Whether nodes may be drawn from the drafter's distribution."""
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal; draws come from each sequence's own generator."""
+        """Return one path per proposal; draws come from each sequence's generator."""
         ...
 
 
@@ -149,7 +149,7 @@ class Proposal(TokenTree):
     drafter: str | None = None
 
     def place(self, node: int) -> Place:
-        """Of the token that follows a node or ROOT, for a request that has a seed."""
+        """Return the place of the token after a node or ROOT, for a request with a seed."""
         seed = self.sequence.sampling.seed
         assert seed is not None
         depth = 0 if node == ROOT else self.depths[node] + 1

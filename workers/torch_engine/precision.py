@@ -1,9 +1,7 @@
-"""`dtype: auto`: the arithmetic that the target decodes soonest with on this machine, by
-measurement.
+"""The choice of `dtype: auto`: the faster arithmetic for the target on this machine, measured.
 
-bfloat16 takes half the memory of float32 and is the sooner one where the CPU computes with it.
-Elsewhere its products of several rows take many times longer than float32's, and to verify drafts
-is a product of several rows.
+bfloat16 takes half the memory of float32, and is faster on CPUs that compute in it. On others
+its products of several rows, as in verification, take many times longer.
 """
 
 import fcntl
@@ -35,25 +33,22 @@ from workers.user_cache import user_cache
 logger = logging.getLogger(__name__)
 
 ROWS = (1, 2, 4, 8, 16)
-"""Tokens of the forwards that are timed behind a prompt of PROMPT: those of a plain step, of drafts
-being verified, of a batch."""
+"""Tokens of the forwards that are timed after a prompt of PROMPT tokens."""
 PROMPT = 64
 ROUNDS = 5
 LEAD = 1.1
-"""So many times sooner float32 has to be, which takes twice the memory."""
+"""Speedup that float32 needs to be chosen, since it takes twice the memory."""
 
 MEASURED_BYTES = 1 << 28
-"""Of a large target so many bytes of its first layers in float32 are timed: more than a cache
-holds."""
+"""Bytes of a large target's first layers that are timed, in float32: more than a cache holds."""
 
 
 def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> str:
-    """`dtype`, or for "auto" the one to compute in: "bfloat16" or "float32", never "int8", which
-    makes another model of the target.
+    """Return `dtype`, or "bfloat16" or "float32" for "auto"; never "int8", which changes the
+    model.
 
-    A CPU's is measured once and kept in the user's cache, under what it depends on: the CPU and
-    its flags, threads, torch's version, the model. Where several processes begin side by side one
-    measures and the others wait for it.
+    A CPU is measured once; the result is cached for the user by CPU and flags, threads, torch's
+    version and model. Of several processes one measures and the others wait.
     """
     if dtype != "auto":
         return dtype
@@ -65,8 +60,8 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> st
         try:
             return str(json.loads(file.read_text(encoding="utf-8"))["dtype"])
         except (OSError, ValueError, KeyError):
-            # in a thread that ends, and its OpenMP threads with it: beside a second set of them
-            # those of the thread that decodes would sleep between operators
+            # in a thread that ends with its OpenMP threads: with a second set of them the
+            # decoding thread's would sleep between operators
             with ThreadPoolExecutor(1) as aside:
                 measured = aside.submit(measure, folder, threads).result()
             _keep(measured, file)
@@ -75,8 +70,9 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device, threads: int) -> st
 
 
 def measure(folder: Path, threads: int) -> dict[str, object]:
-    """The `dtype` to decode a part in, and the milliseconds of forwards over ROWS tokens and over a
-    prompt in each. A model that transformers computes is not timed: the CPU's flags decide."""
+    """Choose the dtype for a part by timing forward passes; return it with the milliseconds of
+    forwards over ROWS tokens and over a prompt in each dtype. For a model that transformers
+    computes the CPU's flags decide."""
     try:
         shape = read_shape(folder)
     except NotCoveredError:
@@ -110,7 +106,7 @@ def _first_layers(shape: LlamaShape) -> LlamaShape:
 
 
 def _milliseconds(model: Llama) -> list[float]:
-    """Of a forward over ROWS tokens each behind a prompt, then over the prompt itself."""
+    """Time forward passes of each size in ROWS after a prompt, then the prompt itself."""
     pool = model.make_pool(1, PROMPT + max(ROWS))
     lease = pool.acquire()
     taken = []
@@ -133,7 +129,7 @@ def _fingerprint(folder: Path, threads: int) -> str:
 
 
 def _cpu() -> list[str]:
-    """The processor's name and flags, where Linux tells them."""
+    """Return the processor's name and flags, as Linux reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -152,7 +148,7 @@ def _keep(measured: dict[str, object], file: Path) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Where nothing may be written, as in some containers, nobody waits for anybody."""
+    """Hold a lock file meanwhile; do nothing where no file may be written."""
     with ExitStack() as held:
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The target's logits as verifiers see them: each request's processor has been over its rows.
+"""The target's logits after each request's processing, as verifiers see them.
 
 A tree node's distribution depends on its own ancestors, so each row is processed with the tokens
 that lead to it. Lossless verifiers then stay lossless: they only ever see the processed p.
@@ -31,8 +31,8 @@ class _Rows:
 
 
 def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput:
-    """Return the output with the rows of those sequences processed that ask for it; the very same
-    object where none does. Order: grammar, bias, repetition, frequency and presence penalty.
+    """Return the output with each request's processing applied; the same object where none asks
+    for any. Order: grammar, bias, repetition, frequency and presence penalty.
 
     Raises RequestFaultError where that leaves a row without a token that can be chosen.
     """
@@ -70,7 +70,7 @@ def _placed(asking: Sequence[tuple[Proposal, LogitProcessor]]) -> Iterator[_Rows
 
 
 def _penalise(members: Sequence[_Rows], logits: Tensor) -> None:
-    """Penalties of all members' rows at once, in place on logits [rows, vocab].
+    """Apply the penalties of all members' rows, in place on logits [rows, vocab].
 
     Presence and frequency count the output and the drafted ancestors, repetition the prompt too.
     """

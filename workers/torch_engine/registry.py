@@ -1,4 +1,5 @@
-"""Parts by role and name: a file under drafters/, trees/, ... registers what it defines."""
+"""The registry of parts by role and name; the files under drafters/, trees/, ... register
+theirs."""
 
 import importlib
 import inspect
@@ -25,7 +26,7 @@ _PARTS: dict[tuple[Role, str], type] = {}
 
 
 def register(role: Role, name: str) -> Callable[[PartClass], PartClass]:
-    """Class decorator: makes a part known under the name that a MethodSpec gives it.
+    """Register a part's class under the name that a MethodSpec gives it.
 
     The class is built as `cls(materials, **settings)`; its keyword arguments are its settings.
     """

@@ -1,4 +1,4 @@
-"""Steps before anybody is served, so that whoever decides what pays knows what drafting costs."""
+"""Drafts before serving, which teach the adaptive method what drafting costs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from workers.torch_engine.target import Target
 from workers.torch_engine.tree import Path
 
 BATCH, LEVELS = 8, (1, 3)
-"""Sequences of a batch at most; drafts of more are taken to cost in proportion."""
+"""Most sequences of a rehearsed batch, and rehearsed levels."""
 COUNTED, UNCOUNTED = 2, 1
-"""Drafts of each size whose seconds count, after one that pays for what is allocated."""
+"""Drafts of each size that are timed, and that come first and only allocate memory."""
 UNCOUNTED_STATIC = 2 * RECURRING
-"""The same where shapes are captured as graphs when they recur. The steps in between verify drafts
-of two sizes, and each size is captured by then."""
+"""Untimed drafts where recurring shapes are captured as graphs. Steps in between verify drafts
+of two sizes, and both are captured by then."""
 SHORT, LONG = 8, 64
-"""Tokens of a prompt that is read with the first draft token, and of one that is read before."""
+"""Tokens of a prompt that is read with the first draft token, and of one that is read first."""
 
 
 def rehearse(target: Target, methods: Iterable[Method], materials: Materials, rows: int) -> None:
-    """Every learned drafter that one of the methods chooses among drafts in batches of up to `rows`
-    sequences, before anybody is served."""
+    """Let every learned drafter of an adaptive method draft in batches of up to `rows`
+    sequences."""
     deciding = [m.plan.drafter for m in methods if isinstance(m.plan.drafter, Adaptive)]
     by_name = {name: one for drafter in deciding for name, one in drafter.learned.items()}
     rehearsal = _Rehearsal(target, materials, rows)
@@ -43,9 +43,12 @@ def rehearse(target: Target, methods: Iterable[Method], materials: Materials, ro
 
 
 class _Rehearsal:
-    """Drafts alone and in batches, of few and of several levels, and behind a prompt that has to be
-    read first, by steps that verify none of them, or the first sequence's. What comes of them is
-    not learned from: the texts are none."""
+    """Draft for one sequence and for batches, few and several levels, after short and long
+    prompts.
+
+    The steps verify no draft, or the first sequence's. Acceptance is not learned: the texts mean
+    nothing.
+    """
 
     def __init__(self, target: Target, materials: Materials, rows: int) -> None:
         self._target, self._materials = target, materials
@@ -55,7 +58,7 @@ class _Rehearsal:
         self._batches = sorted({1, min(BATCH, rows)})
 
     def of(self, one: Learned) -> None:
-        """Learn what a drafter costs, and steps of several sequences."""
+        """Learn the seconds of a drafter, and of steps of several sequences."""
         drafts = list[tuple[Draft, float]]()
         for count in self._batches:
             sequences = self._begun(one, count, SHORT)
@@ -77,7 +80,7 @@ class _Rehearsal:
             self._target.costs.saw_drafting(one.name, draft, seconds)
 
     def _begun(self, one: Learned, count: int, prompt: int) -> list[DecodeSequence]:
-        """Sequences whose prompts were read."""
+        """Return sequences whose prompts were read."""
         request = DecodeRequest(
             request_id="rehearsal",
             method=one.name,
@@ -103,8 +106,8 @@ class _Rehearsal:
         *,
         counted: bool = True,
     ) -> float:
-        """Return the seconds of drafting so many levels. Of so many sequences the drafts are
-        verified; what that step takes is learned from where it counts."""
+        """Draft so many levels and return the seconds. kept: sequences whose drafts are
+        verified. counted: learn from that step's seconds."""
         plan = replace(one.plan(len(sequences)), stop=Fixed(self._materials, gamma=levels))
         proposals = [Proposal(sequence=s, plan=plan, limit=levels) for s in sequences]
         clock = time.perf_counter()
@@ -120,7 +123,7 @@ class _Rehearsal:
         return drafted - clock
 
     def _verify(self, proposals: Sequence[Proposal]) -> None:
-        """Every sequence goes on by one token."""
+        """Move every sequence on by one token."""
         drafter = proposals[0].plan.drafter
         output = self._target.forward(proposals, drafter.captures)
         for proposal in proposals:
@@ -138,7 +141,7 @@ class _Rehearsal:
 
 
 class _Unheard(Stream):
-    """Of an answer that nobody awaits."""
+    """The stream of an answer that nobody reads."""
 
     def __init__(self) -> None:
         self.cancelled = False

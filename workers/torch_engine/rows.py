@@ -1,4 +1,4 @@
-"""Which row of the target's pool a sequence has, and what is remembered of it."""
+"""The rows of the target's pool: which sequence has which, and what is kept of them."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,8 +12,8 @@ from workers.torch_engine.sequence import DecodeSequence
 
 
 class Rows:
-    """Gives sequences rows that hold as much of their prompts as other rows do, as far as their
-    drafters can go on from there, and takes them back, with what drafters hold beside them.
+    """Give sequences rows with as much of their prompts as other rows hold and their drafters
+    can continue from, and take the rows back.
 
     remembers: whether rows are searched and kept (`engine.prefix_cache`).
     """
@@ -34,15 +34,15 @@ class Rows:
         self._remembers = remembers
 
     def found(self, sequence: DecodeSequence, running: Sequence[DecodeSequence]) -> int:
-        """How many of its prompt's tokens it would find in other rows, those in use included."""
+        """Return how many of its prompt's tokens a sequence would find in other rows."""
         if self._reads_all(sequence):
             return 0
         scope = sequence.request.scope
         return self.prefixes.finds(sequence.tokens, _holdings(running), scope)
 
     def take(self, sequence: DecodeSequence, running: Sequence[DecodeSequence]) -> Lease:
-        """One for a sequence that is to run beside these. Raises RuntimeError where all are in
-        use."""
+        """Return a row for a sequence that will run beside these. Raises RuntimeError where all
+        are in use."""
         if self._reads_all(sequence):
             return self.prefixes.take_empty()
         scope = sequence.request.scope
@@ -55,7 +55,7 @@ class Rows:
         return lease
 
     def give_back(self, sequence: DecodeSequence, *, spoilt: bool) -> None:
-        """The sequence has ended; spoilt: what its row holds may be no numbers."""
+        """Take an ended sequence's row back. spoilt: the row may hold NaN."""
         lease = sequence.lease
         lease.spoilt = spoilt
         if not self._remembers or spoilt:
@@ -67,8 +67,8 @@ class Rows:
         sequence.leave()
 
     def _reads_all(self, sequence: DecodeSequence) -> bool:
-        """Whether its prompt is read whole: a drafter that captures hidden states may want those of
-        all tokens."""
+        """Return whether its prompt must be read whole, for a drafter that needs hidden states
+        of all tokens."""
         drafter = self._methods[sequence.method].plan.drafter
         whole = drafter.captures and not isinstance(drafter, Resuming)
         return bool(whole) or not self._remembers

@@ -1,4 +1,4 @@
-"""Who runs: a bounded waiting line, batches, and what ends a sequence between two steps."""
+"""The scheduler of sequences: a bounded waiting line, batches, and ends between steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workers.torch_engine.target import Target
 log = logging.getLogger(__name__)
 
 SPOILT_STEPS = 3
-"""So many failures in a row of the target's arithmetic are the engine's, not their sequences'."""
+"""NaN failures in a row after which the engine is unhealthy."""
 SMOOTHING = 0.1
 """Weight of the newest step in the moving averages."""
 
@@ -98,23 +98,23 @@ class Scheduler:
             self._work.notify()
 
     def wake(self) -> None:
-        """Have the stepper look for cancelled requests now (any thread)."""
+        """Make the stepper look for cancelled requests now (any thread)."""
         with self._work:
             self._work.notify()
 
     def stop(self) -> None:
-        """End `run` before its next step (any thread); whoever is left ends as cancelled."""
+        """End `run` before its next step (any thread); remaining requests end as cancelled."""
         with self._work:
             self._stopping = True
             self._work.notify()
 
     def stalled(self, seconds: float) -> bool:
-        """Whether the round in progress has taken longer (any thread)."""
+        """Return whether the present round has taken longer (any thread)."""
         began = self._round_began
         return began is not None and time.monotonic() - began > seconds
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Running and waiting sequences, tokens they may still emit, free KV slots."""
+        """Return running and waiting sequences, tokens they may still emit, and free KV slots."""
         with self._work:
             everyone = [*self._running, *self._waiting]
             free = (self._most - len(self._running)) * self.slots_each
@@ -122,18 +122,18 @@ class Scheduler:
             return len(self._running), len(self._waiting), outstanding, free
 
     def running_by_method(self) -> dict[str, int]:
-        """Running sequences of each method that has any."""
+        """Return the running sequences of each method that has any."""
         with self._work:
             return dict(Counter(s.method for s in self._running))
 
     def requests(self) -> dict[str, int]:
-        """Tokens that each request may still emit, by id, the running ones first."""
+        """Return the tokens that each request may still emit, by id, running ones first."""
         with self._work:
             everyone = [*self._running, *self._waiting]
             return {s.request.request_id: max(0, s.remaining) for s in everyone}
 
     def run(self) -> None:
-        """The stepper thread's life: rounds, until `stop`."""
+        """Run rounds until `stop`."""
         try:
             while self._wait_for_work():
                 self._round_began = time.monotonic()
@@ -146,7 +146,8 @@ class Scheduler:
             self._end_all()
 
     def round(self) -> None:
-        """Read a chunk of prompts, then one step of everybody who has emitted; retire."""
+        """Read a chunk of prompts, decode one step of all begun sequences, and end finished
+        ones."""
         self._past.work()
         self._retire()
         self._read_prompts()
@@ -157,7 +158,7 @@ class Scheduler:
             self._retire()
 
     def _wait_for_work(self) -> bool:
-        """False where there will be none any more. Past answers are indexed meanwhile."""
+        """Wait for work, indexing past answers meanwhile; return False after `stop`."""
         while not self._wanted() and self._past.work():
             pass
         with self._work:
@@ -168,8 +169,8 @@ class Scheduler:
         return bool(self._stopping or self._running or self._waiting)
 
     def _read_prompts(self) -> None:
-        """Read up to a chunk of tokens, the oldest prompt first; a prompt's end emits a token.
-        Those who decode wait meanwhile."""
+        """Read up to a chunk of prompt tokens, oldest prompt first, while decoding sequences
+        wait. A prompt's end emits a token."""
         decoding = [s for s in self._running if s.output_tokens]
         budget, clock = self._chunk, time.perf_counter()
         while budget > 0 and (prompts := self._unread(budget)):
@@ -188,7 +189,7 @@ class Scheduler:
                 sequence.tally.stalled_seconds += seconds
 
     def _unread(self, budget: int) -> list[DecodeSequence]:
-        """The oldest prompt that is not read, and the next ones that are read with it."""
+        """Return the oldest unread prompt, and the next ones that are read with it."""
         unread = [s for s in self._running if not s.output_tokens]
         together, room = list[DecodeSequence](), min(self._joint, budget)
         while (prompt := unread.pop(0) if unread else self._admitted(together, room)) is not None:
@@ -199,15 +200,15 @@ class Scheduler:
         return together
 
     def _admitted(self, together: Sequence[DecodeSequence], room: int) -> DecodeSequence | None:
-        """The next in the line, with a row; None where there is nobody, no row is free, or it is
-        not to be read together with these: once they are read it may find its prompt in their rows.
+        """Admit the next waiting sequence; None if there is none, no row is free, or it should
+        wait until these are read, whose rows may then hold its prompt.
         """
         with self._work:
             if not self._waiting or len(self._running) == self._most:
                 return None
             sequence = self._waiting[0]
-        # Rows may have to be searched and copied, which nobody who asks for the load waits for.
-        # Only this thread takes sequences out of the line: until it has a row it stays the first.
+        # Searching and copying rows takes time, so the lock is not held. Only this thread
+        # removes sequences from the line, so this one stays first.
         found = self._rows.found(sequence, self._running) if together else 0
         if together and len(sequence.tokens) - found > room:
             return None
@@ -219,7 +220,7 @@ class Scheduler:
         return sequence
 
     def _step(self, batch: list[DecodeSequence]) -> None:
-        """One step of sequences that decode, and what it says of the load."""
+        """Decode one step and update the load's figures."""
         clock = time.perf_counter()
         methods = {s.method for s in batch}
         errors = step(batch, self.target, self._methods)
@@ -249,7 +250,7 @@ class Scheduler:
             self._end(sequence, "error", error)
 
     def _retire(self) -> None:
-        """End what has finished or was cancelled."""
+        """End finished and cancelled sequences."""
         for sequence in list(self._running):
             if sequence.finished is not None:
                 self._end(sequence, sequence.finished)
@@ -267,8 +268,8 @@ class Scheduler:
     ) -> None:
         """Tell a running sequence's consumer, then free everything it holds.
 
-        In this order: nobody waits for an answer whose release fails. The load stops to count a
-        sequence at the moment that its consumer is told.
+        The consumer is told first, so that a failing release delays no answer. The load stops
+        counting the sequence at that moment.
         """
         with self._work:
             self._running.remove(sequence)
@@ -284,7 +285,7 @@ class Scheduler:
             self._past.add(sequence.request.scope, answer)
 
     def _end_all(self) -> None:
-        """Tell everybody; what they hold goes with the engine."""
+        """End all requests; their rows go with the engine."""
         with self._work:
             self._stopping = True
             everyone = [*self._running, *self._waiting]

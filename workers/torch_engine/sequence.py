@@ -1,4 +1,4 @@
-"""One request while it is being answered."""
+"""The state of one request while it is answered."""
 
 import itertools
 import random
@@ -28,7 +28,7 @@ _ids = itertools.count()
 
 @dataclass(slots=True)
 class Tally:
-    """What a sequence has cost so far; seconds of one phase are its steps' wall-clock seconds."""
+    """What a sequence has cost so far. A phase's seconds are wall-clock seconds of its steps."""
 
     target_steps: int = 0
     decode_steps: int = 0
@@ -63,7 +63,7 @@ class Tally:
 
 
 def generator(seed: int | None) -> random.Random:
-    """Of one request; without a seed it is a new one each time."""
+    """Return a request's random generator; a new one each time without a seed."""
     return random.Random(seed)
 
 
@@ -84,7 +84,7 @@ class DecodeSequence:
         self.stream = stream
         self.tokens: list[int] = list(request.known_token_ids)
         self.prompt_tokens = len(self.tokens)
-        """Tokens that are there before the first is emitted, an answer's beginning among them."""
+        """Tokens before the first emitted one, including a begun answer's."""
         self.rng = generator(request.seed)
         self.tally = Tally()
         self.finished: FinishReason | None = None
@@ -116,7 +116,7 @@ class DecodeSequence:
 
     @property
     def answer_index(self) -> int:
-        """The next token's index in the answer, of which another replica may have begun."""
+        """The next token's index in the answer, which another replica may have begun."""
         return len(self.request.answered_token_ids) + self.output_tokens
 
     @property
@@ -132,7 +132,8 @@ class DecodeSequence:
 
     @property
     def lease(self) -> Lease:
-        """Of the target's KV pool; raises RuntimeError before admission and after `leave`."""
+        """The lease of the target's KV pool. Raises RuntimeError before admission and after
+        `leave`."""
         if self._lease is None:
             raise RuntimeError(f"sequence {self.id} has no lease of the KV pool")
         return self._lease
@@ -143,13 +144,13 @@ class DecodeSequence:
         return self._lease is not None
 
     def admit(self, lease: Lease) -> None:
-        """Take a lease whose row may hold the prompt's beginning; the waiting time ends."""
+        """Take a lease, whose row may hold the prompt's beginning, and end the waiting time."""
         self._lease = lease
         self._cached = lease.length
         self._admitted = time.perf_counter()
 
     def leave(self) -> Lease:
-        """The lease, which is given up."""
+        """Give up the lease and return it."""
         lease, self._lease = self.lease, None
         return lease
 
@@ -182,7 +183,7 @@ class DecodeSequence:
         self.stream.push(text, emitted[:kept], drafted, logprobs[:kept])
 
     def stats(self, reason: FinishReason) -> DecodeStats:
-        """The answer's statistics as they stand."""
+        """Return the answer's statistics so far."""
         tally, end = self.tally, self._last or time.perf_counter()
         decode = self._last - self._first
         phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds

@@ -1,4 +1,4 @@
-"""The one decode loop's step, for every method and any mix of them."""
+"""One step of the decode loop, for any mix of methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_NUMBERS = "the target's logits are NaN or infinite"
 
 
 class NotANumberError(ArithmeticError):
-    """The target's logits for a sequence are NaN: no token can be chosen from them."""
+    """The target's logits for a sequence are NaN or infinite."""
 
 
 class StepError(RuntimeError):
@@ -60,7 +60,7 @@ def step(
         return [*errors, StepError([p.sequence for p in proposals], error, attributable=alone)]
     proposals = _numbers(proposals, output, errors)
     verified = _verify(proposals, output, methods, errors)
-    # only now, when the choice of tokens has read its results, has the forward surely ended
+    # the forward has ended only now that the choice of tokens has read its results
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
     widths = [output.pending[p.sequence.id] + len(p) for p in proposals]
     context = sum(len(p.sequence.tokens) for p in proposals)
@@ -84,7 +84,7 @@ def step(
 def read_chunk(
     sequence: DecodeSequence, tokens: int, target: Target, method: Method
 ) -> list[StepError]:
-    """Read so many more tokens of a prompt that is longer than that, and emit nothing."""
+    """Read a chunk of a longer prompt, and emit nothing."""
     plan = method.plan
     proposal = Proposal(sequence=sequence, plan=plan, limit=0, chunk=tokens)
     path = Path((), sequence.tokens[sequence.lease.length + tokens])
@@ -104,7 +104,7 @@ def read_chunk(
 def _settle(
     proposal: Proposal, path: Path, output: TargetOutput, target: Target, method: Method
 ) -> None:
-    """Move every part that holds state on to the path, then emit its tokens."""
+    """Move every part with state on to the path, then emit its tokens."""
     sequence, plan, guard = proposal.sequence, proposal.plan, method.guard
     target.commit(proposal, path, output)
     for learn in (
@@ -116,7 +116,7 @@ def _settle(
 
 
 def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
-    """Return an empty proposal. Drafting beyond what may still be emitted would be thrown away."""
+    """Return an empty proposal, limited to the tokens that may still be emitted."""
     plan, limit = method.plan, 0
     if method.guard.is_off(plan.drafter, sequence):
         return Proposal(sequence=sequence, plan=plan, limit=limit)
@@ -150,7 +150,7 @@ def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
 def _numbers(
     proposals: list[Proposal], output: TargetOutput, errors: list[StepError]
 ) -> list[Proposal]:
-    """Those whose logits are numbers."""
+    """Return the proposals whose logits are numbers; add the others to the errors."""
     sequences = [proposal.sequence for proposal in proposals]
     greedy = any(s.sampling.temperature == 0.0 and s.processor is None for s in sequences)
     spoilt = output.read(best=greedy)
@@ -198,7 +198,7 @@ def _verify(
 
 
 def _book(proposals: Sequence[Proposal], phase: str, seconds: float) -> None:
-    """Add a phase's seconds to those it was spent for; the first token's step is not decoding."""
+    """Add a phase's seconds to its sequences; the first token's step is not decoding."""
     for proposal in proposals:
         if proposal.sequence.output_tokens:
             tally = proposal.sequence.tally

@@ -1,4 +1,4 @@
-"""How long a forward took, without waiting for it."""
+"""A stopwatch for forwards that does not wait for them."""
 
 import time
 from typing import Any
@@ -7,10 +7,10 @@ import torch
 
 
 class Stopwatch:
-    """Seconds of the work between `start` and `stop`, on the clock of the device that does it.
+    """Measure the work between `start` and `stop` on the device's clock.
 
-    A GPU's kernels run behind Python, so the host's clock would see their launch only, or would
-    have to wait for them. There the stream itself notes when it passes both marks.
+    A GPU's kernels run after their launch, so there the stream records when it passes both
+    marks.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -21,15 +21,15 @@ class Stopwatch:
             self._marks = [event(enable_timing=True) for _ in range(2)]
 
     def start(self) -> None:
-        """The work begins."""
+        """Mark the beginning of the work."""
         self._note(0)
 
     def stop(self) -> None:
-        """All of the work has been handed to the device."""
+        """Mark the end, once all work has been launched."""
         self._note(1)
 
     def seconds(self) -> float:
-        """To be asked once results of the work have been read; before that it waits for them."""
+        """Return the seconds; waits for the work if its results have not been read."""
         begin, end = self._marks
         if not self._cuda:
             return float(end - begin)

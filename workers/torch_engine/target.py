@@ -15,13 +15,13 @@ from workers.torch_engine.tree import Path
 MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 REPEATS = 3
 JOINT_FACTOR = 2.0
-"""Two prompts of n tokens in one forward of seconds f(2n) have their first tokens sooner, on the
-mean, than one after the other, which takes f(n) + f(n) / 2. Where f rises by a constant for every
-row, that is for 2n up to where it has doubled."""
+"""Prompts are read together while a forward takes up to so many times one token's. Two prompts
+of n tokens read together have their mean first token after f(2n), one after the other after 1.5
+f(n)."""
 
 
 class Target:
-    """Verifies proposals: pending committed tokens and tree nodes of all sequences in one go."""
+    """Verify proposals: the pending tokens and tree nodes of all sequences in one forward."""
 
     def __init__(self, model: Model, pool: KvPool) -> None:
         self.model, self.pool = model, pool
@@ -31,7 +31,7 @@ class Target:
     def forward(
         self, proposals: Sequence[Proposal], captures: Collection[int] = ()
     ) -> TargetOutput:
-        """Logits at every root and node; sets each proposal's `row`. Commits nothing.
+        """Return logits at every root and node, and set each proposal's `row`. Commit nothing.
 
         proposals must be in ascending order of their sequences' leases' rows.
         """
@@ -48,15 +48,14 @@ class Target:
         return output
 
     def measure_costs(self) -> None:
-        """Learn what forwards of one sequence cost by their rows, before anybody is served: the
-        least of several rounds, which other work disturbs least."""
+        """Time forwards of one sequence by rows, before serving. The least of several rounds
+        counts: other work disturbs it least."""
         rounds = [[self._measured(rows) for rows in MEASURED_ROWS] for _ in range(REPEATS)]
         for rows, taken in zip(MEASURED_ROWS, zip(*rounds, strict=True), strict=True):
             self.costs.step.measured(rows, min(taken))
 
     def joint_rows(self, most: int) -> int:
-        """As many rows, up to `most`, as prompts had better be read with in one forward, by what
-        forwards take here now."""
+        """Return how many prompt tokens, up to `most`, are best read in one forward here."""
         alone, rows = self._usual(1), 1
         while 2 * rows <= most and self._usual(2 * rows) <= JOINT_FACTOR * alone:
             rows *= 2
@@ -66,7 +65,7 @@ class Target:
         return median(self._measured(rows) for _ in range(REPEATS))
 
     def _measured(self, rows: int) -> float:
-        """Seconds of a forward of so many tokens of one sequence."""
+        """Return the seconds of a forward of so many tokens of one sequence."""
         lease = self.pool.acquire()
         layout = self.model.lay_out([Span(lease, [0] * rows, logits_from=0)], self.pool)
         self.stopwatch.start()

@@ -1,4 +1,4 @@
-"""What a target forward gives."""
+"""The results of a target forward."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TargetOutput:
         """
         sums = self.logits.sum(-1)
         spoilt = sums.isnan() | (sums == torch.inf)
-        # whoever traces a text that is known has rows of no logits
+        # tracing a known text computes rows without logits
         if not best or not self.logits.shape[-1]:
             return list[bool](spoilt.tolist())
         self._best, flags = torch.stack((self.logits.argmax(-1), spoilt.long())).tolist()
@@ -47,7 +47,7 @@ class TargetOutput:
 
     @property
     def best(self) -> list[int]:
-        """Per row the target's most probable token; computed once for the whole batch."""
+        """The target's most probable token per row; computed once for the whole batch."""
         if self._best is None:
             self._best = self.logits.argmax(-1).tolist()
         return self._best

@@ -12,7 +12,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 ROOT = -1
 """Parent index of a tree's first level: the last token the sequence has emitted."""
 DROPPED = -2
-"""Stands in a drafter's cache where a node was that is no longer in the tree."""
+"""Marks a place in a drafter's cache whose node is no longer in the tree."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,28 +76,29 @@ class TokenTree:
         self.is_chain = all(parent == index - 1 for index, parent in enumerate(self.parents))
 
     def clear(self) -> None:
-        """Drop all nodes, whatever state they are in."""
+        """Drop all nodes, even of a malformed tree."""
         self.tokens, self.parents, self.depths, self.sampled = [], [], [], []
         self.q, self.logits, self.values = [], [], []
         self.frontier, self.cached, self.is_chain = [ROOT], [], True
 
     def children(self, node: int) -> list[int]:
-        """The nodes under `node`, in the order they were added."""
+        """Return the nodes under `node`, in the order they were added."""
         first = node + 1
         return [i for i in range(first, len(self.parents)) if self.parents[i] == node]
 
     @property
     def drafted_levels(self) -> int:
-        """Depth of the tree in tokens."""
+        """The tree's depth in tokens."""
         return max(self.depths, default=-1) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What verification kept: accepted nodes from the first level down, then the bonus token.
+    """The result of verification: accepted nodes from the first level down, then the bonus
+    token.
 
-    The bonus is the target's own token: the correction after a rejection, or the one more that a
-    fully accepted path yields.
+    The bonus is the target's own token: the correction after a rejection, or the next token
+    after a fully accepted path.
     """
 
     nodes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""As many draft tokens as the present batch has room for."""
+"""A stop by the present batch size."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,11 @@ from workers.torch_engine.tree import Path
 
 @register("stop", "batch_schedule")
 class ByBatch:
-    """gammas[i] levels from batches[i] sequences on; vLLM's num_speculative_tokens_per_batch_size.
+    """Draft gammas[i] levels from batches[i] sequences on, as vLLM's
+    num_speculative_tokens_per_batch_size.
 
-    The batch is everything that decodes in the step, whatever its method. 0 drafts nothing:
-    drafters with a cache read what they missed when they are asked again.
+    The batch is all sequences that decode in the step, of any method. 0 drafts nothing; drafters
+    with a cache catch up when they draft again.
     """
 
     def __init__(
@@ -26,12 +27,12 @@ class ByBatch:
         )
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
-        """The gamma of this batch."""
+        """Return the gamma of this batch."""
         return self._schedule.gamma(batch)
 
     def goes_on(self, proposal: Proposal) -> bool:  # noqa: ARG002
-        """Never stops before the limit."""
+        """Return True: it stops at the limit only."""
         return True
 
     def observe(self, proposal: Proposal, path: Path) -> None:
-        """Nothing to learn."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""A fixed number of draft tokens."""
+"""A stop after a fixed number of levels."""
 
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.parts import Proposal
@@ -9,7 +9,7 @@ from workers.torch_engine.tree import Path
 
 @register("stop", "fixed")
 class Fixed:
-    """gamma levels, every step."""
+    """Draft gamma levels in every step."""
 
     def __init__(self, _materials: Materials, *, gamma: int = 4) -> None:
         if gamma < 1:
@@ -17,12 +17,12 @@ class Fixed:
         self._gamma = gamma
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
-        """gamma."""
+        """Return gamma."""
         return self._gamma
 
     def goes_on(self, proposal: Proposal) -> bool:  # noqa: ARG002
-        """Never stops before the limit."""
+        """Return True: it stops at the limit only."""
         return True
 
     def observe(self, proposal: Proposal, path: Path) -> None:
-        """Nothing to learn."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""One path."""
+"""A tree that is one path."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from workers.torch_engine.registry import register
 
 @register("tree", "chain")
 class Chain:
-    """One child per level: the drafter's argmax at temperature 0, a draw from q above it."""
+    """Grow one child per level: the drafter's argmax at temperature 0, a draw from q above it."""
 
     samples = True
 
@@ -34,7 +34,7 @@ class Chain:
             self._draw([proposals[i] for i in sampled], rows)
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
-        """A chain keeps all its nodes."""
+        """Keep all nodes."""
 
     def _draw(self, proposals: list[Proposal], logits: DraftLogits) -> None:
         q = warp_each(logits.whole(), [p.sequence.sampling for p in proposals])
@@ -46,8 +46,8 @@ class Chain:
 
 
 def _drawn(q: Tensor, proposals: Sequence[Proposal]) -> list[int]:
-    """A token per row of q [n, vocab]: under a seed by the noise that the target will choose by, so
-    that both often choose the same."""
+    """Draw a token per row of q [n, vocab]; under a seed with the target's noise, so that both
+    often choose the same."""
     tokens = dict[int, int]()
     seeded = [i for i, p in enumerate(proposals) if p.sequence.sampling.seed is not None]
     others = [i for i in range(len(proposals)) if i not in seeded]

@@ -32,7 +32,7 @@ class Eagle2:
         self._nodes, self._k = nodes, k
 
     def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
-        """Add the frontiers' k best children each, and extend the k best of those."""
+        """Add the k best children of each frontier node, and extend the k best of those."""
         (scores, tokens), raw = logits.best(self._k), logits.unbind()
         for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
             candidates = [
@@ -42,12 +42,12 @@ class Eagle2:
                 for score, token in zip(scores[row], tokens[row], strict=True)
             ]
             candidates.sort(key=lambda candidate: -candidate[0])
-            # others can be among the best of all no more: there are `nodes` better ones here
+            # others cannot be among the best: there are `nodes` better ones here
             added = [
                 proposal.add(token, node, logits=raw[row], value=value)
                 for value, token, node, row in candidates[: self._nodes]
             ]
-            # a level more is read by the drafter, whose row has no more room than the target's
+            # the drafter reads another level, and its row has only as much room as the target's
             proposal.frontier = added[: min(self._k, TREE_ROOM - len(proposal.cached))]
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
@@ -55,6 +55,6 @@ class Eagle2:
         for proposal in proposals:
             if len(proposal) > self._nodes:
                 values = proposal.values
-                # nodes stand level by level and sorting is stable: of equals the shallower stay
+                # nodes are ordered by level and sorting is stable: of equals the shallower stay
                 best = sorted(range(len(proposal)), key=lambda node: -values[node])
                 proposal.keep(sorted(best[: self._nodes]))

@@ -26,7 +26,8 @@ class ShapeLevel:
 
 
 def shape_levels(paths: Sequence[RankPath]) -> list[ShapeLevel]:
-    """The levels of a tree given by its nodes; raises ValueError where it is none."""
+    """Return the levels of a tree given by its nodes. Raises ValueError for nodes that form no
+    tree."""
     nodes = set(paths)
     if len(nodes) < len(paths):
         raise ValueError("a path is named twice")
@@ -51,7 +52,7 @@ def shape_levels(paths: Sequence[RankPath]) -> list[ShapeLevel]:
 
 
 def paths_of_widths(widths: Sequence[int]) -> list[RankPath]:
-    """The tree whose nodes of depth i all have the `widths[i]` best children."""
+    """Return the tree whose nodes of depth i all have the `widths[i]` best children."""
     return [
         path
         for depth in range(1, len(widths) + 1)
@@ -60,7 +61,7 @@ def paths_of_widths(widths: Sequence[int]) -> list[RankPath]:
 
 
 def parse_paths(text: str) -> list[RankPath]:
-    """Paths from text such as "0 1 0.0 0.1"; raises ValueError for anything else."""
+    """Read paths from text such as "0 1 0.0 0.1". Raises ValueError for anything else."""
     try:
         paths = [tuple(map(int, path.split("."))) for path in text.split()]
     except ValueError as error:
@@ -71,5 +72,5 @@ def parse_paths(text: str) -> list[RankPath]:
 
 
 def format_path(path: RankPath) -> str:
-    """Text that `parse_paths` reads."""
+    """Return paths as text that `parse_paths` reads."""
     return ".".join(map(str, path))

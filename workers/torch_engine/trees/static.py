@@ -1,4 +1,4 @@
-"""The same shape every step."""
+"""A tree with the same shape in every step."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,8 @@ from workers.torch_engine.trees.shape import (
 
 @register("tree", "static")
 class Static:
-    """A shape given by widths (SpecInfer, arXiv 2305.09781) or by paths (Medusa, 2401.10774).
+    """Grow a shape given by widths (SpecInfer, arXiv 2305.09781) or by paths (Medusa,
+    2401.10774).
 
     widths: nodes of depth i have the widths[i] best children. paths: the nodes, each as the ranks
     along its path, "0 1 0.0 0.1": the two best first tokens and the two best after the best. The
@@ -67,7 +68,7 @@ class Static:
             self._draw([proposals[i] for i in sampled], [rows[i] for i in sampled], logits)
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
-        """All nodes stay."""
+        """Keep all nodes."""
 
     def _choose(
         self, proposals: list[Proposal], rows: list[Sequence[int]], logits: DraftLogits

@@ -1,4 +1,4 @@
-"""Down the drafted trees, with the target's warped distribution where they are reached."""
+"""Descent of draft trees, with the target's distribution warped where it is needed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Node = tuple[Proposal, int]
 
 @dataclass(eq=False, slots=True)
 class Descent(Generic[Told]):
-    """One tree's way down: the nodes kept, where it stands, and what is told of nodes."""
+    """One tree's descent: the accepted nodes, the present node, and what is known of nodes."""
 
     proposal: Proposal
     node: int = ROOT
@@ -28,7 +28,7 @@ class Descent(Generic[Told]):
     told: dict[int, Told] = field(default_factory=dict)
 
     def follow(self, below: Callable[[Proposal, int, Told], int | None]) -> bool:
-        """Go down as far as is told; whether that was to the end."""
+        """Go down as far as nodes are known; return whether that is the end."""
         while self.node in self.told:
             child = below(self.proposal, self.node, self.told[self.node])
             if child is None:
@@ -44,12 +44,12 @@ def descend(
     tell: Callable[[Tensor, Sequence[Node]], Sequence[Told]],
     below: Callable[[Proposal, int, Told], int | None],
 ) -> Iterator[tuple[list[Descent[Told]], Tensor]]:
-    """All trees' ways down: those that have come to their ends, and p [n, vocab] float32 there.
+    """Return all trees' finished descents, and p [n, vocab] float32 at their ends.
 
-    tell: what `below` needs to know of nodes, from p [nodes, vocab] there. below: the child of a
-    node that is kept, None where none is. On a CPU only nodes that are reached are warped, a level
-    of all trees at once: one of 49,152 tokens takes 0.1 to 0.4 ms, and most that are drafted are
-    not reached. A device would be waited for at every level: there all nodes are.
+    tell: computes what `below` needs from p [nodes, vocab]. below: returns the accepted child of
+    a node, or None. On a CPU only reached nodes are warped, a level of all trees at once: a row
+    of 49,152 tokens takes 0.1 to 0.4 ms. On a GPU each level would be a wait, so all nodes are
+    warped.
     """
     at_once = _waits(output.logits)
     going = [Descent[Told](proposal) for proposal in proposals]
@@ -73,14 +73,15 @@ def descend(
 
 
 def warped_rows(proposals: Sequence[Proposal], output: TargetOutput) -> tuple[Tensor, list[int]]:
-    """p [rows, vocab] float32 at every root and node, warped, and where each proposal's begin."""
+    """Return warped p [rows, vocab] float32 at every root and node, and where each proposal's
+    rows begin."""
     sizes = [len(proposal) + 1 for proposal in proposals]
     nodes = [(proposal, node) for proposal in proposals for node in range(ROOT, len(proposal))]
     return warped(nodes, output), [0, *accumulate(sizes)][:-1]
 
 
 def warped(nodes: Sequence[Node], output: TargetOutput) -> Tensor:
-    """p [n, vocab] float32 at these nodes, warped as each one's request asks."""
+    """Return p [n, vocab] float32 at these nodes, warped by each request's sampling."""
     rows = [proposal.row + 1 + node for proposal, node in nodes]
     logits = output.logits
     if rows != [*range(len(logits))]:
@@ -89,5 +90,5 @@ def warped(nodes: Sequence[Node], output: TargetOutput) -> Tensor:
 
 
 def _waits(logits: Tensor) -> bool:
-    """Whether reading a result waits for a device."""
+    """Return whether reading a result waits for a device."""
     return logits.device.type != "cpu"

@@ -1,4 +1,4 @@
-"""Fuzzy speculative decoding: near enough is good enough (FSD, arXiv 2502.20704). Lossy."""
+"""Fuzzy speculative decoding (FSD, arXiv 2502.20704): accept where p and q are close. Lossy."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,19 +15,20 @@ from workers.torch_engine.tree import Path
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p || q) in nats of rows of log probabilities [n, vocab]; what p excludes adds nothing."""
+    """Return KL(p || q) in nats of rows of log probabilities [n, vocab]; tokens with p = 0 add
+    nothing."""
     return (p.exp() * (p - q)).where(p > -torch.inf, 0.0).sum(-1)
 
 
 def js(p: Tensor, q: Tensor) -> Tensor:
-    """The textbook Jensen-Shannon divergence in nats, at most ln 2: half KL(p || m) plus half
-    KL(q || m) with m = (p + q) / 2, of rows of log probabilities [n, vocab]."""
+    """Return the Jensen-Shannon divergence in nats, at most ln 2, of rows of log probabilities
+    [n, vocab]: half KL(p || m) plus half KL(q || m) with m = (p + q) / 2."""
     m = torch.logaddexp(p, q) - math.log(2.0)
     return 0.5 * (kl(p, m) + kl(q, m))
 
 
 def tv(p: Tensor, q: Tensor) -> Tensor:
-    """Total variation, at most 1, of rows of log probabilities [n, vocab]."""
+    """Return the total variation, at most 1, of rows of log probabilities [n, vocab]."""
     return 0.5 * (p.exp() - q.exp()).abs().sum(-1)
 
 
@@ -73,7 +74,7 @@ class Fuzzy:
         self._threshold = threshold
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal; raises ValueError for trees that are not chains."""
+        """Return one path per proposal. Raises ValueError for trees that are not chains."""
         return [self._verify(proposal, output) for proposal in proposals]
 
     def _verify(self, proposal: Proposal, output: TargetOutput) -> Path:

@@ -1,4 +1,4 @@
-"""Keep what the target would have said itself."""
+"""Acceptance of tokens that the target chooses too."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ from workers.torch_engine.verifiers.target_choice import follow_choices, split_c
 
 @register("verifier", "greedy")
 class Greedy:
-    """The target chooses a token at every node; the path that agrees is kept.
+    """Let the target choose a token at every node, and accept the path that agrees.
 
-    It takes the argmax at temperature 0 and draws from the warped p above it, so either way the
-    emitted tokens are the target's own: lossless.
+    The target takes the argmax at temperature 0 and draws from the warped p above it, so the
+    emitted tokens are its own: lossless.
     """
 
     needs_distribution = False
@@ -29,7 +29,7 @@ class Greedy:
     def __init__(self, _materials: Materials) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal."""
+        """Return one path per proposal."""
         paths, sampled = split_chosen(proposals, output)
         draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in sampled}
 

@@ -33,7 +33,7 @@ class MultiStep:
     def __init__(self, _materials: Materials) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal."""
+        """Return one path per proposal."""
         paths, sampled = split_chosen(proposals, output)
         if sampled:
             paths |= self._sample(sampled, output)
@@ -57,8 +57,8 @@ class MultiStep:
 def _try_all(
     proposals: list[Proposal], p: Tensor, starts: list[int]
 ) -> tuple[dict[int, list[float]], Tensor]:
-    """Each node's chance once its elder siblings are rejected, by sequence id, and what is then
-    left of p [rows, vocab] at every root and node whose children all are.
+    """Return each node's acceptance probability after its elder siblings are rejected, by
+    sequence id, and what is left of p [rows, vocab] at nodes whose children are all rejected.
 
     All parents' eldest children together, then their second ones: as many rounds as the largest
     family has children, whatever the number of trees.
@@ -86,7 +86,7 @@ def _try_all(
 
 
 def _elders(proposal: Proposal) -> list[int]:
-    """How many siblings precede each node."""
+    """Return how many siblings precede each node."""
     born: dict[int, int] = {}
     elders = []
     for parent in proposal.parents:
@@ -104,7 +104,7 @@ def _drawn_from(proposal: Proposal, node: int, p: Tensor) -> Tensor:
 
 
 def _walk(proposal: Proposal, chances: list[float]) -> tuple[int, ...]:
-    """The accepted nodes."""
+    """Return the accepted nodes."""
     draws = uniforms(len(proposal), proposal.sequence.rng)
     node, kept = ROOT, list[int]()
     while True:

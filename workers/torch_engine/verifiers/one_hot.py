@@ -32,7 +32,7 @@ class OneHot:
     def __init__(self, _materials: Materials) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal; raises ValueError for nodes sampled above temperature 0."""
+        """Return one path per proposal. Raises ValueError for nodes sampled above temperature 0."""
         paths, sampled = split_chosen(proposals, output)
         if any(any(proposal.sampled) for proposal in sampled):
             raise ValueError("verifier 'one_hot' takes chosen tokens only; these were sampled")
@@ -64,7 +64,7 @@ class OneHot:
 
 
 def _of_children(p: Tensor, nodes: Sequence[Node]) -> list[list[float]]:
-    """p of the children's tokens at each node."""
+    """Return p of the children's tokens at each node."""
     children = [proposal.children(node) for proposal, node in nodes]
     rows = [row for row, found in enumerate(children) for _ in found]
     if not rows:
@@ -80,13 +80,15 @@ def _of_children(p: Tensor, nodes: Sequence[Node]) -> list[list[float]]:
 
 @dataclass(slots=True)
 class _Walk:
-    """A uniform for each node, and the tokens refused at the node where it stands."""
+    """One tree's descent, with a uniform for each node and the tokens refused at the present
+    one."""
 
     draws: list[float]
     refused: list[int] = field(default_factory=list)
 
     def child(self, proposal: Proposal, node: int, chances: list[float]) -> int | None:
-        """The first child that is accepted, each with what is left of the refused ones' mass."""
+        """Return the first accepted child, each tested against the mass that the refused ones
+        left."""
         left, self.refused = 1.0, []
         for child, chance in zip(proposal.children(node), chances, strict=True):
             if self.draws[child] * left < chance:

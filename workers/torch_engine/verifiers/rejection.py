@@ -30,7 +30,7 @@ class Rejection:
     def __init__(self, _materials: Materials) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal; raises ValueError for trees that are not chains."""
+        """Return one path per proposal. Raises ValueError for trees that are not chains."""
         if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'rejection' takes chains only")
         paths, sampled = split_chosen(proposals, output)
@@ -68,7 +68,7 @@ class Rejection:
 def _at_drafts(
     proposals: list[Proposal], p: Tensor, starts: list[int]
 ) -> tuple[Tensor, list[float], list[float]]:
-    """q [drafts, vocab] of all drafts in a row, and p and q at the drafted tokens."""
+    """Return q [drafts, vocab] of all drafts in order, and p and q at the drafted tokens."""
     tokens = [token for proposal in proposals for token in proposal.tokens]
     if not tokens:
         return p[:0], [], []

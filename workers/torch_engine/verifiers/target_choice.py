@@ -1,4 +1,4 @@
-"""What verifiers share: paths that the target chooses, and the last token's draw."""
+"""Common parts of verifiers: paths that the target chooses, and the last token's draw."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from workers.torch_engine.verifiers.descent import Node, descend
 
 
 def match_greedy(proposal: Proposal, output: TargetOutput) -> Path:
-    """The longest path whose every token is the target's argmax at its parent, then the argmax."""
+    """Return the longest path whose every token is the target's argmax at its parent."""
     choices = output.best[proposal.row : proposal.row + len(proposal) + 1]
     node, kept = ROOT, list[int]()
     while (child := _chosen(proposal, node, choices[node + 1])) is not None:
@@ -26,7 +26,7 @@ def match_greedy(proposal: Proposal, output: TargetOutput) -> Path:
 def split_greedy(
     proposals: Sequence[Proposal], output: TargetOutput
 ) -> tuple[dict[int, Path], list[Proposal]]:
-    """Paths of the proposals at temperature 0, by sequence id, and the proposals above it."""
+    """Return the paths of proposals at temperature 0, by sequence id, and the other proposals."""
     greedy = [p for p in proposals if p.sequence.sampling.temperature == 0.0]
     paths = {p.sequence.id: match_greedy(p, output) for p in greedy}
     return paths, [p for p in proposals if p.sequence.sampling.temperature > 0.0]
@@ -35,7 +35,7 @@ def split_greedy(
 def split_chosen(
     proposals: Sequence[Proposal], output: TargetOutput
 ) -> tuple[dict[int, Path], list[Proposal]]:
-    """Paths, by sequence id, of the proposals at temperature 0 and of those with a seed, and the
+    """Return the paths of proposals at temperature 0 or with a seed, by sequence id, and the
     other proposals.
 
     Under a seed the target chooses a token at every node, by its warped distribution and the noise
@@ -52,8 +52,8 @@ def follow_choices(
     output: TargetOutput,
     choose: Callable[[Tensor, Sequence[Node]], Sequence[int]],
 ) -> dict[int, Path]:
-    """Paths, by sequence id, as far as drafted tokens are those that the target chooses; choose: a
-    token at each of the nodes by p [nodes, vocab]."""
+    """Return paths of draft tokens that the target chooses, by sequence id. choose: returns a
+    token for each node by p [nodes, vocab]."""
     return {
         one.proposal.sequence.id: Path(tuple(one.kept), one.told[one.node])
         for ended, _ in descend(proposals, output, choose, _chosen)
@@ -66,12 +66,12 @@ def _under_seeds(p: Tensor, nodes: Sequence[Node]) -> list[int]:
 
 
 def _chosen(proposal: Proposal, node: int, choice: int) -> int | None:
-    """The child that is the target's choice."""
+    """Return the child that is the target's choice."""
     return next((c for c in proposal.children(node) if proposal.tokens[c] == choice), None)
 
 
 def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> list[int]:
-    """Each sequence's last token, drawn from weights [n, vocab].
+    """Draw each sequence's last token from weights [n, vocab].
 
     From p [n, vocab] instead where a rejection left no mass at all, which takes rounding: a
     rejected token has p < q, so some other has p > q.

@@ -1,5 +1,5 @@
-"""Typical acceptance: what is likely enough under the target is kept (Medusa, arXiv 2401.10774).
-Lossy above temperature 0."""
+"""Typical acceptance (Medusa, arXiv 2401.10774): accept tokens that are likely enough under the
+target. Lossy above temperature 0."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Typical:
         self._epsilon, self._delta = epsilon, delta
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """One path per proposal."""
+        """Return one path per proposal."""
         paths, sampled = split_greedy(proposals, output)
         if sampled:
             paths |= self._accept(sampled, output)
@@ -64,7 +64,7 @@ class Typical:
     def _judged(
         self, proposals: list[Proposal], p: Tensor, starts: list[int]
     ) -> tuple[list[float], list[float]]:
-        """Per node of all proposals p of its token at its parent, and what it must exceed."""
+        """Return, per node of all proposals, p of its token at its parent and the threshold."""
         parents = [
             start + 1 + parent
             for proposal, start in zip(proposals, starts, strict=True)
@@ -79,7 +79,7 @@ class Typical:
 def _best_path(
     proposal: Proposal, at_parent: list[float], threshold: list[float]
 ) -> tuple[int, ...]:
-    """The deepest node whose whole path is accepted, from the first level down to it."""
+    """Return the path to the deepest node whose whole path is accepted."""
     best, best_key = ROOT, (0, 0.0)
     sums: dict[int, float] = {ROOT: 0.0}
     for node, parent in enumerate(proposal.parents):
