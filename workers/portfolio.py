@@ -56,8 +56,8 @@ def with_bundle(config: AppConfig) -> AppConfig:
     if "bundle" in config.model_fields_set or load_bundle(config.bundle).has("target"):
         return config
     log.warning(
-        "The target of %s is not here (`specadapt bundle import %s` makes it of its package): "
-        "the small demo, %s, takes its place. It shows the machinery; its answers make no sense.",
+        "The target of %s is not imported; run `specadapt bundle import %s`. "
+        "Using the small demo, %s, whose answers make no sense.",
         *(config.bundle, config.bundle, SMALL_DEMO),
     )
     return config.model_copy(update={"bundle": SMALL_DEMO})

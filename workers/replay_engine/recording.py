@@ -88,7 +88,9 @@ class Recording:
     def find(self, request: DecodeRequest) -> RecordedAnswer:
         """Return the answer to a request. Raises EngineRefusedError where none was recorded."""
         if request.answered_token_ids:
-            raise EngineRefusedError("answered_token_ids: a replay begins answers, and ends them")
+            raise EngineRefusedError(
+                "answered_token_ids: replay cannot continue a begun answer: leave it out"
+            )
         _refuse_unrecorded_sampling(request.sampling)
         temperature = request.sampling.temperature
         answer = self.answers.get((request.method, temperature, request.prompt_token_ids))

@@ -24,7 +24,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         if ready or timeout == 0:
             return ready
         if timeout is None:
-            raise RuntimeError("simulated time: everybody waits and nothing is due")
+            raise RuntimeError("simulated time: all tasks wait and nothing is due")
         self.now += timeout
         return []
 

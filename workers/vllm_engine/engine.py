@@ -183,7 +183,7 @@ class VllmEngine:
         except TimeoutError:  # a long step, such as a long prompt
             return chunk
         except Exception as error:  # the answer is complete even if the engine has ended
-            log.warning("%s: nobody said who drafted: %r", answer.request.request_id, error)
+            log.warning("%s: no statistics by drafter: %r", answer.request.request_id, error)
             return chunk
 
     def _check(self, request: DecodeRequest) -> None:

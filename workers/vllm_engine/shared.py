@@ -105,7 +105,7 @@ def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
     methods = [method_of(name, bundle) for name in names if name]
     other = [one.name for one in methods if one.engine != "vllm" or one.drafter == "none"]
     if other:
-        raise ValueError(f"{spec.name}: learned: {other[0]} drafts in no vLLM engine")
+        raise ValueError(f"{spec.name}: learned: {other[0]} is not a method of vLLM that drafts")
     here = [one for one in methods if decodable(one, bundle)]
     most = max(schedule_of(spec).gammas)
     learned = tuple(

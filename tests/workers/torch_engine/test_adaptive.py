@@ -68,7 +68,7 @@ def test_nobody_left_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> No
 def test_nobody_named_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> None:
     settings = {"drafter": {"learned": "", "look_ups": False}}
     nobody = get_method("adaptive").model_copy(update={"settings": settings})
-    with pytest.raises(ValueError, match="nobody is left to draft: name methods in learned"):
+    with pytest.raises(ValueError, match="no drafter is left: name methods in learned"):
         load_engine([nobody], byte_bundle)
 
 

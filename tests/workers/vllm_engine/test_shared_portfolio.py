@@ -160,8 +160,8 @@ def test_look_ups_alone_need_no_drafter_of_vllms(bundle):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"learned": "eagle3"}, "learned: eagle3 drafts in no vLLM engine"),
-        ({"learned": "vllm_naive"}, "learned: vllm_naive drafts in no vLLM engine"),
+        ({"learned": "eagle3"}, "learned: eagle3 is not a method of vLLM that drafts"),
+        ({"learned": "vllm_naive"}, "learned: vllm_naive is not a method of vLLM that drafts"),
         ({"learned": "", "lest": 0.1}, "lest"),
     ],
 )

@@ -32,7 +32,7 @@ class Adaptive:
     that pay are verified. learned: methods whose drafters may draft, where the bundle has their
     parts. least: see LookUps. past_bytes: memory for past answers of all methods; 0 looks at the
     request alone. look_ups: False drafts with the learned ones alone. Tokens are chosen, not
-    sampled. Raises BundleError where nobody is left to draft, ValueError naming a bad setting.
+    sampled. Raises BundleError where no drafter is left, ValueError naming a bad setting.
     """
 
     has_distribution = False
@@ -50,8 +50,8 @@ class Adaptive:
     ) -> None:
         if not learned and not look_ups:
             raise ValueError(
-                "drafter 'adaptive': nobody is left to draft: name methods in learned, or leave "
-                "look_ups true"
+                "drafter 'adaptive': no drafter is left: name methods in learned, or keep look_ups "
+                "true"
             )
         self._costs, self._guard = materials.costs, materials.guard
         self._costs.wanted = True

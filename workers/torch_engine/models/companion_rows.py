@@ -23,7 +23,7 @@ class CompanionRows:
         return self._used[lease]
 
     def length(self, lease: Lease) -> int:
-        """Slots that are read of the row that goes with one in use, if any does."""
+        """Return the read slots of the drafter's row; 0 without one."""
         return self._used[lease].length if lease in self._used else 0
 
     def acquire(self, lease: Lease) -> Lease:

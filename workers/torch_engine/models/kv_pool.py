@@ -96,7 +96,7 @@ class KvPool:
         return list(map(LayerCache, keys, values, self._slots))
 
     def release(self, lease: Lease) -> None:
-        """Give a row back; the last row moves into its place."""
+        """Free a row; the last row moves into its place."""
         if lease.spoilt:
             # Masked slots still meet a weight of 0, and 0 * NaN is NaN. Attention reads the next
             # sequence's row as far as the longest row of its batch.
@@ -107,7 +107,7 @@ class KvPool:
             self._move(last, lease.row)
 
     def keep(self, lease: Lease) -> None:
-        """Give a row back but keep what it holds, until `drop` or `take_back`."""
+        """Keep a row that is no longer in use, until `drop` or `take_back`."""
         saved = self.data[:, lease.row, :, : lease.length].clone()
         self.release(lease)
         self._kept.append(lease)
@@ -115,7 +115,7 @@ class KvPool:
         self.data[:, lease.row, :, : lease.length] = saved
 
     def drop(self, lease: Lease) -> None:
-        """Make a kept row a free one."""
+        """Free a kept row."""
         last = self._kept.pop()
         if last is not lease:
             self._kept[self.rows - 1 - lease.row] = last

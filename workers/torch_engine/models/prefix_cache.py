@@ -49,7 +49,7 @@ class PrefixCache:
         self._pool = pool
         self._forgotten = forgotten
         self._kept: list[Holding] = []
-        """The least recently used first."""
+        """Kept rows, least recently used first."""
 
     @property
     def kept_rows(self) -> int:

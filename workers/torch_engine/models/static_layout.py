@@ -16,7 +16,7 @@ from workers.torch_engine.models.layout import Layout, Span, folded
 
 @dataclass(frozen=True, slots=True)
 class StaticLayout:
-    """Where the tokens of one forward go, for a forward in the shape of `bucket`.
+    """The layout of one forward in the shape of `bucket`.
 
     given: int64 [n] on the host; `unfold` turns it into a layout. token_count, logit_count: rows of
     the bucket and rows of logits before the padding. logit_starts: index of each span's first

@@ -12,7 +12,7 @@ Dims = tuple[int | None, ...]
 _DERIVED = ".rotary_emb.inv_freq"
 """Older checkpoints store what config.json determines."""
 _NAMED = 4
-"""Tensors that a message names."""
+"""Most tensors that a message names."""
 
 
 def model_tensors(shape: LlamaShape) -> dict[str, Dims]:

@@ -14,7 +14,7 @@ from workers.torch_engine.models.tensors import model_tensors, refuse_misfit
 from workers.weight_files import stored_tensors, weight_files
 
 Take = Callable[[str], Tensor]
-"""A tensor of the checkpoint by name, on the right device and in the right dtype."""
+"""Function from a checkpoint's tensor name to the tensor, on the device and in the dtype."""
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
@@ -47,7 +47,7 @@ def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
 
 
 def load_tensor(folder: Path, name: str) -> Tensor:
-    """Load one tensor of a model; raises BundleError where it is not there."""
+    """Load one tensor of a model. Raises BundleError where it is missing."""
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as opened:
             if name in opened.keys():  # noqa: SIM118

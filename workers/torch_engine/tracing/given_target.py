@@ -1,4 +1,4 @@
-"""A target whose forwards were computed beforehand, over whole answers."""
+"""A target with forwards computed in advance, over whole answers."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -14,7 +14,8 @@ from workers.torch_engine.tree import Path
 
 
 class GivenTarget(Target):
-    """Hands out what the target said at the tokens that a step reads; drafts it does not read.
+    """Return the target's precomputed results for the tokens that a step reads; it reads no
+    drafts.
 
     texts: by sequence id.
     """
@@ -38,7 +39,7 @@ class GivenTarget(Target):
     def forward(
         self, proposals: Sequence[Proposal], captures: Collection[int] = ()
     ) -> TargetOutput:
-        """The states of the tokens that are pending; logits, which nobody asks for, of no token."""
+        """Return the states of pending tokens, and no logits."""
         output = TargetOutput(torch.empty(len(proposals), 0), {}, starts={}, pending={})
         parts: dict[int, list[Tensor]] = {capture: [] for capture in captures}
         start = 0

@@ -1,4 +1,4 @@
-"""An answer that is known before it is decoded, and what drafting at its positions came to."""
+"""A known answer, and the acceptance of drafts at its positions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GivenText:
 
 
 def probabilities(logits: Tensor, tokens: Tensor, sampling: SamplingParams) -> list[float]:
-    """What `GivenText.p` holds, of logits [n, vocab] and the n tokens that followed."""
+    """Return `GivenText.p` for logits [n, vocab] and the n tokens that followed."""
     if sampling.temperature == 0.0:
         found = (logits.argmax(-1) == tokens).float()
     else:
@@ -45,6 +45,6 @@ def probabilities(logits: Tensor, tokens: Tensor, sampling: SamplingParams) -> l
 
 
 def favourites(logits: Tensor) -> list[float]:
-    """The largest probability of each row [n, vocab], at temperature 1."""
+    """Return the largest probability of each row [n, vocab], at temperature 1."""
     values: list[float] = (logits.amax(-1) - torch.logsumexp(logits, -1)).exp().tolist()
     return values

@@ -26,10 +26,10 @@ from workers.torch_engine.tracing.given_text import GivenText
 from workers.torch_engine.tracing.verdicts import ForcedChain, Texts, Verdicts
 
 TRACED = ("one_hot", "rejection")
-"""The verifiers whose verdicts an answer tells."""
+"""Verifiers whose verdicts follow from the answer."""
 
 DECIDING = ("adaptive",)
-"""The drafters that decide by what steps cost, and by what was accepted so far."""
+"""Drafters that decide by costs and earlier acceptance."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Trace:
 
 
 class TracedMethod(Method):
-    """A method whose verdicts come from the answers; raises ValueError for one that they cannot
-    tell of."""
+    """A method whose verdicts follow from the answers. Raises ValueError for other verifiers."""
 
     def __init__(self, spec: MethodSpec, materials: Materials, texts: Texts) -> None:
         super().__init__(_alone(spec), materials)
@@ -54,7 +53,7 @@ class TracedMethod(Method):
 
 
 class Tracer:
-    """Owned by the calling thread. `batch` answers are traced together."""
+    """Trace methods in the calling thread, `batch` answers together."""
 
     def __init__(
         self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, batch: int
@@ -94,8 +93,8 @@ class Tracer:
     def read(
         self, prompt: Sequence[int], answer: Sequence[int], sampling: SamplingParams
     ) -> GivenText:
-        """A text as `trace` takes it: the target reads it once, for all methods. Raises ValueError
-        for a text that does not fit into the context."""
+        """Return a text for `trace`: the target reads it once for all methods. Raises ValueError
+        for a text that exceeds the context."""
         if len(prompt) + len(answer) > self.capacity:
             raise ValueError(
                 f"{len(prompt)} prompt and {len(answer)} answer tokens exceed the context of "
@@ -107,7 +106,8 @@ class Tracer:
 
     @torch.inference_mode()
     async def trace(self, method: str, texts: Sequence[GivenText]) -> list[Trace]:
-        """What a method's drafts come to at the texts' positions; `batch` texts at most."""
+        """Return the acceptance of a method's drafts at the texts' positions; at most `batch`
+        texts."""
         running = [self._sequence(method, text, row) for row, text in enumerate(texts)]
         for sequence, text in zip(running, texts, strict=True):
             text.kept, text.confidences = [], []
@@ -155,7 +155,8 @@ class Tracer:
 
 
 def _alone(spec: MethodSpec) -> MethodSpec:
-    """The method as it drafts for one sequence; raises ValueError for what is not traced."""
+    """Return the method as it drafts for one sequence. Raises ValueError for untraceable
+    methods."""
     if spec.engine != "torch":
         raise ValueError(f"{spec.name}: only methods of our own engine are traced")
     if spec.verifier not in TRACED:

@@ -1,5 +1,4 @@
-"""What would be kept of drafts, told by the answer that is known: the parts that stand in a traced
-method where a tree chooses tokens and a verifier decides."""
+"""Acceptance of drafts given a known answer: the tree and the verifier of a traced method."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from workers.torch_engine.tracing.given_text import GivenText, favourites
 from workers.torch_engine.tree import ROOT, Path
 
 LEAST = 1e-3
-"""A draft that is kept more seldom than this is not followed further."""
+"""Least acceptance at which a draft is followed further."""
 
 Texts = Mapping[int, GivenText]
 """By sequence id."""
 
 
 class ForcedChain:
-    """A chain of the answer's own tokens, as drafts that are kept with some probability.
+    """A chain of the answer's own tokens, as drafts that are accepted with some probability.
 
     Rejection sampling emits x with p(x) and, where it does, has kept the draft x with
     min(p(x), q(x)) (Leviathan et al. 2023, arXiv 2211.17192): given the answer's next token x the
@@ -64,10 +63,10 @@ class ForcedChain:
                 proposal.frontier = [proposal.add(token, len(proposal) - 1)]
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
-        """A chain keeps all its nodes."""
+        """Keep all nodes."""
 
     def told(self, proposal: Proposal) -> tuple[list[float], list[float]]:
-        """What became of the proposal's draft; it is forgotten."""
+        """Return and forget the acceptance of a proposal's draft."""
         known = proposal.sequence.id
         return self._kept.pop(known, []), self._confidences.pop(known, [])
 
@@ -118,7 +117,7 @@ class Verdicts:
         ]
 
     def _follow(self, proposals: Sequence[Proposal]) -> None:
-        """Note how far the answer goes along each tree."""
+        """Note how far the answer follows each tree."""
         rows, owners = list[Tensor](), list[int]()
         for index, proposal in enumerate(proposals):
             text = self._texts[proposal.sequence.id]

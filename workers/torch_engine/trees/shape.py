@@ -33,7 +33,7 @@ def shape_levels(paths: Sequence[RankPath]) -> list[ShapeLevel]:
         raise ValueError("a path is named twice")
     for path in nodes:
         if len(path) > 1 and path[:-1] not in nodes:
-            raise ValueError(f"path {format_path(path)} hangs in the air: add its parent")
+            raise ValueError(f"path {format_path(path)} has no parent: add it")
     levels, above = list[ShapeLevel](), [RankPath()]
     while below := sorted(path for path in nodes if len(path) == len(levels) + 1):
         extended = {path[:-1] for path in nodes if len(path) == len(levels) + 2}
@@ -65,7 +65,7 @@ def parse_paths(text: str) -> list[RankPath]:
     try:
         paths = [tuple(map(int, path.split("."))) for path in text.split()]
     except ValueError as error:
-        raise ValueError(f"{text!r} are no paths such as '0 1 0.0 0.1'") from error
+        raise ValueError(f"{text!r} is not a list of paths such as '0 1 0.0 0.1'") from error
     if any(rank < 0 for path in paths for rank in path):
         raise ValueError(f"{text!r}: ranks are 0 or more")
     return paths

@@ -66,7 +66,7 @@ class CachedModel(TransformersModel):
 
 
 class _PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """One layer's part of our pool, as transformers' attention sees it."""
+    """One layer's part of our pool, as a cache of transformers."""
 
     def __init__(self, cache: LayerCache, layout: Layout) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ from workers.torch_engine.models.layout import Span
 log = logging.getLogger(__name__)
 
 LENGTH_DEPENDENT = ("dynamic", "longrope")
-"""Rotary variants whose angles depend on the length of what is read together."""
+"""Rotary variants whose angles depend on the length of the forward."""
 
 IDLE = "max_window_layers"
 """Has no effect unless a window is set too. Any other setting with "window" in its name is one."""
@@ -34,7 +34,7 @@ MISFITS = {
 
 
 def load_transformers(folder: Path, dtype: torch.dtype, device: torch.device) -> TransformersModel:
-    """Load a part through transformers; raises BundleError where that fails.
+    """Load a part through transformers. Raises BundleError on failure.
 
     A trial with a small batch and a tree decides whether our pool gives what reading everything
     anew gives. Models for which it does not are read anew at every step.

@@ -19,8 +19,8 @@ from workers.torch_engine.models.weights import Take, load_weights, taker
 
 
 class MedusaHeads:
-    """Head k reads x + SiLU(W_k x + b_k), of one layer or several, with an LM head; x is the
-    target's final state.
+    """Compute heads: head k reads x + SiLU(W_k x + b_k), of one or several layers, with an LM
+    head; x is the target's final state.
 
     The first layers of all heads are one product. LM heads are `lm_heads.k.weight`, or
     `lm_head.weight` for all of them. `token_map` [draft vocab]: the tokens of the draft vocabulary,
