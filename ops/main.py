@@ -1,4 +1,4 @@
-"""The `specadapt` command. Each command's module imports torch, Ray and the like when it runs."""
+"""The `specadapt` command. A command imports heavy libraries only when it runs."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ from ops.tables.trace import trace
 app = typer.Typer(
     cls=CommandGroup,
     name="specadapt",
-    help="Adaptive speculative decoding: each prompt goes to the method that finishes it soonest.",
+    help="Serve LLMs with speculative decoding and route each prompt to its fastest method.",
     callback=show_help,
     invoke_without_command=True,
     add_completion=False,
@@ -60,7 +60,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Measure decoding, steps, routing, load, scaling, faults and the service.",
+    help="Run benchmarks of decoding, routing, load, faults and the service.",
     callback=show_help,
     invoke_without_command=True,
 )

@@ -22,11 +22,17 @@ def bench_gpu(
         typer.Option(
             "--batches",
             metavar="N,N",
-            help="requests at once  [default: 1 to 64 on a GPU, 1 and 4 on a CPU]",
+            help="concurrent requests  [default: 1 to 64 on a GPU, 1 and 4 on a CPU]",
         ),
     ] = None,
     exact: Annotated[
-        int, typer.Option("--exact", min=1, metavar="N", help="prompts compared in float32")
+        int,
+        typer.Option(
+            "--exact",
+            min=1,
+            metavar="N",
+            help="number of prompts to compare with Hugging Face in float32",
+        ),
     ] = 8,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
@@ -37,10 +43,10 @@ def bench_gpu(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Measure the engine alone: torch, transformers and safetensors suffice, Ray is not asked for.
+    """Measure the engine alone; needs torch, transformers and safetensors, but not Ray.
 
-    In float32 every method's answers, alone and in a batch of all methods, beside Hugging Face's;
-    in --dtype the seconds of a step and tokens per second by the number of requests at once.
+    In float32, compares every method's answers, alone and in a mixed batch, with Hugging Face's.
+    In --dtype, measures step time and tokens per second by the number of concurrent requests.
 
     Example: `specadapt bench gpu --bundle bundles/demo --json gpu.json`
     """

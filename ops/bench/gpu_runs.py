@@ -1,4 +1,4 @@
-"""The runs of `bench gpu`: methods beside Hugging Face in float32, then by the requests at once."""
+"""The runs of `bench gpu`: exactness against Hugging Face, then speed by batch size."""
 
 import asyncio
 import statistics
@@ -78,8 +78,10 @@ def device_name(device: str) -> str:
 async def _exactness(
     plan: Plan, bundle: Bundle, encoded: Sequence[EncodedPrompt], bar: Progress, task: TaskID
 ) -> dict[str, float]:
-    """By method the share of greedy float32 answers that are Hugging Face's token for token, near
-    ties aside: each alone, and each in a batch of all methods."""
+    """Return, by method, the share of greedy float32 answers that equal Hugging Face's.
+
+    Near ties count as equal. Each prompt is decoded alone and in a batch of all methods.
+    """
     exactly = plan.setup.engine.model_copy(update={"dtype": "float32"})
     setup = with_places(replace(plan.setup, engine=exactly), len(plan.setup.methods))
     greedy = SamplingParams(temperature=0.0, max_tokens=plan.max_tokens)

@@ -24,7 +24,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class StagesPlan:
-    """batches: requests at once, each of which emits `max_tokens` whatever it says."""
+    """The prompts and settings of a benchmark. Every answer has exactly `max_tokens` tokens."""
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -35,9 +35,11 @@ class StagesPlan:
 
 
 async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, Any]], float]:
-    """By method and batch the milliseconds of a step and of its stages, tokens a step, sequences a
-    step and how wrong the step-cost model was; and by how many MiB this process grew when the
-    models were loaded."""
+    """Measure steps and their stages by method and batch size.
+
+    Returns milliseconds of a step and its stages, tokens and sequences per step, and the error of
+    the step-cost model; and the MiB that this process grew while loading the models.
+    """
     bundle = load_bundle(plan.setup.bundle)
     encoded, _ = encode(bundle, plan.prompts, plan.setup.engine.max_context - plan.max_tokens)
     before = _own_mib()
@@ -59,11 +61,10 @@ async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, 
 
 
 def step_of(answers: Sequence[Answer]) -> dict[str, float]:
-    """The mean decode step of answers that shared their steps, in milliseconds.
+    """Return the mean decode step of answers that shared their steps, in milliseconds.
 
-    A sequence's seconds are those of the steps it was in, so that their sums over sequences, over
-    the sum of their steps, are a step's. host: what is left of decoding; engines leave out other
-    requests' prefills there already.
+    A sequence's seconds are those of its steps, so that the sum over sequences divided by the sum
+    of their steps is a step's time. host: the rest of decoding, without other requests' prefills.
     """
     stats = [answer.stats for answer in answers]
     steps = sum(s.target_steps - 1 for s in stats)

@@ -18,7 +18,7 @@ def bench_stages(
     ids: flags.Ids = None,
     limit: flags.Limit = 40,
     batches: Annotated[
-        str, typer.Option("--batches", metavar="N,N", help="requests at once")
+        str, typer.Option("--batches", metavar="N,N", help="concurrent requests")
     ] = "1,2,4,8,16,32",
     max_tokens: flags.MaxTokens = 64,
     temperature: flags.Temperature = 0.0,
@@ -27,7 +27,7 @@ def bench_stages(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Time the stages of decode steps that a whole batch shares, as engines themselves report them.
+    """Measure the time of each stage of a decode step, by batch size, as engines report it.
 
     Example: `specadapt bench stages --methods naive,ngram,eagle3 --batches 1,4,16`
     """
@@ -40,10 +40,12 @@ def bench_stages(
 
     sizes = whole_numbers(batches, "--batches", 1)
     if max_tokens < 2:
-        raise InputError("--max-tokens: 2 or more; the first token belongs to no decode step")
+        raise InputError("--max-tokens must be at least 2; the first token needs no decode step")
     asked = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if strange := [spec.name for spec in asked.methods if spec.engine != "torch"]:
-        raise InputError(f"--methods: {strange[0]} is vLLM's, which does not report its stages")
+        raise InputError(
+            f"--methods: {strange[0]} is a vLLM method, and vLLM does not report stages"
+        )
     setup = with_room(asked, max(sizes))
     chosen = select(prompts, ids, limit, seed)
     plan = StagesPlan(setup, chosen, sizes, max_tokens, temperature, seed)

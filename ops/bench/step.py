@@ -25,17 +25,19 @@ def bench_step(
     methods: flags.Methods = None,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="prompts, equal per domain")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="number of prompts, equal per domain")
+    ] = 20,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     dtype: flags.DtypeFlag = None,
     threads: flags.Threads = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Profile decode steps: forwards, operators, bytes read against the memory's bandwidth.
+    """Profile decode steps: forward passes, operators, and memory traffic against bandwidth.
 
-    "outside" is the share of the steps' time that no model's forward took; "limit" is the time
-    that reading the weights once would take.
+    "outside" is the share of step time outside of forward passes. "limit" is the time to read the
+    weights once.
 
     Example: `specadapt bench step --methods naive,draft_verify --threads 2`
     """

@@ -219,7 +219,7 @@ def _part(method: Method) -> str:
 
 
 def _held_bytes(stored: StoredTensor, dtype: str) -> int:
-    """float32 arithmetic reads 16-bit weights as such where it can widen them; int8 a byte each."""
+    """Return the bytes of a weight as arithmetic in this precision reads it."""
     narrow = dtype == "bfloat16" or (widens_float16() and stored.dtype != "F32")
     size = 1 if dtype == "int8" else 2 if narrow else 4
     return size * math.prod(stored.shape)

@@ -1,4 +1,4 @@
-"""A bare Ray Serve hop beside the service: what `bench http` compares the ingress with.
+"""A bare Ray Serve deployment next to the service, as the reference of `bench http`.
 
 `python -m ops.harness.bare_hop FILE` runs the service of a configuration file, and on the same Ray
 a second application at `/bare`. That one takes a DecodeRequest as JSON, calls the method's own
@@ -41,9 +41,10 @@ def bare_hop(config: AppConfig) -> serve.Application:
     hosts = {name: SHARED if config.layout == "shared" else name for name in names}
     deployment: Any = serve.deployment(BareHop)
     options = {"num_cpus": 0, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
-    return deployment.options(
+    application: serve.Application = deployment.options(
         name=BARE_HOP, max_ongoing_requests=256, ray_actor_options=options
     ).bind(hosts)
+    return application
 
 
 def _stream(deployment: str) -> Any:

@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
-from ops.harness.decoding import decode
+from ops.harness.decoding import answer_to
 from ops.harness.engines import Engines
-from schemas import DecodeChunk, SamplingParams
+from schemas import DecodeChunk, DecodeRequest, SamplingParams
 from workers.engine import Engine
 
 
@@ -26,7 +28,7 @@ class BatchSteps:
         self.over = asyncio.Event()
 
     def add(self, index: int, chunk: DecodeChunk) -> None:
-        """What came of sequence `index`; every step emits one token that was not drafted."""
+        """Count a chunk of sequence `index`; every step emits one token that was not drafted."""
         if self.over.is_set():
             return
         now = time.perf_counter()
@@ -68,25 +70,29 @@ async def measure(
     wanted: int,
     scope: str = "",
 ) -> BatchSteps:
-    """`wanted` steps of `prompts` (token ids) decoded together; the answers are then given up.
-    scope: of whose past answers drafters know."""
+    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the answers.
+
+    scope: drafters look up past answers of the same scope only.
+    """
     steps = BatchSteps(len(prompts), wanted)
     answers = [
         asyncio.ensure_future(
-            decode(
+            answer_to(
                 engine,
-                f"step-{method}-{len(prompts)}-{len(ids)}-{i}",
-                method,
-                ids,
-                sampling,
-                lambda chunk, i=i: steps.add(i, chunk),  # type: ignore[misc]
-                scope=scope,
+                DecodeRequest(
+                    request_id=f"step-{method}-{len(prompts)}-{len(ids)}-{i}",
+                    method=method,
+                    prompt_token_ids=tuple(ids),
+                    sampling=sampling,
+                    scope=scope,
+                ),
+                partial(steps.add, i),
             )
         )
         for i, ids in enumerate(prompts)
     ]
-    ended = asyncio.gather(*answers)
-    over = asyncio.ensure_future(steps.over.wait())
+    ended: asyncio.Future[Any] = asyncio.gather(*answers)
+    over: asyncio.Future[Any] = asyncio.ensure_future(steps.over.wait())
     try:
         await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():

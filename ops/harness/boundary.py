@@ -1,4 +1,4 @@
-"""The one place where an exception becomes a line on standard error and an exit status."""
+"""Turn exceptions into one line on standard error and an exit status."""
 
 import os
 import sys
@@ -13,14 +13,14 @@ TRACEBACK_VARIABLE = "SPECADAPT_TRACEBACK"
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the message names it and says what would do."""
+    """Raised for unusable input; the message names it and says how to fix it."""
 
 
 class CommandGroup(TyperGroup):
-    """A command group that answers bad input with one line and exit status 2.
+    """A command group that reports bad input as one line with exit status 2.
 
-    Every ValueError counts as bad input, as do files that cannot be opened. With
-    SPECADAPT_TRACEBACK=1 the exception is raised as it is, for finding where it comes from.
+    Every ValueError and every file that cannot be opened counts as bad input. With
+    SPECADAPT_TRACEBACK=1 the exception is raised, to find its origin.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -30,7 +30,7 @@ class CommandGroup(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         standalone = kwargs.pop("standalone_mode", True)
         try:
-            status = super().main(*args, **kwargs, standalone_mode=False)
+            status = super().main(*args, **{**kwargs, "standalone_mode": False})
         except typer.TyperException as error:
             status = _refuse(error.format_message())
         except (ValueError, OSError) as error:
@@ -45,10 +45,10 @@ class CommandGroup(TyperGroup):
 
 
 def describe(error: Exception) -> str:
-    """One line that says what is wrong: `field: problem` for a schema, `path: problem` for a file.
+    """Describe an error in a line: `field: problem` for a schema, `path: problem` for a file.
 
-    A pydantic ValidationError is recognised by its `errors()` so that pydantic is not imported
-    for commands that never validate anything.
+    A pydantic ValidationError is recognised by its `errors()`, so that commands that validate
+    nothing do not import pydantic.
     """
     if hasattr(error, "errors") and callable(error.errors):
         return "; ".join(_field_problem(item) for item in error.errors())
@@ -58,7 +58,7 @@ def describe(error: Exception) -> str:
 
 
 def show_help(context: typer.Context) -> None:
-    """Callback of a group: without a command, print what there is."""
+    """Print a group's help if no command is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

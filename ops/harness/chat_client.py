@@ -40,15 +40,14 @@ class Reply:
 
 
 async def model_name(client: httpx.AsyncClient) -> str:
-    """The served model's name; raises InputError where nobody answers at the URL."""
+    """Return the served model's name. Raises InputError if no service answers at the URL."""
     return (await model_names(client))[0]
 
 
 async def model_names(client: httpx.AsyncClient) -> list[str]:
-    """The served model's name, then those that pin it to a method each, `<name>:<method>`, and what
-    else there is, such as the encoder.
+    """Return the ids of /v1/models: the model, `<name>:<method>` for each method, and others.
 
-    Raises InputError where nobody answers at the URL.
+    Raises InputError if no service answers at the URL.
     """
     try:
         response = await client.get("/v1/models")

@@ -15,12 +15,12 @@ from workers.engine import Engine
 
 
 class DecodeFailedError(RuntimeError):
-    """The engine gave up on an answer; the message is its own."""
+    """The engine failed on a request; the message is the engine's."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. Seconds run from the request handed to the engine to its last token."""
+    """A timed answer. Seconds run from the request's start in the engine to its last token."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -35,20 +35,33 @@ async def decode(
     method: str,
     prompt_token_ids: Sequence[int],
     sampling: SamplingParams,
-    on_chunk: Callable[[DecodeChunk], None] | None = None,
     scope: str = "",
 ) -> Answer:
-    """Decode one prompt to its end; raises what the engine raises, and DecodeFailedError.
+    """Decode one prompt to its end, as `answer_to` does.
 
-    scope: drafters know past answers of the same one, and would know a prompt's from before.
+    scope: drafters look up past answers of the same scope only.
     """
-    request = DecodeRequest(
-        request_id=request_id,
-        method=method,
-        prompt_token_ids=tuple(prompt_token_ids),
-        sampling=sampling,
-        scope=scope,
+    return await answer_to(
+        engine,
+        DecodeRequest(
+            request_id=request_id,
+            method=method,
+            prompt_token_ids=tuple(prompt_token_ids),
+            sampling=sampling,
+            scope=scope,
+        ),
     )
+
+
+async def answer_to(
+    engine: Engine | Engines,
+    request: DecodeRequest,
+    on_chunk: Callable[[DecodeChunk], None] | None = None,
+) -> Answer:
+    """Decode a request to its end and time it; call `on_chunk` with each chunk.
+
+    Raises what the engine raises, and DecodeFailedError if the answer ends with an error.
+    """
     text: list[str] = []
     token_ids: list[int] = []
     started = time.perf_counter()
@@ -56,7 +69,7 @@ async def decode(
     stats: DecodeStats | None = None
     async for chunk in engine.generate(request):
         if chunk.finish_reason == "error":
-            raise DecodeFailedError(f"{method} on {request_id}: {chunk.error}")
+            raise DecodeFailedError(f"{request.method} on {request.request_id}: {chunk.error}")
         if first is None and chunk.token_ids:
             first = time.perf_counter() - started
         if on_chunk is not None:
@@ -66,13 +79,14 @@ async def decode(
         stats = chunk.stats or stats
     seconds = time.perf_counter() - started
     if stats is None:
-        raise DecodeFailedError(f"{method} on {request_id}: the answer ended without statistics")
+        place = f"{request.method} on {request.request_id}"
+        raise DecodeFailedError(f"{place}: the answer ended without statistics")
     return Answer("".join(text), tuple(token_ids), seconds, first or seconds, stats)
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt and the token ids that every decoder is given for it."""
+    """A prompt with its token ids in the family's chat layout."""
 
     prompt: Prompt
     token_ids: tuple[int, ...]
@@ -81,9 +95,10 @@ class EncodedPrompt:
 def encode(
     bundle: Bundle, prompts: Sequence[Prompt], longest: int
 ) -> tuple[list[EncodedPrompt], int]:
-    """The prompts in the family's chat layout, and how many were left out as too long.
+    """Tokenize prompts in the family's chat layout and leave out those that are too long.
 
-    `longest` is in tokens. Raises InputError where none is left.
+    longest: tokens of a prompt. Returns the encoded prompts and the number left out. Raises
+    InputError if none is left.
     """
     quiet_transformers()
     tokenizer = bundle.tokenizer()

@@ -40,8 +40,10 @@ class Engines:
                 self._polling[id(engine)] = time.monotonic() + POLLING_SECONDS
 
     async def others_asleep(self, method: str | None) -> None:
-        """Return once no engine uses the machine but that of `method`, or none at all where it is
-        None; nothing may be running."""
+        """Wait until no engine but that of `method` uses the machine (None: no engine at all).
+
+        No request may be running.
+        """
         own = id(self._engine_of[method]) if method is not None else None
         until = max((t for key, t in self._polling.items() if key != own), default=float("-inf"))
         await asyncio.sleep(until - time.monotonic())

@@ -1,4 +1,4 @@
-"""The flags that mean the same in every command."""
+"""Flags that mean the same in every command."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 
 class Dtype(StrEnum):
-    """The precisions an engine runs in; auto is the sooner of the two floating-point ones here."""
+    """Precisions of an engine; auto picks the faster of bfloat16 and float32 on this machine."""
 
     auto = "auto"
     bfloat16 = "bfloat16"
@@ -17,21 +17,21 @@ class Dtype(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a routing table makes small."""
+    """Routing objectives of a table."""
 
     speedup = "speedup"
     seconds = "seconds"
 
 
 class Predictor(StrEnum):
-    """What foretells a prompt's acceptance."""
+    """Predictors of a prompt's acceptance."""
 
     clusters = "clusters"
     regression = "regression"
 
 
 class Clustering(StrEnum):
-    """What makes a routing table's clusters."""
+    """Clustering algorithms of a routing table."""
 
     kmeans = "kmeans"
     minibatch = "minibatch"
@@ -41,50 +41,70 @@ class Clustering(StrEnum):
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="YAML configuration, as `specadapt serve`'s"),
+    typer.Option(
+        "--config", metavar="FILE", help="configuration file in YAML, as for `specadapt serve`"
+    ),
 ]
 Bundle = Annotated[
     Path | None,
     typer.Option(
         "--bundle",
         metavar="DIR",
-        help="model family  [default: the configuration's, bundles/smollm2]",
+        help="folder of the model family  [default: the configuration's, bundles/smollm2]",
     ),
 ]
-SmallBundle = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="model family")]
+SmallBundle = Annotated[
+    Path, typer.Option("--bundle", metavar="DIR", help="folder of the model family")
+]
 Methods = Annotated[
     str | None,
-    typer.Option("--methods", metavar="A,B", help="[default: the configured portfolio]"),
+    typer.Option(
+        "--methods", metavar="A,B", help="methods to use  [default: the configured portfolio]"
+    ),
 ]
 Prompts = Annotated[
     list[Path] | None,
     typer.Option(
-        "--prompts", metavar="FILE", help="JSON Lines, may be repeated  [default: shipped prompts]"
+        "--prompts",
+        metavar="FILE",
+        help="prompts as JSON Lines, - for standard input; repeatable  [default: shipped prompts]",
     ),
 ]
 Ids = Annotated[
     Path | None,
-    typer.Option("--ids", metavar="FILE", help="only the prompts with these ids, one a line"),
+    typer.Option(
+        "--ids", metavar="FILE", help="file of prompt ids, one per line; use only these prompts"
+    ),
 ]
 ProfileIds = Annotated[
     Path | None,
-    typer.Option("--profile-ids", metavar="FILE", help="only the profile's prompts with these ids"),
+    typer.Option(
+        "--profile-ids",
+        metavar="FILE",
+        help="file of prompt ids; use only these prompts of the profile",
+    ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", min=1, metavar="N", help="prompts, equal per domain  [default: all]"),
+    typer.Option(
+        "--limit", min=1, metavar="N", help="number of prompts, equal per domain  [default: all]"
+    ),
 ]
 MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", min=1, max=2**20, help="output tokens at most")
+    int, typer.Option("--max-tokens", min=1, max=2**20, help="maximum output tokens")
 ]
 Temperature = Annotated[
-    float, typer.Option("--temperature", min=0.0, max=2.0, help="0 decodes greedily")
+    float,
+    typer.Option(
+        "--temperature", min=0.0, max=2.0, help="sampling temperature; 0 decodes greedily"
+    ),
 ]
 DtypeFlag = Annotated[
-    Dtype | None, typer.Option("--dtype", help="[default: the configuration's, auto]")
+    Dtype | None,
+    typer.Option("--dtype", help="precision of the models  [default: the configuration's, auto]"),
 ]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", min=1, max=4096, help="requests in flight")
+    int, typer.Option("--concurrency", min=1, max=4096, help="number of requests in flight")
 ]
 Threads = Annotated[
     int | None,
@@ -93,47 +113,72 @@ Threads = Annotated[
         min=1,
         max=1024,
         metavar="N",
-        help="torch threads  [default: configuration's]",
+        help="number of torch threads  [default: the configuration's]",
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option("--seed", min=0, max=2**32 - 1, help="orders and samples repeat under one seed"),
+    typer.Option("--seed", min=0, max=2**32 - 1, help="random seed"),
 ]
 Json = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="write the figures as JSON; - is standard output"),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="write the figures as JSON to this file; - for standard output",
+    ),
 ]
 Routing = Annotated[
     Path | None,
-    typer.Option("--routing", metavar="DIR", help="routing table  [default: <bundle>/routing]"),
+    typer.Option(
+        "--routing", metavar="DIR", help="folder of the routing table  [default: <bundle>/routing]"
+    ),
 ]
-Recording = Annotated[Path, typer.Option("--profile", metavar="DIR", help="answers to replay")]
+Recording = Annotated[
+    Path, typer.Option("--profile", metavar="DIR", help="folder of the profile to replay")
+]
 RecordedMethods = Annotated[
     str | None,
-    typer.Option("--methods", metavar="A,B", help="[default: all that profile and table have]"),
+    typer.Option(
+        "--methods",
+        metavar="A,B",
+        help="methods to use  [default: all that profile and table have]",
+    ),
 ]
 Rate = Annotated[
-    float, typer.Option("--rate", min=1e-3, metavar="R", help="requests a second, mean")
+    float,
+    typer.Option("--rate", min=1e-3, metavar="R", help="mean arrival rate, requests per second"),
 ]
 Arrivals = Annotated[
     Path | None,
     typer.Option(
         "--trace",
         metavar="FILE",
-        help="arrivals of a recorded trace, stretched to the rate  [default: Poisson]",
+        help="file of recorded arrivals, scaled to the rate  [default: Poisson arrivals]",
     ),
 ]
-TtftSlo = Annotated[float | None, typer.Option("--ttft-slo", min=0.0, metavar="S", help="seconds")]
+TtftSlo = Annotated[
+    float | None,
+    typer.Option(
+        "--ttft-slo", min=0.0, metavar="S", help="objective for the time to first token, in seconds"
+    ),
+]
 TpotSlo = Annotated[
-    float | None, typer.Option("--tpot-slo", min=0.0, metavar="S", help="seconds per token")
+    float | None,
+    typer.Option(
+        "--tpot-slo",
+        min=0.0,
+        metavar="S",
+        help="objective for the time per output token, in seconds",
+    ),
 ]
 AcceptanceTraces = Annotated[
     Path | None,
     typer.Option(
         "--traces",
         metavar="DIR",
-        help="prompts and acceptance of `specadapt trace`  [default: the routing table's clusters]",
+        help="folder of `specadapt trace`, for prompts and acceptance  [default: the routing "
+        "table's clusters]",
     ),
 ]
 StepCosts = Annotated[
@@ -141,7 +186,8 @@ StepCosts = Annotated[
     typer.Option(
         "--costs",
         metavar="MODEL",
-        help="measured: the routing table's; h100-llama-8b: published of Llama-3.1-8B on an H100",
+        help="step costs: measured (the routing table's) or h100-llama-8b (published for "
+        "Llama-3.1-8B on an H100)",
     ),
 ]
 ServiceOverhead = Annotated[
@@ -149,24 +195,32 @@ ServiceOverhead = Annotated[
     typer.Option(
         "--overhead",
         metavar="FILE",
-        help="what the service adds, of `specadapt calibrate`  [default: nothing]",
+        help="overhead of the service, from `specadapt calibrate`  [default: none]",
     ),
 ]
 Replicas = Annotated[
     int | None,
     typer.Option(
-        "--replicas", min=1, metavar="N", help="in all  [default: the configuration's least]"
+        "--replicas",
+        min=1,
+        metavar="N",
+        help="total number of replicas  [default: the configured minimum]",
     ),
 ]
 StartSeconds = Annotated[
     float,
     typer.Option(
-        "--start-seconds", min=0.0, metavar="S", help="from wanting a replica until it serves"
+        "--start-seconds", min=0.0, metavar="S", help="seconds that a new replica takes to start"
     ),
 ]
 LatencySlo = Annotated[
     float | None,
-    typer.Option("--latency-slo", min=0.0, metavar="S", help="seconds of a whole answer"),
+    typer.Option(
+        "--latency-slo",
+        min=0.0,
+        metavar="S",
+        help="objective for the time of a whole answer, in seconds",
+    ),
 ]
 
 DEFAULT_MAX_TOKENS = 128

@@ -1,4 +1,4 @@
-"""Targets without an engine, and their forwards, timed side by side."""
+"""Targets without an engine, and timings of their forward passes."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ ROUNDS = 41
 
 
 def load_target(bundle: Bundle, dtype: str) -> Model:
-    """The target as an engine with that `dtype` computes it on a CPU."""
+    """Load the target on the CPU as an engine with this `dtype` computes it."""
     folder, cpu = bundle.part("target"), torch.device("cpu")
     if dtype == "int8":
         return load_int8(folder, cpu)
@@ -25,8 +25,7 @@ def load_target(bundle: Bundle, dtype: str) -> Model:
 
 @torch.inference_mode()
 def answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
-    """Logits [len(answer), vocab]: what the model says where each token of an answer is next, in
-    one forward over the tokens before it and the answer."""
+    """Return the logits [len(answer), vocab] at each token of an answer, from one forward pass."""
     pool = model.make_pool(1, len(before) + len(answer))
     span = Span(pool.acquire(), [*before, *answer[:-1]], logits_from=len(before) - 1)
     logits, _ = model.forward(model.lay_out([span], pool), pool)
@@ -34,7 +33,7 @@ def answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) ->
 
 
 def forward(model: Model, sequences: int, tokens: int) -> Callable[[], object]:
-    """A forward of so many tokens for each of so many sequences, laid out anew each time."""
+    """Return a forward pass of `tokens` tokens for each of `sequences` sequences."""
     pool = model.make_pool(sequences, CONTEXT + tokens)
     leases = [pool.acquire() for _ in range(sequences)]
     for lease in leases:
@@ -44,7 +43,7 @@ def forward(model: Model, sequences: int, tokens: int) -> Callable[[], object]:
 
 
 def median_seconds(forwards: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Of each; they take turns, so that a slow moment hits all alike."""
+    """Return the median seconds of each forward pass. They take turns, so noise affects all."""
     seconds: dict[str, list[float]] = {name: [] for name in forwards}
     for _ in range(ROUNDS):
         for name, run in forwards.items():

@@ -41,7 +41,8 @@ def _instructions() -> list[str]:
         flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
     except OSError:
         return []
-    return [name for name in ("avx512_bf16", "avx512f", "avx2") if name in flags][:1]
+    widest: list[str] = [name for name in ("avx512_bf16", "avx512f", "avx2") if name in flags]
+    return widest[:1]
 
 
 def git_commit() -> str | None:

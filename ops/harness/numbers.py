@@ -6,8 +6,7 @@ from ops.harness.boundary import InputError
 
 
 def whole_numbers(text: str, flag: str, least: int) -> list[int]:
-    """The flag's numbers, rising and each once; raises InputError for what is none, and where one
-    is below `least`."""
+    """Parse whole numbers of at least `least`; sort them and drop repeats. Raises InputError."""
     listed = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) >= least for part in listed):
         wanted = f"whole numbers of {least} or more"
@@ -16,8 +15,11 @@ def whole_numbers(text: str, flag: str, least: int) -> list[int]:
 
 
 def numbers(text: str, flag: str, wanted: str, fits: Callable[[float], bool]) -> list[float]:
-    """The flag's numbers, each once, in the order given; raises InputError, which says what is
-    wanted, for what is none and for those that do not fit."""
+    """Parse numbers in their order without repeats.
+
+    Raises InputError, which names what is `wanted`, for text that is not a number and for numbers
+    that do not fit.
+    """
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
@@ -28,5 +30,5 @@ def numbers(text: str, flag: str, wanted: str, fits: Callable[[float], bool]) ->
 
 
 def load_shares(text: str) -> list[float]:
-    """Of `--shares`; raises InputError."""
+    """Parse `--shares`. Raises InputError."""
     return numbers(text, "--shares", "numbers above 0", lambda one: 0.0 < one < float("inf"))

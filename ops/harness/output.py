@@ -1,4 +1,4 @@
-"""Figures out: a table for people, JSON for programs, progress on standard error."""
+"""Output of commands: tables for people, JSON for programs, progress on standard error."""
 
 import json
 import os
@@ -42,12 +42,12 @@ def emit(
 
 
 def say(text: str) -> None:
-    """A line on a run's progress, on standard error."""
+    """Print a progress line on standard error."""
     typer.echo(text, err=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Group:
-    """A title line above a table with its figures to the right and its text to the left."""
+    """Return a title above a table with numbers aligned right and text left."""
     result = Table()
     for index, column in enumerate(columns):
         figures = any(isinstance(row[index], int | float) for row in rows)
@@ -58,7 +58,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
 
 def cell(value: Any) -> str:
-    """A figure as people read it: three significant decimals, a dash where there is none."""
+    """Format a value for people: three significant digits, a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -69,7 +69,7 @@ def cell(value: Any) -> str:
 
 
 def progress() -> Progress:
-    """A progress bar on standard error, with the time gone and the time left; for terminals."""
+    """Return a progress bar with elapsed and remaining time on standard error, for terminals."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -84,8 +84,7 @@ def progress() -> Progress:
 
 @contextmanager
 def standard_output_kept() -> Iterator[None]:
-    """What libraries and processes that are started here print goes to standard error: standard
-    output may carry the figures alone."""
+    """Send what libraries and child processes print to standard error."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -101,5 +100,5 @@ def quiet_transformers() -> None:
     """Keep the advice and the bars of transformers off standard error."""
     from transformers.utils import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -45,8 +45,7 @@ class OwnService:
         self._everywhere(method, "set_replay_factor", method, factor)
 
     def kill(self, method: str, count: int | None = None) -> int:
-        """Kill so many replicas of a method (None: all), once all of them live, and say how many
-        these were."""
+        """Kill `count` replicas of a method (None: all) once all are alive; return their number."""
         pids = [place["pid"] for place in self._everywhere(method, "placement")][:count]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -95,5 +94,5 @@ def own_service(
             serve.run(application, name=APPLICATION, route_prefix="/")
             yield OwnService(own, f"http://{own.http.host}:{own.http.port}")
         finally:
-            serve.shutdown()
+            serve.shutdown()  # type: ignore[no-untyped-call]
             ray.shutdown()

@@ -1,15 +1,15 @@
-"""What is checked of every command's parameters before the command runs."""
+"""Checks of every command's parameters before the command runs."""
 
 import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
@@ -24,13 +24,13 @@ def check_all(group: TyperGroup, refuse: Callable[[str], Exception]) -> None:
         if isinstance(command, TyperGroup):
             check_all(command, refuse)
         elif command.callback is not None:
-            command.callback = _checking(command, command.callback, refuse)
+            command.callback = _checking(command.params, command.callback, refuse)
 
 
 def _checking(
-    command: TyperCommand, run: Callable[..., Any], refuse: Callable[[str], Exception]
+    params: Sequence[Any], run: Callable[..., Any], refuse: Callable[[str], Exception]
 ) -> Callable[..., Any]:
-    folders = {p.name for p in command.params if p.name in OUTPUTS and p.metavar == "DIR"}
+    folders = {str(p.name) for p in params if p.name in OUTPUTS and p.metavar == "DIR"}
 
     @wraps(run)
     def checked(**values: Any) -> Any:
@@ -72,8 +72,8 @@ def _is_address(text: str) -> bool:
     return bool(there) and text.isprintable() and " " not in text
 
 
-def _output_problem(values: Mapping[str, Any], folders: set[str | None]) -> str | None:
-    """Return what would keep a command from writing its results, after all its work."""
+def _output_problem(values: Mapping[str, Any], folders: set[str]) -> str | None:
+    """Return what would keep a command from writing its results."""
     for name in OUTPUTS:
         path = values.get(name)
         if isinstance(path, Path) and path != STANDARD_OUTPUT:
@@ -94,7 +94,7 @@ def _check_file(file: Path) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise OSError where a folder cannot be made, or nothing can be written into it."""
+    """Raise OSError if a folder cannot be created or written to."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise NotADirectoryError(20, "is not a directory", str(there))

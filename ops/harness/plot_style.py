@@ -18,7 +18,7 @@ GREY = "#7d7d7d"
 PIXELS_PER_INCH = 150
 COLOURS = ("#2f86d1", "#d9702a", "#2a9d6f", "#b565c9", "#b8892f", "#5f8f9e", "#cf5c6e", "#8a8a8a")
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
@@ -71,7 +71,7 @@ def logarithmic(axes: Axes) -> None:
 def common_legend(axes: Axes, columns: int) -> None:
     """One legend above all panels, of what these axes show."""
     handles, labels = axes.get_legend_handles_labels()
-    drawn = axes.get_figure()
+    drawn = axes.figure
     drawn.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9)
 
 

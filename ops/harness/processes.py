@@ -27,7 +27,7 @@ class Process:
 
 
 def processes(*roles: str) -> list[Process]:
-    """The living ones, of these roles or of all; nobody needs to answer."""
+    """Return the running processes of these roles, or of all, without asking the service."""
     # ray.util.state would ask the dashboard, which is not started here
     actors = ray_state.actors().values()
     living = [_process(a["Name"], a["Pid"]) for a in actors if a["State"] == "ALIVE"]

@@ -3,23 +3,28 @@
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Sequence
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ops.harness.boundary import InputError
 from schemas.json_files import json_lines
-from schemas.text_files import check_values, text_lines
+from schemas.text_files import FileError, check_values, text_lines
 
 SHIPPED = Path(__file__).parents[1] / "data" / "prompts.jsonl"
+STANDARD_INPUT = Path("-")
+MOST_PIPED = 2**28
 UNLABELLED = "other"
 ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request to a model: the messages sent, and the text that is embedded for routing."""
+    """A request to a model: its messages, and the text that is embedded for routing."""
 
     id: str
     domain: str
@@ -28,16 +33,16 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """The last user turn."""
+        """The last user message."""
         return next(m["content"] for m in reversed(self.messages) if m["role"] == "user")
 
 
 def select(
     files: Sequence[Path] | None, ids: Path | None = None, limit: int | None = None, seed: int = 0
 ) -> list[Prompt]:
-    """The prompts a command works on, as its flags `--prompts`, `--ids` and `--limit` say.
+    """Return the prompts that the flags `--prompts`, `--ids` and `--limit` select.
 
-    Raises InputError where a file is malformed, an id is not in it, or nothing is left.
+    Raises InputError if a file is malformed, an id is missing from it, or no prompt is left.
     """
     prompts = read(*(files or [SHIPPED]))
     if ids is not None:
@@ -51,15 +56,15 @@ def read(*files: Path) -> list[Prompt]:
     """Read all prompts of some files.
 
     Each line is `{"prompt": str}`, `{"turns": [...]}` (strings or {role, content}; the first user
-    turn is the prompt) or `{"messages": [...]}` (a conversation that ends with the user), each
-    with an optional `id`, `domain` and `response`. Raises ValueError naming the file and the line,
-    and both lines where an id is given twice. Lines without an id may repeat a prompt.
+    turn is the prompt) or `{"messages": [...]}` (a conversation that ends with the user), with an
+    optional `id`, `domain` and `response`. Raises ValueError naming the file and the line, and both
+    lines if an id is given twice. Lines without an id may repeat a prompt.
     """
     prompts: list[Prompt] = []
     places: dict[str, str] = {}
-    for file in files:
+    for file, row_lines in ((file, _lines(file)) for file in files):
         before = len(prompts)
-        for number, row in json_lines(file):
+        for number, row in row_lines:
             place = f"{file}, line {number}"
             try:
                 prompts.append(parse(row))
@@ -72,9 +77,34 @@ def read(*files: Path) -> list[Prompt]:
     return prompts
 
 
+def _lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """Yield a prompt file's JSON values with their line numbers.
+
+    Standard input (`-`) and pipes are copied to a temporary file first, up to MOST_PIPED bytes.
+    """
+    if file != STANDARD_INPUT and not file.is_fifo():
+        yield from json_lines(file)
+        return
+    with (
+        nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else file.open("rb") as stream,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        copy = Path(folder) / "prompts.jsonl"
+        content = stream.read(MOST_PIPED + 1)
+        if len(content) > MOST_PIPED:
+            raise InputError(f"{file}: more than {MOST_PIPED:,} bytes; save them to a file first")
+        copy.write_bytes(content)
+        try:
+            yield from json_lines(copy)
+        except FileError as error:
+            raise FileError(str(error).replace(str(copy), str(file))) from error
+
+
 def read_ids(file: Path) -> list[str]:
-    """Read a file of prompt ids, separated by white space. Raises ValueError naming the file, and
-    both lines where an id is given twice."""
+    """Read prompt ids that are separated by white space.
+
+    Raises ValueError naming the file, and both lines if an id is given twice.
+    """
     places: dict[str, str] = {}
     for number, line in text_lines(file):
         for name in line.split():
@@ -130,7 +160,7 @@ def _with_ids(prompts: Sequence[Prompt], ids: Path) -> list[Prompt]:
 
 
 def _once(name: str, place: str, places: dict[str, str]) -> None:
-    """Note where an id stands. Raises InputError naming both places where it is there twice."""
+    """Record the place of an id. Raises InputError naming both places if it was there before."""
     if name in places:
         raise InputError(f"{place}: id {name!r} is given twice, first in {places[name]}")
     places[name] = place

@@ -60,10 +60,9 @@ def started_service(
     routes: Collection[str] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """The address of a service of these settings, on a free port and with a state of its own; it
-    gets more variables from `environment`.
+    """Start a service on a free port with a state of its own; yield its address.
 
-    Raises InputError where it does not become ready.
+    environment: additional variables. Raises InputError if the service does not become ready.
     """
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
         # What was left open stays so: default methods are those that the bundle has parts for.
@@ -90,7 +89,7 @@ def started_service(
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
+    """Return a TCP port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

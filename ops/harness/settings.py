@@ -1,4 +1,4 @@
-"""What a command runs with: the configuration file, overridden by its flags."""
+"""Settings of a command: the configuration file, overridden by flags."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from workers.portfolio import method_of, with_bundle, with_portfolio
 
 @dataclass(frozen=True)
 class Setup:
-    """What a command loads: which model family, which methods, which resources.
+    """The bundle, methods and engine settings of a command.
 
-    shared: the methods are served by replicas that host all of them.
+    shared: whether replicas host all methods.
     """
 
     bundle: Path
@@ -28,6 +28,16 @@ class Setup:
     @property
     def names(self) -> list[str]:
         return [spec.name for spec in self.methods]
+
+
+@dataclass(frozen=True)
+class ServiceFlags:
+    """A configuration with the flags that override it; None leaves a value to the configuration."""
+
+    config: AppConfig
+    bundle: Path | None = None
+    routing: Path | None = None
+    methods: str | None = None
 
 
 def load_config(file: Path | None) -> AppConfig:
@@ -48,8 +58,10 @@ def load_config(file: Path | None) -> AppConfig:
 
 
 def served_config(file: Path | None) -> AppConfig:
-    """What a service is started with: the YAML configuration, or else the default methods in one
-    replica, which starts sooner and takes less memory than one each. Raises InputError."""
+    """Return a service's configuration: the file's, or else the default methods in one replica.
+
+    One replica starts sooner and takes less memory than one per method. Raises InputError.
+    """
     return AppConfig(layout="shared") if file is None else load_config(file)
 
 
@@ -60,10 +72,10 @@ def resolve(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Setup:
-    """The configuration's engine with the flags laid over it; where neither names methods, the
-    default ones that the bundle has the parts for.
+    """Override the configuration with flags.
 
-    Raises InputError where a method is unknown or the bundle is not there.
+    If neither names methods, those that the bundle supports are used. Raises InputError if a method
+    is unknown or the bundle is missing.
     """
     overrides = {"dtype": dtype, "threads": threads}
     engine = config.engine.model_copy(update={k: v for k, v in overrides.items() if v is not None})
@@ -71,15 +83,14 @@ def resolve(
         config = with_bundle(config)
     folder = bundle or config.bundle
     if not folder.is_dir():
-        raise InputError(f"--bundle: {folder} is no folder; give one with a trained model family")
+        raise InputError(f"--bundle: {folder} is not a folder; name one with a model family")
     family = load_bundle(folder)
     config = with_portfolio(config, family)
     return Setup(folder, _specs(config, methods, family), engine, config.layout == "shared")
 
 
 def with_baseline(setup: Setup) -> Setup:
-    """The same set-up with what speedups are over: `naive`, or `vllm_naive` where all methods are
-    vLLM's and an engine of another library would be loaded for it alone."""
+    """Add the baseline of speedups: `naive`, or `vllm_naive` if all methods are vLLM's."""
     vllm_alone = all(spec.engine == "vllm" for spec in setup.methods)
     plain = VLLM_BASELINE if vllm_alone else BASELINE
     if plain in setup.names:
@@ -88,8 +99,7 @@ def with_baseline(setup: Setup) -> Setup:
 
 
 def with_dtype(setup: Setup) -> Setup:
-    """The same set-up with the precision that its engines compute in, where that is to be measured:
-    one of them all, so that what is compared is alike."""
+    """Replace the dtype `auto` by the precision that is fastest here, the same for all engines."""
     if setup.engine.dtype != "auto":
         return setup
     dtype = "bfloat16"
@@ -104,20 +114,20 @@ def with_dtype(setup: Setup) -> Setup:
 
 
 def with_places(setup: Setup, concurrency: int) -> Setup:
-    """The same set-up with batches that hold as many sequences as are in flight."""
+    """Let batches hold `concurrency` sequences."""
     places = max(setup.engine.max_batch, concurrency)
     return replace(setup, engine=setup.engine.model_copy(update={"max_batch": places}))
 
 
 def with_room(setup: Setup, concurrency: int) -> Setup:
-    """The same, and KV slots for as many sequences of the longest context."""
+    """Let batches hold `concurrency` sequences and add KV slots for them at the longest context."""
     wide = with_places(setup, concurrency)
     slots = max(wide.engine.kv_slots, wide.engine.max_batch * wide.engine.max_context)
     return replace(wide, engine=wide.engine.model_copy(update={"kv_slots": slots}))
 
 
 def device_of(engine: EngineConfig) -> str:
-    """`cpu` or `cuda`, also where the configuration leaves it to the machine."""
+    """Return `cpu` or `cuda`, resolving `auto`."""
     if engine.device != "auto":
         return engine.device
     import torch
@@ -126,7 +136,7 @@ def device_of(engine: EngineConfig) -> str:
 
 
 def names(methods: str, flag: str = "--methods") -> list[str]:
-    """The names in a comma-separated flag; raises InputError where there is none or one twice."""
+    """Split a comma-separated flag. Raises InputError if it is empty or repeats a name."""
     listed = [name.strip() for name in methods.split(",") if name.strip()]
     if not listed or len(set(listed)) != len(listed):
         raise InputError(f"{flag}: name each method once, separated by commas, not {methods!r}")

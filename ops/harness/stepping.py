@@ -18,10 +18,10 @@ from workers.torch_engine.sequence import DecodeSequence
 
 @dataclass
 class Steps:
-    """What followed an answer's first token.
+    """The decode steps of an answer.
 
-    seconds, tokens: of each step but the first, whose round reads the prompt as well.
-    count, emitted: all steps, and the tokens that they emitted.
+    seconds, tokens: of each step but the first, whose round also reads the prompt. count, emitted:
+    the number of steps and of tokens that they emitted.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Steps:
 
 
 class Stepper:
-    """Models, scheduler and streams without a thread. To be used where an event loop runs."""
+    """Run models, scheduler and streams in the calling thread, inside a running event loop."""
 
     def __init__(self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> None:
         torch.set_num_threads(config.threads)
@@ -43,7 +43,7 @@ class Stepper:
     def decode(
         self, method: Method, token_ids: Sequence[int], sampling: SamplingParams
     ) -> tuple[list[int], Steps]:
-        """The answer's tokens, and its steps; raises DecodeFailedError where a step fails."""
+        """Decode a prompt into tokens and steps. Raises DecodeFailedError if a step fails."""
         sequence = self.start(method, token_ids, sampling)
         steps = Steps()
         with torch.inference_mode():

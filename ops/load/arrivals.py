@@ -1,4 +1,4 @@
-"""When requests arrive: by a Poisson process, or as a recorded trace has them."""
+"""Arrival times of requests: a Poisson process or a recorded trace."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ LATEST = 2.0**53
 
 
 def poisson(count: int, seed: int | tuple[int, ...]) -> Floats:
-    """Arrival times [count] at a mean rate of one a second; the first is at 0."""
+    """Return arrival times [count] with a mean rate of one per second; the first is 0."""
     gaps = np.random.default_rng(seed).exponential(1.0, count)
     arrivals: Floats = np.cumsum(gaps) - gaps[0]
     return arrivals
 
 
 def trace(file: Path, count: int) -> Floats:
-    """The first arrivals [count] of a trace, stretched to a mean rate of one a second.
+    """Return the first arrivals [count] of a trace, scaled to a mean rate of one per second.
 
     A .csv has a column TIMESTAMP (date and time), a .jsonl a field timestamp (milliseconds).
     Prompts and lengths of the trace are not used. Raises InputError naming the line.
@@ -41,21 +41,20 @@ def trace(file: Path, count: int) -> Floats:
     arrivals = np.sort(np.asarray(times))
     span = arrivals[-1] - arrivals[0]
     if span <= 0.0:
-        raise InputError(f"--arrivals: the first {count} arrivals of {file} are at one moment")
+        raise InputError(f"--arrivals: the first {count} arrivals of {file} are at the same time")
     stretched: Floats = (arrivals - arrivals[0]) * ((count - 1) / span)
     return stretched
 
 
 def excerpt(file: Path, count: int, seconds: float, speed: float | None, seed: int) -> Floats:
-    """`count` arrivals drawn from a trace's first `seconds` x `speed`, on a clock that runs `speed`
-    times faster (None: so that the whole trace fits into `seconds`).
+    """Draw `count` arrivals from a trace's first `seconds` x `speed`, played `speed` times faster.
 
-    Drawn ones keep the trace's bursts and lulls at a rate that replicas can be given. The same
-    files as for `trace`. Raises InputError.
+    speed: None to fit the whole trace into `seconds`. The drawn arrivals keep the trace's bursts
+    and lulls. Reads the same files as `trace`. Raises InputError.
     """
     times = np.sort(np.fromiter(_recorded(file, "--trace"), float))
     if len(times) < 2 or times[0] == times[-1]:
-        raise InputError(f"--trace: {file} has no arrivals at two moments")
+        raise InputError(f"--trace: {file} has no two arrivals at different times")
     times -= times[0]
     times /= times[-1] / seconds if speed is None else speed
     times = times[times <= seconds]
@@ -69,7 +68,7 @@ def excerpt(file: Path, count: int, seconds: float, speed: float | None, seed: i
 
 
 def _recorded(file: Path, flag: str) -> Iterator[float]:
-    """The seconds of all arrivals, as the file has them."""
+    """Yield the seconds of all arrivals in the file's order."""
     if file.suffix not in _READERS:
         raise InputError(f"{flag}: {file} is neither .csv nor .jsonl")
     return _READERS[file.suffix](file)
@@ -83,14 +82,14 @@ def _of_csv(file: Path) -> Iterator[float]:
     except (csv.Error, KeyError, OverflowError, TypeError, ValueError) as error:
         if isinstance(error, FileError):
             raise
-        raise InputError(f"{file}, line {rows.line_num}: no date in TIMESTAMP") from error
+        raise InputError(f"{file}, line {rows.line_num}: TIMESTAMP is not a date") from error
 
 
 def _of_jsonl(file: Path) -> Iterator[float]:
     for number, row in json_lines(file):
         time = row.get("timestamp") if isinstance(row, dict) else None
         if isinstance(time, bool) or not isinstance(time, int | float) or abs(time) > LATEST:
-            raise InputError(f"{file}, line {number}: no number in timestamp")
+            raise InputError(f"{file}, line {number}: timestamp is not a number")
         yield time / 1e3
 
 

@@ -23,54 +23,58 @@ def bench_load(
     routing: flags.Routing = None,
     config: flags.Config = None,
     methods: flags.RecordedMethods = None,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="per method")] = 3,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="replicas per method")] = 3,
     shares: Annotated[
-        str, typer.Option("--shares", metavar="X,Y", help="loads, as shares of capacity")
+        str, typer.Option("--shares", metavar="X,Y", help="loads to test, as fractions of capacity")
     ] = "0.2,0.4,0.6,0.8,1.0,1.2",
     requests: Annotated[
-        int, typer.Option("--requests", min=20, help="per load, on the simulated clock")
+        int, typer.Option("--requests", min=20, help="requests per load, in simulated time")
     ] = 1000,
     arrivals: Annotated[
         Path | None,
-        typer.Option("--arrivals", metavar="FILE", help="a trace  [default: a Poisson process]"),
+        typer.Option(
+            "--arrivals",
+            metavar="FILE",
+            help="file of recorded arrivals  [default: a Poisson process]",
+        ),
     ] = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="on Ray Serve over HTTP, in real time")
+        bool, typer.Option("--serve", help="use Ray Serve over HTTP, in real time")
     ] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1.0, help="with --serve: of arrivals, per load")
+        float, typer.Option("--seconds", min=1.0, help="seconds of arrivals per load, with --serve")
     ] = 30.0,
     singles: Annotated[
         str | None,
         typer.Option(
             "--singles",
             metavar="A,B",
-            help="with --serve: alone on all replicas  "
-            "[default: the best one by capacity and the fastest one on idle replicas]",
+            help="methods to run alone on all replicas, with --serve  [default: the best by "
+            "capacity and the fastest on idle replicas]",
         ),
     ] = None,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Compare routing with its rivals under open-loop load, on replicas that replay a profile.
+    """Compare routing with other policies under open-loop load, on replicas that replay a profile.
 
-    No model runs: recorded answers come back at their recorded pace, times
-    `engine.replay_slowdown`. By default replicas and clock are simulated in this process; with
-    `--serve` they are the real service's, asked over HTTP.
+    No model runs: recorded answers come back at their recorded speed, times
+    `engine.replay_slowdown`. By default, replicas and time are simulated in this process. With
+    --serve, Ray Serve runs the replicas and requests go over HTTP.
 
     Example: `specadapt bench load --profile runs/profile --replicas 3 --json load.json`
     """
     from ops.harness.machine import describe_machine
-    from ops.harness.settings import load_config
+    from ops.harness.settings import ServiceFlags, load_config
     from ops.load.arrivals import poisson, trace
     from ops.load.experiment import Experiment
     from ops.load.report import figures_at, tables_of
 
     shares_of = load_shares(shares)
-    experiment = Experiment.load(
-        load_config(config), profile, bundle, routing, methods, replicas, temperature
-    )
+    recorded = None if arrivals is None else trace(arrivals, 20 if serve else requests)
+    given = ServiceFlags(load_config(config), bundle, routing, methods)
+    experiment = Experiment.load(given, profile, replicas, temperature)
     if serve:
         from ops.load.served import over_http
 
@@ -80,7 +84,9 @@ def bench_load(
     counts = [max(20, round(rate * seconds)) if serve else requests for rate in rates]
 
     def times(count: int) -> "Floats":
-        return poisson(count, seed) if arrivals is None else trace(arrivals, count)
+        if arrivals is None or recorded is None:
+            return poisson(count, seed)
+        return recorded if len(recorded) == count else trace(arrivals, count)
 
     loads = [
         experiment.load_of(times(count) / rate, seed)
@@ -127,7 +133,9 @@ def _served(
     unknown = [m for m in alone if m not in experiment.table.methods]
     if unknown:
         served = ", ".join(experiment.table.methods)
-        raise InputError(f"--singles: {', '.join(unknown)} not served, only {served}")
+        raise InputError(
+            f"--singles: {', '.join(unknown)} is not served; available methods: {served}"
+        )
     with progress() as bar:
         requests = sum(len(load.asked) for load in loads)
         task = bar.add_task("requests", total=requests * policies_run(alone))

@@ -1,4 +1,4 @@
-"""What any routing can reach: the most requests a second that given replicas finish."""
+"""Upper bounds on the requests a second that replicas can finish under any routing."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from statistics import fmean
 import numpy as np
 from scipy.optimize import linprog
 
+from ops.harness.boundary import InputError
 from ops.load.arrivals import Floats
 from ops.load.policies import Question
 from workers.replay_engine.recording import Recording
@@ -16,11 +17,12 @@ Layout = Sequence[tuple[str, ...]]
 
 
 def most_requests_per_s(layout: Layout, seconds: Mapping[str, Floats], weights: Floats) -> float:
-    """The largest rate at which some assignment of kinds of requests to replicas keeps up.
+    """Return the largest rate at which some assignment of requests to replicas keeps up.
 
-    seconds: by method, a replica's seconds per request of each kind [k]; weights [k]: each kind's
-    share of the requests, of sum 1. A linear program over the rates at which kinds go to replicas
-    of the same methods; a replica of several methods counts with the fastest of them.
+    seconds: by method, a replica's seconds per request of each kind [k]. weights [k]: each kind's
+    share of the requests; they sum to 1. Solves a linear program over the rates at which kinds go
+    to replicas of the same methods; a replica of several methods counts with the fastest of them.
+    Raises InputError if the seconds have no solution.
     """
     groups = Counter(layout)
     costs = np.asarray([np.min([seconds[m] for m in names], axis=0) for names in groups])
@@ -34,14 +36,14 @@ def most_requests_per_s(layout: Layout, seconds: Mapping[str, Floats], weights: 
     goal[-1] = -1.0
     solved = linprog(goal, busy, list(groups.values()), served, np.zeros(k))
     if solved.status != 0:
-        raise RuntimeError(f"no bound on the requests a second: {solved.message}")
+        raise InputError(f"no bound on requests per second: check the seconds ({solved.message})")
     return float(solved.x[-1])
 
 
 def capacity(
     layout: Layout, recording: Recording, questions: Sequence[Question], rows: int
 ) -> float:
-    """The bound on routing by cluster: requests a second with `rows` sequences in every step."""
+    """Return the bound on routing by cluster, with `rows` sequences in every step."""
     labels = [question.cluster for question in questions]
     return most_requests_per_s(layout, *_kinds(layout, recording, questions, labels, rows))
 
@@ -53,11 +55,11 @@ def bounds(
     questions: Sequence[Question],
     rows: int,
 ) -> dict[str, object]:
-    """Requests a second with `replicas` per method, or as many in all under another layout.
+    """Return upper bounds on requests per second, with `replicas` replicas per method.
 
-    by_cluster: each method on its own replicas, the best assignment of clusters to them;
-    by_prompt: the same for single prompts; shared_by_cluster: every replica hosts every method;
-    single: one method on all replicas.
+    by_cluster: each method on its own replicas, with the best assignment of clusters. by_prompt:
+    the same for single prompts. shared_by_cluster: every replica hosts every method. single: one
+    method on all replicas.
     """
     alike = [(m,) for m in methods for _ in range(replicas)]
     clusters = [question.cluster for question in questions]
@@ -94,7 +96,7 @@ def _kinds(
 
 
 def share(recording: Recording, method: str, question: Question, batch: int) -> float:
-    """The replica's seconds that one answer takes where `batch` sequences share each step."""
+    """Return the replica's seconds that one answer takes if `batch` sequences share each step."""
     answer = recording.answers[method, question.features.temperature, question.token_ids]
     decode = recording.step_times.decode_seconds(method, batch, answer.prompt_tokens, answer.steps)
     return answer.prefill_seconds + answer.pace * decode / batch

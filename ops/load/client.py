@@ -96,10 +96,7 @@ async def answered(
 
 
 async def until_quiet(service: httpx.AsyncClient, replicas: int) -> None:
-    """Wait until `replicas` replicas have reported, after this moment, that nobody is there.
-
-    Raises TimeoutError.
-    """
+    """Wait until `replicas` replicas have reported that they are idle. Raises TimeoutError."""
     async with asyncio.timeout(QUIET_SECONDS):
         known: dict[str, float] | None = None
         while True:

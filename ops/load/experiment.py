@@ -1,4 +1,4 @@
-"""What `bench load` compares on: recorded prompts, a table, replicas, and the rivals."""
+"""The prompts, table, replicas and rival policies of `bench load`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from deployments.artifacts import slowed
 from ops.harness.boundary import InputError
 from ops.harness.embedding import embed
 from ops.harness.output import quiet_transformers
-from ops.harness.settings import names, resolve
+from ops.harness.settings import ServiceFlags, names, resolve
 from ops.load.arrivals import Floats
 from ops.load.capacity import bounds, capacity
 from ops.load.policies import (
@@ -36,12 +36,15 @@ from schemas import AppConfig, RoutingTable
 from workers.bundle import load_bundle
 from workers.replay_engine.engine import load_recording, rows_of
 
+MOST_SECONDS = 86_400
+"""A day, which is also the longest wait that an event loop passes in one go."""
+
 
 @dataclass(frozen=True)
 class Experiment:
-    """One profile's recorded prompts, before replicas that replay them.
+    """A profile's recorded prompts and the replicas that replay it.
 
-    prompts_seen_by_fit: how many of them the table was fitted on.
+    prompts_seen_by_fit: the number of prompts that the table was fitted on.
     """
 
     config: AppConfig
@@ -52,19 +55,16 @@ class Experiment:
 
     @classmethod
     def load(
-        cls,
-        config: AppConfig,
-        profile: Path,
-        bundle: Path | None,
-        routing: Path | None,
-        methods: str | None,
-        replicas: int,
-        temperature: float,
+        cls, given: ServiceFlags, profile: Path, replicas: int, temperature: float
     ) -> "Experiment":
-        """`replicas` are per method. Raises ValueError where profile, bundle and table do not fit
-        together, and InputError for methods that one of them does not have."""
+        """Load a profile's prompts and `replicas` replicas per method that replay it.
+
+        Raises ValueError if profile, bundle and table do not fit together, and InputError for
+        methods that one of them does not have and for a profile with unusable seconds.
+        """
         quiet_transformers()
-        setup = resolve(config, bundle)
+        config, routing, methods = given.config, given.routing, given.methods
+        setup = resolve(config, given.bundle)
         config = config.model_copy(
             update={
                 "bundle": setup.bundle,
@@ -76,6 +76,7 @@ class Experiment:
         family = load_bundle(setup.bundle)
         recording = load_recording(profile, family, setup.engine.replay_slowdown)
         measured = Profile.load(profile)
+        _check_seconds(profile, measured)
         encoder = Encoder(config.router.encoder, config.router.encoder_threads)
         folder = config.router.routing or setup.bundle / "routing"
         fitted = load_table(folder, encoder.info, recording.meta.settings_hashes)
@@ -97,12 +98,12 @@ class Experiment:
         )
 
     def load_of(self, arrivals: Floats, seed: int) -> Load:
-        """Questions drawn for these arrivals [n]; fewer arrivals get the first of them."""
+        """Draw questions for these arrivals [n]; fewer arrivals get the first of them."""
         drawn = np.random.default_rng((seed, 1)).integers(0, len(self.questions), len(arrivals))
         return Load([self.questions[i] for i in drawn], arrivals)
 
     def runs(self, load: Load, seed: int, advance: Callable[[], None]) -> Runs:
-        """Every policy's outcomes under the same load."""
+        """Return every policy's outcomes under the same load."""
         outcomes = {}
         for name, (site, policy) in self._policies(seed).items():
             outcomes[name] = simulate(site, policy, load)
@@ -111,12 +112,12 @@ class Experiment:
 
     @property
     def capacity(self) -> float:
-        """Requests a second that routing by cluster can reach at most, of the layout's replicas."""
+        """The most requests per second that routing by cluster can reach."""
         site = self.site
         return capacity(site.layout, site.recording, self.questions, rows_of(site.engine))
 
     def bounds(self) -> dict[str, object]:
-        """Requests a second that other choices and layouts can reach at most."""
+        """Return the most requests per second that other choices and layouts can reach."""
         methods = self.table.methods
         replicas = len(self.site.layout) // len(methods)
         rows = rows_of(self.site.engine)
@@ -124,7 +125,7 @@ class Experiment:
 
     @property
     def rivals(self) -> int:
-        """How many policies `runs` runs."""
+        """The number of policies that `runs` runs."""
         return len(self._policies(0))
 
     def _policies(self, seed: int) -> dict[str, tuple[Site, Policy]]:
@@ -138,7 +139,7 @@ class Experiment:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What the figures depend on."""
+        """Return the settings that the figures depend on."""
         return {
             "layout": self.config.layout,
             "replicas": ["+".join(methods) for methods in self.site.layout],
@@ -149,6 +150,21 @@ class Experiment:
             "prompts_seen_by_fit": self.prompts_seen_by_fit,
             "measured_under": self.site.recording.meta.measured_under.model_dump(mode="json"),
         }
+
+
+def _check_seconds(folder: Path, profile: Profile) -> None:
+    """Raise InputError for seconds that the simulated clock would take forever to pass."""
+    for row in profile.rows:
+        if max(row.prefill_seconds, row.decode_seconds) > MOST_SECONDS:
+            raise InputError(
+                f"--profile: {folder}: {row.prompt_id} took {row.method} more than "
+                f"{MOST_SECONDS:,} seconds; check the seconds in rows.jsonl"
+            )
+    if any(step.seconds > MOST_SECONDS for step in profile.steps):
+        raise InputError(
+            f"--profile: {folder}: a step took more than {MOST_SECONDS:,} seconds; check the "
+            "seconds in steps.jsonl"
+        )
 
 
 def _admitted(
@@ -168,7 +184,7 @@ def _admitted(
         known = wanted
     admitted = tuple(m for m in known if lossy or table.lossless.get(m, False))
     if not admitted:
-        raise InputError("--methods: none is lossless; admit lossy ones with router.lossy")
+        raise InputError("--methods: none is lossless; set router.lossy to allow lossy methods")
     return admitted
 
 

@@ -56,7 +56,7 @@ def _ratios(figures: dict[str, Any], file: Path) -> Path:
                 ratios = [f["ratio"] for f in found]
                 lows = [f["ratio"] - f["ci95"][0] for f in found]
                 highs = [f["ci95"][1] - f["ratio"] for f in found]
-                # beside each other, so that the intervals can be told apart
+                # side by side, so that the intervals do not overlap
                 aside = 0.012 * (position - (len(rivals) - 1) / 2)
                 panel.errorbar(
                     [load["share_of_capacity"] + aside for load in loads],

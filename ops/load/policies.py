@@ -76,5 +76,5 @@ def at_random(methods: Sequence[str], seed: int) -> Policy:
 
 
 def only(method: str) -> Policy:
-    """One method for everybody."""
+    """Return the policy that always chooses one method."""
     return lambda _question, _loads: [method]

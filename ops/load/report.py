@@ -13,7 +13,7 @@ from ops.load.policies import ONLY, ROUTED
 from ops.load.runs import Outcome
 
 BLOCKS = 20
-"""Into so many runs of neighbours the requests are cut for the bootstrap."""
+"""Number of blocks of consecutive requests in the bootstrap."""
 
 Outcomes = Sequence[Outcome | None]
 
@@ -96,7 +96,7 @@ def _p95(latencies: Floats) -> float:
 
 
 def policy_figures(outcomes: Outcomes, began: float) -> dict[str, Any]:
-    """One policy's figures over its answers, the first of which was asked for at `began`."""
+    """Return a policy's figures over its answers. began: the time of the first request."""
     answered = [o for o in outcomes if o is not None]
     if not answered:
         return {"requests": len(outcomes), "refused": len(outcomes), "shares": {}}
@@ -116,7 +116,7 @@ def policy_figures(outcomes: Outcomes, began: float) -> dict[str, Any]:
 
 
 def versus(ours: Outcomes, theirs: Outcomes, seed: int) -> dict[str, Any]:
-    """Latency of theirs over ours (mean, p95), over the requests that both answered."""
+    """Return the latency of theirs over ours (mean, p95), over the requests that both answered."""
     pairs = [(a.seconds, b.seconds) for a, b in zip(ours, theirs, strict=True) if a and b]
     mine, rivals = np.asarray(pairs).T
     figures: dict[str, Callable[[Floats], float]] = {"mean_latency": _mean, "p95_latency": _p95}

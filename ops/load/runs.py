@@ -22,8 +22,11 @@ from workers.replay_engine.simulated_time import run_simulated
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request; seconds are from its arrival, on the run's clock, of which
-    `outside_seconds` passed before and after the engine had it."""
+    """The result of a request.
+
+    Seconds run from its arrival on the run's clock; `outside_seconds` of them passed before and
+    after the engine had it.
+    """
 
     method: str
     output_tokens: int
@@ -34,12 +37,12 @@ class Outcome:
 
 
 Runs = dict[str, list[Outcome | None]]
-"""By policy each request's outcome; None where it was refused."""
+"""Each request's outcome by policy; None if it was refused."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked [n] and when [n]: the same for every policy."""
+    """The questions [n] and arrival times [n], the same for every policy."""
 
     asked: Sequence[Question]
     arrivals: Floats
@@ -47,7 +50,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Site:
-    """What replicas are made of. `layout`: the methods of each replica, one entry a replica."""
+    """The replicas of a run. `layout`: the methods of each replica."""
 
     recording: Recording
     tokenizer: Tokenizer
@@ -55,7 +58,7 @@ class Site:
     layout: tuple[tuple[str, ...], ...]
 
     def with_layout(self, layout: Sequence[tuple[str, ...]]) -> "Site":
-        """The same site with other methods on its replicas."""
+        """Return the site with other methods on its replicas."""
         return Site(self.recording, self.tokenizer, self.engine, tuple(layout))
 
     def engines(self) -> list[ReplayEngine]:
@@ -78,13 +81,13 @@ class Site:
 
 
 def layout_of(kind: str, methods: Sequence[str], replicas: int) -> list[tuple[str, ...]]:
-    """`replicas` per method: each of one method (`per_method`), or of all of them (`shared`)."""
+    """Return each replica's methods: one (`per_method`) or all of them (`shared`)."""
     hosted = [(m,) for m in methods] if kind == "per_method" else [tuple(methods)] * len(methods)
     return [names for names in hosted for _ in range(replicas)]
 
 
 def simulate(site: Site, policy: Policy, load: Load) -> list[Outcome | None]:
-    """Each question's outcome [n], asked at its arrival [n]; None where every place was taken."""
+    """Return each question's outcome [n]; None if every place was taken."""
     return run_simulated(_serve(site, policy, load))
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -38,7 +39,7 @@ Pins = Callable[[Load], Sequence[str | None]]
 def served_config(
     config: AppConfig, methods: Sequence[str], replicas: int, layout: str, recording: Path
 ) -> AppConfig:
-    """The configuration of an application of `replicas` replicas per method, or as many in all."""
+    """Return an application's configuration with `replicas` replicas per method."""
     known = {m.name: m for m in config.methods}
 
     def scaled(resources: MethodDeployment, count: int) -> MethodDeployment:
@@ -59,8 +60,10 @@ def served_config(
 
 
 def over_http(experiment: Experiment) -> Experiment:
-    """The same with the questions whose text alone makes the recorded prompt: conversations are
-    left out. Raises InputError where none is left."""
+    """Return the experiment with the prompts that a single user turn reproduces.
+
+    Conversations are left out. Raises InputError if none is left.
+    """
     tokenizer = load_bundle(experiment.config.bundle).tokenizer()
 
     def tokens(text: str) -> tuple[int, ...]:
@@ -69,7 +72,7 @@ def over_http(experiment: Experiment) -> Experiment:
 
     kept = tuple(q for q in experiment.questions if tokens(q.text) == q.token_ids)
     if not kept:
-        raise InputError("--profile: no prompt of it is a single user turn, as HTTP clients send")
+        raise InputError("--profile: no prompt is a single user turn, as HTTP clients send")
     return replace(experiment, questions=kept)
 
 
@@ -99,9 +102,9 @@ def served_runs(
     seed: int,
     advance: Advance,
 ) -> list[Runs]:
-    """By load every policy's outcomes; `advance` is called for each request.
+    """Return every policy's outcomes, by load; call `advance` for each request.
 
-    The service learns while it runs, and goes from one load to the next with what it has learned.
+    The service learns while it runs and keeps what it learned from load to load.
     """
     methods = experiment.table.methods
     replicas = len(experiment.site.layout) // len(methods)
@@ -115,7 +118,7 @@ def served_runs(
         },
         "shared": {
             ROUTED_SHARED: lambda load: [None] * len(load.asked),
-            **{f"{ONLY}{m}": lambda load, m=m: [m] * len(load.asked) for m in singles},
+            **{f"{ONLY}{m}": partial(_pinned, m) for m in singles},
         },
     }
     found: list[Runs] = [{} for _ in loads]
@@ -171,3 +174,7 @@ def _asks(load: Load, pins: Pins) -> list[Ask]:
     return [
         Ask(q, None if m is None else str(m)) for q, m in zip(load.asked, pins(load), strict=True)
     ]
+
+
+def _pinned(method: str, load: Load) -> Sequence[str]:
+    return [method] * len(load.asked)

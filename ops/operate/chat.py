@@ -15,14 +15,14 @@ QUIT = "/quit"
 
 
 def chat(
-    url: Annotated[str, typer.Option("--url", help="the service's address")] = URL,
+    url: Annotated[str, typer.Option("--url", help="address of the service")] = URL,
     model: Annotated[
-        str | None, typer.Option("--model", help="<bundle>:<method> pins a method")
+        str | None, typer.Option("--model", help="model name; <bundle>:<method> pins a method")
     ] = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
 ) -> None:
-    """Talk to the service; /quit or Ctrl-D ends, Ctrl-C cuts an answer short.
+    """Chat with a service; /quit or Ctrl-D ends the chat, Ctrl-C stops an answer.
 
     Example: `specadapt chat --url http://127.0.0.1:8000`
     """
@@ -53,7 +53,7 @@ async def _served_model(url: str) -> str:
 def _answered(
     url: str, messages: list[dict[str, str]], parameters: dict[str, Any]
 ) -> dict[str, str] | None:
-    """Stream one answer to the terminal; None where there was none to its end."""
+    """Stream an answer to the terminal. Return None if it did not end."""
     import httpx
 
     from ops.harness.chat_client import Reply, RequestFailedError

@@ -1,30 +1,32 @@
 """`specadapt config`: check, show and compare configurations."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ops.harness import flags
 from ops.harness.boundary import InputError, show_help
 from ops.harness.output import emit, table
-from schemas import AppConfig
+
+if TYPE_CHECKING:
+    from schemas import AppConfig
 
 STORE_SECONDS = 20.0
 """A credential chain may ask several services before it gives up."""
 
 
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="configurations")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="configuration files")],
     fields_only: Annotated[
         bool,
-        typer.Option("--fields-only", help="not the files it names: they are on other machines"),
+        typer.Option("--fields-only", help="do not check the files that the configuration names"),
     ] = False,
 ) -> None:
     """Check configurations, Ray Serve configurations and RayService manifests.
 
-    Fields and values first, then what they name: bundle, methods and their parts, routing table,
-    keys. The state's store is opened, and a file is written there and removed.
+    Checks fields and values, then what they name: bundle, methods and their parts, routing table,
+    keys. Writes a file to the state store and removes it.
 
     Example: `specadapt config validate k8s/overlays/*/service/rayservice.yaml --fields-only`
     """
@@ -49,7 +51,7 @@ def validate(
             typer.echo(f"{written.place}: valid")
 
 
-def _check_parts(config: AppConfig) -> None:
+def _check_parts(config: "AppConfig") -> None:
     """Raise ValueError for parts and settings that our own engine does not have."""
     from deployments.artifacts import portfolios
 
@@ -63,10 +65,14 @@ def _check_parts(config: AppConfig) -> None:
 
 def show(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="[default: what `serve` starts with]")
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="configuration file  [default: the one that `serve` starts with]",
+        ),
     ] = None,
 ) -> None:
-    """Print a configuration as the service sees it: defaults filled in, the bundle's own methods.
+    """Print a configuration with its defaults and the bundle's methods filled in.
 
     Example: `specadapt config show my.yaml`
     """
@@ -85,7 +91,7 @@ def diff(
     after: Annotated[Path, typer.Argument(metavar="AFTER")],
     json: flags.Json = None,
 ) -> None:
-    """The fields in which two configurations differ, defaults filled in.
+    """Print the fields in which two configurations differ, defaults filled in.
 
     Example: `specadapt config diff serve.yaml new.yaml`
     """
@@ -107,7 +113,7 @@ def diff(
 
 
 config = typer.Typer(
-    help="Configurations, read as the service reads them.",
+    help="Check, show and compare configurations.",
     callback=show_help,
     invoke_without_command=True,
 )

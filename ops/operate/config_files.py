@@ -47,7 +47,7 @@ def read_configs(file: Path) -> list[Written]:
 
 
 def read_config(file: Path) -> AppConfig:
-    """Read the only configuration in a file. Raises ValueError where there are several."""
+    """Read a file's only configuration. Raises ValueError if it has several."""
     found = read_configs(file)
     if len(found) > 1:
         raise InputError(f"{file}: has {len(found)} configurations; give a file with one")

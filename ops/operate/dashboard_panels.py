@@ -27,7 +27,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph over time. unit: Grafana's name of one, such as `s`; text: what it tells whom."""
+    """A graph over time.
+
+    unit: Grafana's name of a unit, such as `s`. text: the panel's description.
+    """
 
     title: str
     unit: str

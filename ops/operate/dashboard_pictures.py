@@ -37,7 +37,7 @@ def draw(prometheus: str, board: Board, minutes: float, out: Path) -> Path:
     file = out / f"{board.uid}.svg"
     rows = -(-len(board.graphs) // 2)
     with figure(file, rows, 2, size=(2 * PANEL[0], rows * PANEL[1])) as axes:
-        panels = list(axes.flat)
+        panels: list[Any] = list(axes.flat)
         for panel, graph in zip(panels, board.graphs, strict=False):
             found = [s for query in graph.queries for s in series_of(prometheus, query, minutes)]
             for number, one in enumerate(found):
@@ -60,10 +60,12 @@ def draw(prometheus: str, board: Board, minutes: float, out: Path) -> Path:
 
 
 def series_of(prometheus: str, query: Query, minutes: float) -> list[Series]:
-    """What a query finds over the last `minutes`, by Prometheus' range API. Raises InputError
-    where nobody answers at the address, and for what Prometheus refuses."""
+    """Query Prometheus' range API over the last `minutes`.
+
+    Raises InputError if no Prometheus answers or if it refuses the query.
+    """
     now = time.time()
-    asked = {
+    asked: dict[str, str | float] = {
         "query": query.expression,
         "start": now - 60.0 * minutes,
         "end": now,

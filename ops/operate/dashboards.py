@@ -10,9 +10,11 @@ from ops.harness.boundary import InputError, show_help
 
 
 def export(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="one JSON file a dashboard")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="folder for one JSON file per dashboard")
+    ],
 ) -> None:
-    """Write the dashboards as Grafana's provisioning reads them.
+    """Write the dashboards as JSON for Grafana's provisioning.
 
     Example: `specadapt grafana export --out k8s/components/monitoring/dashboards`
     """
@@ -24,21 +26,23 @@ def export(
 
 
 def push(
-    url: Annotated[str, typer.Option("--url", help="Grafana, such as https://grafana.example.com")],
+    url: Annotated[
+        str, typer.Option("--url", help="address of Grafana, such as https://grafana.example.com")
+    ],
     token: Annotated[
         str,
         typer.Option(
             "--token",
             envvar="GRAFANA_TOKEN",
             show_default=False,
-            help="of a service account that may write dashboards",
+            help="token of a service account that may write dashboards",
         ),
     ],
     folder: Annotated[
-        str | None, typer.Option("--folder", metavar="UID", help="[default: none]")
+        str | None, typer.Option("--folder", metavar="UID", help="Grafana folder  [default: none]")
     ] = None,
 ) -> None:
-    """Put the dashboards into a Grafana; those of an earlier push are replaced.
+    """Upload the dashboards to Grafana and replace those of an earlier push.
 
     Example: `GRAFANA_TOKEN=glsa_... specadapt grafana push --url https://grafana.example.com`
     """
@@ -71,11 +75,17 @@ def push(
 
 
 def draw(
-    prometheus: Annotated[str, typer.Option("--prometheus", metavar="URL", help="its address")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="an SVG a dashboard")],
-    minutes: Annotated[float, typer.Option("--minutes", min=1.0, help="up to now")] = 60.0,
+    prometheus: Annotated[
+        str, typer.Option("--prometheus", metavar="URL", help="address of Prometheus")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="folder for one SVG per dashboard")
+    ],
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=1.0, help="minutes to draw, up to now")
+    ] = 60.0,
 ) -> None:
-    """Draw what the dashboards' queries return, without a Grafana.
+    """Draw the results of the dashboards' queries without Grafana.
 
     Example: `specadapt grafana draw --prometheus http://localhost:9090 --out boards`
     """
@@ -100,7 +110,7 @@ def bodies() -> dict[str, str]:
 
 
 grafana = typer.Typer(
-    help="The service's dashboards for Grafana.",
+    help="Export, upload and draw the service's Grafana dashboards.",
     callback=show_help,
     invoke_without_command=True,
 )

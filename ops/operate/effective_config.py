@@ -1,4 +1,4 @@
-"""A configuration's fields with the values that are in force."""
+"""The fields of a configuration with their effective values."""
 
 from typing import Any
 
@@ -17,8 +17,10 @@ def with_portfolio_here(config: AppConfig) -> AppConfig:
 
 
 def effective(config: AppConfig) -> dict[str, Any]:
-    """Return all fields, those of methods as they are decoded with; where the bundle is not on this
-    machine, without what it would add."""
+    """Return all fields, with each method's specification.
+
+    If the bundle is not on this machine, what it would add is left out.
+    """
     config = with_portfolio_here(config)
     try:
         bundle = load_bundle(config.bundle)
@@ -31,7 +33,7 @@ def effective(config: AppConfig) -> dict[str, Any]:
 
 
 def fields(values: Any, path: str = "") -> dict[str, Any]:
-    """By dotted path, every value that is no mapping; list entries with a name go by it."""
+    """Flatten nested values to dotted paths; named list entries go by their name."""
     if (
         isinstance(values, list)
         and values

@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 
 from ops.harness import flags
-from ops.harness.output import STANDARD_OUTPUT, emit, quiet_transformers, table
+from ops.harness.output import emit, quiet_transformers, table
+from ops.harness.parameter_checks import STANDARD_OUTPUT
 
 
 def generate(
-    method: Annotated[str, typer.Option("--method", help="see `specadapt methods`")],
-    prompt: Annotated[str, typer.Option("--prompt", help="what the user says")],
+    method: Annotated[
+        str, typer.Option("--method", help="decoding method; `specadapt methods` lists them")
+    ],
+    prompt: Annotated[str, typer.Option("--prompt", help="the user's message")],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
@@ -22,15 +25,15 @@ def generate(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Stream one answer, then its statistics.
+    """Decode one prompt, stream the answer, and print its statistics.
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """
-    from ops.harness.decoding import decode
+    from ops.harness.decoding import answer_to
     from ops.harness.engines import engines_of
     from ops.harness.prompts import parse
     from ops.harness.settings import load_config, resolve
-    from schemas import DecodeChunk, SamplingParams
+    from schemas import DecodeChunk, DecodeRequest, SamplingParams
     from workers.bundle import load_bundle
     from workers.chat_template import encode_chat
 
@@ -46,8 +49,14 @@ def generate(
             sys.stdout.write(chunk.text)
             sys.stdout.flush()
 
+    request = DecodeRequest(
+        request_id="generate",
+        method=method,
+        prompt_token_ids=tuple(token_ids),
+        sampling=sampling,
+    )
     with engines_of(setup, family, "generate") as engines:
-        answer = asyncio.run(decode(engines, "generate", method, token_ids, sampling, show))
+        answer = asyncio.run(answer_to(engines, request, show))
     stats = answer.stats.model_dump(mode="json")
     figures = {"text": answer.text, "stats": stats}
     rows = [[name, str(value)] for name, value in stats.items()]

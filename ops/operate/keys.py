@@ -13,16 +13,21 @@ BYTES = 32
 
 
 def new(
-    name: Annotated[str, typer.Option("--name", help="whom it is for; in logs")],
+    name: Annotated[str, typer.Option("--name", help="name of the key in logs")],
     file: Annotated[
-        Path, typer.Option("--file", metavar="FILE", help="http.guard.keys_file; made if missing")
+        Path,
+        typer.Option(
+            "--file", metavar="FILE", help="key file, http.guard.keys_file; created if missing"
+        ),
     ],
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="shares the limits that the file gives it")
+        str | None, typer.Option("--tenant", help="tenant whose limits the key shares")
     ] = None,
-    admin: Annotated[bool, typer.Option("--admin", help="for /admin, and nothing else")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="allow the key for /admin only")] = False,
 ) -> None:
-    """Make a key, print it once, and keep its hash. A running service accepts it at once.
+    """Create an API key, print it once and store its hash.
+
+    A running service accepts the key immediately.
 
     Example: `specadapt keys new --name chat-app --file keys.yaml`
     """
@@ -42,7 +47,7 @@ def new(
     try:
         ring = KeyRing(keys=(*ring.keys, added), tenants=tenants)
     except ValidationError as error:
-        raise InputError(f"--name: {file} has a key of that name: {name!r}") from error
+        raise InputError(f"--name: {file} already has a key named {name!r}") from error
     # All of it or nothing, in the place of what a service reads; for its owner's eyes.
     scratch = file.with_name(f".{file.name}.new")
     scratch.touch(mode=0o600)
@@ -54,5 +59,7 @@ def new(
     typer.echo(key)
 
 
-keys = typer.Typer(help="API keys of a service.", callback=show_help, invoke_without_command=True)
+keys = typer.Typer(
+    help="Manage API keys of a service.", callback=show_help, invoke_without_command=True
+)
 keys.command("new")(new)

@@ -8,7 +8,7 @@ FIELDS = ("name", *PARTS, "lossless", "source")
 
 
 def methods(json: Json = None) -> None:
-    """List the decoding methods and the parts each is made of.
+    """List the decoding methods and their parts.
 
     Example: `specadapt methods --json -`
     """

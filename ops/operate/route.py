@@ -11,7 +11,7 @@ NEAREST = 5
 
 
 def route(
-    prompt: Annotated[str, typer.Option("--prompt", help="what the user says")],
+    prompt: Annotated[str, typer.Option("--prompt", help="the user's message")],
     bundle: flags.Bundle = None,
     routing: flags.Routing = None,
     config: flags.Config = None,
@@ -19,7 +19,7 @@ def route(
     temperature: flags.Temperature = 0.0,
     json: flags.Json = None,
 ) -> None:
-    """Say which cluster a prompt falls into and which method would answer it, and why.
+    """Explain the routing decision for a prompt.
 
     Example: `specadapt route --prompt "Translate to French: good morning"`
     """

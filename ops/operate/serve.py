@@ -12,10 +12,12 @@ def serve(
     bundle: Bundle = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", min=0, max=65535, help="[default: configuration's, 8000]"),
+        typer.Option(
+            "--port", min=0, max=65535, help="HTTP port  [default: the configuration's, 8000]"
+        ),
     ] = None,
 ) -> None:
-    """Run the service until Ctrl-C, which stops all that it started.
+    """Run the service until Ctrl-C.
 
     Example: `specadapt serve --config my.yaml --port 8001`
     """

@@ -41,7 +41,7 @@ def _taken_wrongly(annotation: Any, value: Any, path: str = "") -> Iterator[str]
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
         for key, entry in value.items():
             where = f"{path}.{key}" if path else str(key)
-            field = model.model_fields.get(aliases.get(key, key))
+            field = model.model_fields.get(aliases.get(key) or key)
             if field is None:
                 yield f"{where}: unknown field"
             else:
@@ -56,12 +56,12 @@ def _model(annotation: Any) -> type[BaseModel] | None:
 
 
 def _name(entry: Any, index: int) -> Any:
-    """Return how a list's entry is named in messages: by its name, where it has one."""
+    """Return the name of a list's entry for messages, or its index."""
     return entry.get("name", index) if isinstance(entry, dict) else index
 
 
 def _wrong_environments(document: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong in the runtime environments, which Ray checks when it starts them."""
+    """Yield errors in runtime environments, which Ray would report only when it starts them."""
     for path, environment in _environments(document):
         if unknown := environment.keys() - RuntimeEnv.known_fields:
             yield f"{path}.{min(map(str, unknown))}: unknown field"

@@ -13,21 +13,21 @@ from ops.harness.output import emit, table
 
 SECONDS = 30.0
 
-Url = Annotated[str, typer.Option("--url", help="the service")]
+Url = Annotated[str, typer.Option("--url", help="address of the service")]
 Key = Annotated[
     str,
     typer.Option(
         "--key",
         envvar="SPECADAPT_ADMIN_KEY",
         show_default=False,
-        help="an admin's, as `specadapt keys new --admin` makes them",
+        help="admin key, made by `specadapt keys new --admin`",
     ),
 ]
 LOCAL = "http://127.0.0.1:8000"
 
 
 def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
-    """The states that a service can go back to, the newest first.
+    """List the learned states that a service can return to, newest first.
 
     Example: `specadapt routing history --url http://127.0.0.1:8000`
     """
@@ -36,13 +36,16 @@ def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
 
 def rollback(
     snapshot: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", min=1, help="[default: the newest]")
+        int | None,
+        typer.Argument(
+            metavar="[NUMBER]", min=1, help="number of the snapshot  [default: the newest]"
+        ),
     ] = None,
     url: Url = LOCAL,
     key: Key = "",
     json: flags.Json = None,
 ) -> None:
-    """Go back to an earlier state. The present one is kept, so that a second call undoes it.
+    """Return to an earlier learned state. The current one is kept; a second call undoes the first.
 
     Example: `specadapt routing rollback 7`
     """
@@ -52,7 +55,7 @@ def rollback(
 
 
 def reset(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
-    """Forget what was learned; the present state is kept, and `rollback` goes back to it.
+    """Discard what the service has learned. The current state is kept for `rollback`.
 
     Example: `specadapt routing reset`
     """
@@ -62,7 +65,7 @@ def reset(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
 def _asked(
     method: str, url: str, key: str, body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The answer's JSON; raises InputError with the service's own words where it refuses."""
+    """Call the service's API and return its JSON. Raises InputError with the service's message."""
     import httpx
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -96,16 +99,22 @@ def _emit(
 
 
 def promote(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new routing table")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="folder of the new routing table")
+    ],
     config: flags.Config = None,
     snapshot: Annotated[
-        int | None, typer.Option("--snapshot", min=1, help="[default: the state in force]")
+        int | None,
+        typer.Option(
+            "--snapshot", min=1, help="number of the snapshot  [default: the current state]"
+        ),
     ] = None,
     json: flags.Json = None,
 ) -> None:
-    """Make a routing table of what a service has learned, for others to begin with.
+    """Make a routing table from what a service has learned.
 
-    Reads the stored state that the configuration names (`feedback.state_uri`); the service may run.
+    Reads the stored state that the configuration names (`feedback.state_uri`). The service may be
+    running.
 
     Example: `specadapt routing promote --config my.yaml --out bundles/smollm2/routing`
     """
@@ -127,7 +136,7 @@ def promote(
         with suppress(FileNotFoundError):
             state = StateStore(uri).read()
         if state is None:
-            raise InputError(f"feedback.state_uri: nothing was learned yet in {uri}")
+            raise InputError(f"feedback.state_uri: no learned state in {uri}")
     else:
         kept = History(uri, feedback.snapshot_seconds, feedback.snapshots_kept)
         try:
@@ -146,7 +155,7 @@ def promote(
 
 
 routing = typer.Typer(
-    help="What a service has learned: look back, go back, begin with it elsewhere.",
+    help="Inspect, restore and promote what a service has learned.",
     callback=show_help,
     invoke_without_command=True,
 )

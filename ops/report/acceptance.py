@@ -22,12 +22,11 @@ LEAST_DRAFTS = 30
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Of one drafting method over n answers.
+    """A drafting method's acceptance over n answers.
 
-    lengths [n]: each answer's mean generation length over its positions: the draft tokens that are
-    kept at a position, and the target's own one. tenths [n, 10]: the same by tenth of the answer,
-    nan where an answer is too short to have it. levels: the share of first, second, ... draft
-    tokens that are kept where those before them were. reliability: how far confidence holds.
+    lengths [n]: mean generation length over an answer's positions: accepted draft tokens plus the
+    target's own. tenths [n, 10]: by tenth of the answer, nan if too short. levels: the share
+    accepted at each level, given that the level before was accepted.
     """
 
     lengths: Floats
@@ -37,8 +36,10 @@ class Acceptance:
 
 
 def acceptance_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Acceptance]:
-    """By method that drafts, of traced answers long enough to count for speed. Every position is
-    graded, whatever steps decoding would take, as the study does."""
+    """Return, by method, the acceptance over traced answers that are long enough.
+
+    Every position counts, whichever steps decoding would take, as in the study.
+    """
     by_method: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["method"] not in PLAIN_METHODS and len(row["answer"]) >= MIN_TOKENS:

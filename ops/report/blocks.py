@@ -7,8 +7,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Table:
-    """rows [r, c] of figures, text or None. best: (row, column) of what is to stand out. decimals:
-    places that are shown of a figure, or else three significant digits of it."""
+    """A table.
+
+    rows [r, c]: numbers, text or None. best: (row, column) of highlighted cells. decimals: places
+    shown of a number, or else three significant digits.
+    """
 
     id: str
     title: str
@@ -21,9 +24,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """x, y [n]; None is a gap. low, high [n]: an interval of each value. texts [n]: what is said of
-    a point. slot: which colour and symbol, so that a method has the same in every chart; else its
-    place in the chart."""
+    """A series of a chart.
+
+    x, y [n]: None is a gap. low, high [n]: intervals. texts [n]: labels of points. slot: colour and
+    symbol, to match a method across charts; by default its place in the chart.
+    """
 
     name: str
     x: Sequence[Any]
@@ -36,9 +41,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """kind: bars (beside each other), stack (on each other), lines, points, or boxes, of which y
-    [5] are the 5th, 25th, 50th, 75th and 95th percentile and x is unused. levels: named horizontal
-    lines."""
+    """A chart.
+
+    kind: bars (side by side), stack, lines, points, or boxes, whose y [5] are the 5th, 25th, 50th,
+    75th and 95th percentile. levels: named horizontal lines.
+    """
 
     id: str
     title: str

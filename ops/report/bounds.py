@@ -16,7 +16,7 @@ BOUNDS = {
 
 
 def bounds_section(figures: Mapping[str, Any]) -> Section:
-    """Of one JSON of `bench bounds`."""
+    """Return the section of a `bench bounds` JSON."""
     known = {key: name for key, name in BOUNDS.items() if key in figures}
     return Section(
         "bounds",

@@ -1,4 +1,4 @@
-"""`specadapt report`: one HTML file and PNGs of what was measured, beside what was published."""
+"""`specadapt report`: measured and published figures as one HTML file and PNGs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,59 +11,78 @@ from ops.harness.output import emit
 
 
 def report(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where report.html goes")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="output folder; the page is report.html")
+    ],
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="DIR", help="of `specadapt profile`")
+        Path | None, typer.Option("--profile", metavar="DIR", help="folder of `specadapt profile`")
     ] = None,
     traces: Annotated[
         Path | None,
-        typer.Option("--traces", metavar="DIR", help="of its prompts: acceptance and overlap"),
+        typer.Option(
+            "--traces",
+            metavar="DIR",
+            help="folder of `specadapt trace` for the same prompts; adds acceptance and overlap",
+        ),
     ] = None,
     figures: Annotated[
         list[Path] | None,
         typer.Option(
             "--figures",
             metavar="FILE",
-            help="JSON of bench bounds, router, stages, quality; repeatable",
+            help="JSON of bench bounds, router, stages or quality; repeatable",
         ),
     ] = None,
     from_paper: Annotated[
-        bool, typer.Option("--from-paper", help="the paper's own numbers, drawn by the same code")
+        bool, typer.Option("--from-paper", help="draw the papers' own numbers with the same code")
     ] = False,
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", metavar="DIR", help="the profile's: adds what models hold"),
+        typer.Option(
+            "--bundle", metavar="DIR", help="bundle of the profile; adds the memory of the models"
+        ),
     ] = None,
     config: flags.Config = None,
-    clusters: Annotated[int, typer.Option("--clusters", min=2, help="how many")] = 10,
+    clusters: Annotated[int, typer.Option("--clusters", min=2, help="number of clusters")] = 10,
     temperature: flags.Temperature = 0.0,
     price: Annotated[
         float | None,
-        typer.Option("--price", min=0.0, metavar="P", help="of this machine an hour: adds costs"),
+        typer.Option(
+            "--price", min=0.0, metavar="P", help="price of this machine per hour; adds costs"
+        ),
     ] = None,
     static: Annotated[
         bool,
-        typer.Option("--static", help="pictures and no script in the page: under 2 MB, not 6"),
+        typer.Option(
+            "--static",
+            help="use pictures instead of scripts in the page (under 2 MB instead of 6)",
+        ),
     ] = False,
     mlflow: Annotated[
         str | None,
-        typer.Option("--mlflow", metavar="URI", help="log figures and files to this MLflow too"),
+        typer.Option(
+            "--mlflow", metavar="URI", help="also log figures and files to this MLflow server"
+        ),
     ] = None,
     wandb: Annotated[
         str | None,
-        typer.Option("--wandb", metavar="PROJECT", help="and to this project of Weights & Biases"),
+        typer.Option(
+            "--wandb",
+            metavar="PROJECT",
+            help="also log figures and files to this Weights & Biases project",
+        ),
     ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Draw the paper's tables and figures from a profile, the paper's numbers beside them.
+    """Write a report: the paper's tables and figures from a profile, next to the paper's numbers.
 
-    The page is one file that needs no network; every chart is a PNG beside it and a table in it.
+    The page is one file that needs no network. Every chart is also a PNG and a table.
 
     Example: `specadapt report --profile runs/profile --traces runs/trace --out runs/report`
     """
     if from_paper == (profile is not None):
-        raise InputError("--profile: name one to report on, or ask for --from-paper instead")
+        raise InputError("--profile: name a profile, or use --from-paper")
     for flag, given in {
         "traces": traces,
         "figures": figures,
@@ -71,7 +90,7 @@ def report(
         "price": price,
     }.items():
         if from_paper and given:
-            raise InputError(f"--{flag}: the paper's numbers have no use for it; name a --profile")
+            raise InputError(f"--{flag}: has no effect with --from-paper; name a --profile")
     try:
         from ops.report.report import Sources, make_report
         from ops.report.trackers import log_report

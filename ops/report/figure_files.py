@@ -20,8 +20,10 @@ KINDS = {
 
 
 def read_figures(files: Sequence[Path]) -> dict[str, Any]:
-    """By command its figures. Raises InputError for what is not JSON, is of no command that a
-    report has a place for, lacks what the command writes now, or is of one that was named before.
+    """Read JSON files of benchmarks and return them by command.
+
+    Raises InputError for files that are not JSON, come from another command or version, or repeat a
+    command.
     """
     found: dict[str, Any] = {}
     for file in files:
@@ -29,9 +31,9 @@ def read_figures(files: Sequence[Path]) -> dict[str, Any]:
         known = figures if isinstance(figures, dict) else {}
         kind = next((k for k, field in KINDS.items() if field in known), None)
         if kind is None:
-            raise InputError(f"--figures: {file}: not of {', '.join(KINDS)}")
+            raise InputError(f"--figures: {file}: not written by one of {', '.join(KINDS)}")
         if kind in found:
-            raise InputError(f"--figures: {file}: a second file of {kind}; name one")
+            raise InputError(f"--figures: {file}: a second file of {kind}; name only one")
         _check(file, kind, figures)
         found[kind] = figures
     return found
@@ -46,5 +48,5 @@ def _check(file: Path, kind: str, figures: dict[str, Any]) -> None:
         wrong = "is missing" if first["type"] == "missing" else f"does not fit: {first['msg']}"
         raise InputError(
             f"--figures: {file}: {field} {wrong}; `specadapt {kind}` of another version wrote it: "
-            "run it anew"
+            "run it again"
         ) from error

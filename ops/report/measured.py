@@ -36,9 +36,12 @@ def measured(
     parameters: Mapping[str, int],
     seed: int,
 ) -> Results:
-    """Of the answers at one temperature; vectors [n, d] in the order of the profile's prompts.
-    parameters: by method, where its bundle is known. Raises InputError where nothing was measured
-    at this temperature, or fewer prompts than clusters."""
+    """Return the results of the answers at one temperature.
+
+    vectors [n, d]: in the order of the profile's prompts. parameters: by method, if the bundle is
+    known. Raises InputError if nothing was measured at this temperature, or fewer prompts than
+    clusters.
+    """
     at = _at(profile, temperature)
     paired = at.paired()
     if len(paired.prompt_ids) < clusters:
@@ -163,7 +166,7 @@ def _clustering(
 
 
 def _rates(profile: Profile, paired: Paired, parameters: Mapping[str, int]) -> dict[str, Rate]:
-    """Of the prompts that count for speed under every method."""
+    """Return the rates of the prompts that count for speed under every method."""
     [temperature] = {row.temperature for row in profile.rows}
     found = {}
     for column, name in enumerate(paired.methods):
@@ -201,8 +204,10 @@ def _map(
 def _oracle(
     profile: Profile, portfolio: Sequence[str], prompts: Sequence[str], speedups: Floats, seed: int
 ) -> Mean:
-    """Of each prompt's fastest method: chosen in one repeat and timed in the others where there
-    are several, else the fastest measurement."""
+    """Return the speedup of each prompt's fastest method.
+
+    With several repeats the method is chosen in one and timed in the others.
+    """
     split = oracle_rates(_pinned(profile, portfolio, prompts))
     if split is None:
         return mean_of(speedups.max(axis=1), seed)

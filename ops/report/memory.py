@@ -36,7 +36,7 @@ def per_token_kib(models: Iterable[ModelSpec], size: int = HALF) -> float:
 
 
 def spec_of(folder: Path) -> ModelSpec:
-    """Of a model in Hugging Face layout; Medusa's heads, without layers, have no KV cache."""
+    """Read a model's sizes from its Hugging Face folder. Medusa heads have no KV cache."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     heads = config.get("num_attention_heads", 0)
     size = config.get("head_dim") or (config["hidden_size"] // heads if heads else 0)

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 LOOK_UP = "ngram"
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Of the study's intervals of BLEU-4."""
+"""The study's intervals of BLEU-4."""
 RESAMPLES = 1000
 
 
@@ -66,8 +66,10 @@ def _spearman(pairs: Floats) -> float:
 def overlap_of(
     rows: Sequence[Mapping[str, Any]], profile: Profile, temperature: float
 ) -> Overlap | None:
-    """Of the traced prompts that count for speed in the profile; None where there are fewer than
-    three, or no n-gram look-up was measured."""
+    """Return the overlap of prompts and answers of the traced prompts that count for speed.
+
+    Returns None with fewer than three, or if no n-gram look-up was measured.
+    """
     if LOOK_UP not in profile.meta.methods:
         return None
     paired = profile.paired()

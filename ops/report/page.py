@@ -50,7 +50,7 @@ def page(
 
 
 def shown(value: Any, table: Table) -> Markup:
-    """A cell: a figure with its full value beside what is shown of it."""
+    """Format a cell; a number keeps its full value as a tooltip."""
     if value is None:
         return Markup('<span aria-label="none">–</span>')
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The paper's Tables I to IV, of its own numbers and, where there are any, of ours beside them."""
+"""The paper's Tables I to IV, with its numbers and ours."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ METRICS = {
 
 
 def paper_tables(paper: Results, own: Results | None) -> list[Table]:
-    """Tables I to IV; `own` adds what was measured here."""
+    """Return Tables I to IV; `own` adds our measurements."""
     tables = [_first(paper, own), _second(paper, own), _third(paper, "table-3", "Table III")]
     if own is not None:
         tables.append(_third(own, "table-3-here", "Table III of what was measured here"))

@@ -10,7 +10,7 @@ from workers.weight_files import StoredTensor, stored_tensors
 
 
 def parameters_by_method(bundle: Bundle, methods: Iterable[str]) -> dict[str, int]:
-    """Of the target and the parts that the method drafts with."""
+    """Return the parameters of the target and a method's drafting parts, by method."""
     return {
         name: sum(parameters(folder) for folder in folders_of(name, bundle)) for name in methods
     }

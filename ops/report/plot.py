@@ -9,11 +9,10 @@ from ops.harness.boundary import InputError
 
 
 def plot(
-    figures: Annotated[Path, typer.Argument(metavar="JSON", help="what --json wrote")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the plots go")],
+    figures: Annotated[Path, typer.Argument(metavar="JSON", help="file that --json wrote")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder for the plots")],
 ) -> None:
-    """Draw what `bench load`, `learning`, `scaling` or `soak`, or `loadtest` measured; prints the
-    files.
+    """Draw the figures of `bench load`, `learning`, `scaling` or `soak`, or of `loadtest`, as SVG.
 
     Example: `specadapt plot load.json --out plots`
     """
@@ -39,13 +38,13 @@ def plot(
     draw = next((draw for key, draw in kinds.items() if key in known), None)
     if draw is None:
         raise InputError(
-            f"{figures}: no figures of bench load, learning, scaling, soak, or loadtest"
+            f"{figures}: not written by bench load, learning, scaling, soak or loadtest"
         )
     try:
         drawn = list(draw(read, out, figures.stem))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
-            f"{figures}: not as the command writes it now: run it again "
+            f"{figures}: written by another version; run the command again "
             f"({type(error).__name__}: {error})"
         ) from error
     for file in drawn:

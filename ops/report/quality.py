@@ -21,18 +21,18 @@ GREEDY, SAMPLED = "excess_nats", "kl_at_least"
 
 
 def quality_section(figures: Mapping[str, Any]) -> Section:
-    """Of one JSON of `bench quality`."""
+    """Return the section of a `bench quality` JSON."""
     found = figures["quality"]
     heats = dict.fromkeys(heat for own in found.values() for heat in own["by_temperature"])
     return Section(
         "quality",
         "What lossy verification costs",
         [
-            "Each lossy method at several settings of its dial, beside the same drafts verified "
-            "without loss and plain decoding. Nats are of the target's own distribution, a token: "
-            "excess nats are what its tokens are less likely than the target's own would be at the "
-            "same places (below 0: likelier), and KL is at least what another temperature of the "
-            "target explains."
+            "Each lossy method at several settings of its dial, compared with lossless "
+            "verification of the same drafts and with plain decoding. Nats are per token, under "
+            "the target. Excess nats: how much less likely its tokens are than the target's own "
+            "samples (below 0: more likely). KL: a lower bound, from the best temperature of the "
+            "target."
         ],
         [block for heat in heats for block in (_table(found, heat), _chart(found, heat))],
     )

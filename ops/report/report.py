@@ -100,7 +100,7 @@ def _of_profile(
     claims = figures.get("bench router", {})
     sections = [
         summary_section(paper, own, bounds, overlap, seed),
-        _paper_section(paper, own, "What was measured here stands beside its numbers.", claims),
+        _paper_section(paper, own, "Our measurements are next to its numbers.", claims),
         *([bounds_section(bounds)] if bounds else []),
         *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
         *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
@@ -116,7 +116,7 @@ def _of_profile(
 
 
 def _family(folder: Path | None, under: MeasuredUnder) -> Bundle | None:
-    """The profile's bundle, where it is named; raises InputError for another one."""
+    """Load the profile's bundle if it is named. Raises InputError for another bundle."""
     if folder is None:
         return None
     family = load_bundle(folder)
@@ -127,8 +127,10 @@ def _family(folder: Path | None, under: MeasuredUnder) -> Bundle | None:
 
 
 def _traced(sources: Sources, under: MeasuredUnder) -> list[dict[str, Any]]:
-    """The traces' rows at the report's temperature, none where no traces are named; raises
-    InputError for traces of another bundle, and where there are none."""
+    """Return the traces' rows at the report's temperature, or none without traces.
+
+    Raises InputError for traces of another bundle, and for traces without such rows.
+    """
     if sources.traces is None:
         return []
     known = read_meta(sources.traces).measured_under.bundle

@@ -59,11 +59,11 @@ class Spot(Schema):
 
 
 class Routed(Schema):
-    """Table IV: speedups over the baseline with so many clusters.
+    """Table IV: speedups over the baseline by number of clusters.
 
     routed: each cluster's best method, judged on the prompts it was chosen on, as in the paper.
-    held_out: on prompts it was not chosen on. over_best_single: held_out over the one method that
-    is best on all of these prompts.
+    held_out: on other prompts. over_best_single: held_out over the best single method on all of
+    these prompts.
     """
 
     routed: float

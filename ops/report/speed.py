@@ -30,8 +30,7 @@ def consistency_table(results: Results) -> Table:
 
 
 def throughput(steps: Sequence[StepRow], context: int) -> dict[str, dict[int, float]]:
-    """By method and batch tokens/s of a whole batch that decodes at a context length: its
-    sequences' tokens of a step over the step's seconds. Prefills do not count."""
+    """Return tokens/s of a whole batch at a context length, by method and batch; no prefills."""
     found: dict[str, dict[int, float]] = {}
     for row in steps:
         if row.context == context and row.tokens is not None:
@@ -61,7 +60,7 @@ def answers_tokens(profile: Profile, temperature: float) -> dict[str, float] | N
 
 
 def cost_per_million(tokens_per_s: float, price_per_hour: float) -> float:
-    """Of a million output tokens, in the price's currency, on a machine that is always busy."""
+    """Return the cost of a million output tokens on a machine that is always busy."""
     return price_per_hour / SECONDS_AN_HOUR / tokens_per_s * MILLION
 
 

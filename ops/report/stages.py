@@ -10,7 +10,7 @@ HOST = {"host_ms": "host"}
 
 
 def stages_section(figures: Mapping[str, Any]) -> Section:
-    """Of one JSON of `bench stages`."""
+    """Return the section of a `bench stages` JSON."""
     found, parts = figures["stages"], STAGES | HOST
     rows = [
         [

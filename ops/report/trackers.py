@@ -13,8 +13,10 @@ RUN = "specadapt report"
 def log_report(
     made: Mapping[str, Any], folder: Path, mlflow_uri: str | None, wandb_project: str | None
 ) -> None:
-    """What `make_report` made, in a folder of its own, to those of both that are named. Raises
-    InputError where a package is missing or cannot log there; the folder is as it was."""
+    """Log a report's folder to MLflow and Weights & Biases, where named.
+
+    Raises InputError if a package is missing or cannot log; the folder stays unchanged.
+    """
     results = Results.model_validate(made["results"])
     metrics = metrics_of(results)
     about = {"source": results.source, "baseline": results.baseline}

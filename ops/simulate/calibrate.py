@@ -15,11 +15,13 @@ def calibrate(
         typer.Option(
             "--served",
             metavar="FILE",
-            help="of `specadapt loadtest`, may be repeated: one of a pinned method, one routed, "
-            "in the order in which one service answered them",
+            help="JSON of `specadapt loadtest`; repeatable, one with a pinned method and one "
+            "routed, in the order in which one service answered them",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="for `simulate --overhead`")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="file to write, for `simulate --overhead`")
+    ],
     config: flags.Config = None,
     bundle: flags.Bundle = None,
     routing: flags.Routing = None,
@@ -30,25 +32,26 @@ def calibrate(
     temperature: flags.Temperature = 0.0,
     json: flags.Json = None,
 ) -> None:
-    """Find what HTTP, routing and streaming add to the engines of a service, and how many cores its
-    replicas share, so that the simulation of its load tests comes closest.
+    """Estimate what HTTP, routing and streaming add to the engines' time, from load tests.
 
-    What is simulated with it later should be other load tests than these.
+    Also estimates the number of cores that the replicas share. Use the result to simulate other
+    load tests than these.
 
     Example: `specadapt calibrate --traces T --served one.json --served two.json --out o.json`
     """
     from ops.harness.machine import describe_machine
-    from ops.harness.settings import load_config
+    from ops.harness.settings import ServiceFlags, load_config
     from ops.simulate.calibration import calibrated
     from ops.simulate.costs import MEASURED
-    from ops.simulate.experiment import load_experiment
+    from ops.simulate.experiment import Scenario, load_experiment
     from ops.simulate.policies import Fleet
     from ops.simulate.served import read_served
 
     experiment = load_experiment(
-        *(load_config(config), bundle, routing, methods, traces, MEASURED, temperature),
-        *(max_tokens, 0.0, (), 0),
-        learn=True,
+        ServiceFlags(load_config(config), bundle, routing, methods),
+        traces,
+        MEASURED,
+        Scenario(temperature, max_tokens, learn=True),
     )
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
     found = calibrated(experiment, fleet, [[read_served(file, experiment) for file in served]])

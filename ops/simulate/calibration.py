@@ -1,5 +1,4 @@
-"""What a service adds to its engines, found from load tests: the overhead whose simulation of them
-comes closest."""
+"""Calibration: the overhead whose simulation of load tests comes closest to the tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from ops.simulate.policies import Fleet
 from ops.simulate.served import Served, in_turn
 
 FIGURES = ("latency_mean_s", "latency_p95_s", "ttft_mean_s", "tpot_mean_s")
-"""What has to be alike; tokens a second are the arrivals' where a service keeps up."""
+"""Figures that must agree. Tokens per second follow from the arrivals."""
 FOREKNOWN = {
     "step_factor": (1.1, 0.15),
     "sequence_seconds": (3e-4, 1.0),
@@ -25,20 +24,19 @@ FOREKNOWN = {
     "crowding": (0.05, 0.7),
     "cores": (1.5, 0.15),
 }
-"""What services on two cores were found to add, and how far another may be from it, as a standard
-deviation of the logarithm: a few load tests do not tell all of these apart."""
+"""Prior of each parameter: its value on services with two cores, and the standard deviation of its
+logarithm. A few load tests cannot tell all parameters apart."""
 REQUEST_SURE = 0.15
-"""The same of a request's work, of which the load tests' own hops tell the median."""
+"""The standard deviation of a request's work, whose median the load tests tell."""
 SURE = 0.15
-"""Of a load test's figures: the same requests at the same moments, asked of a service started anew,
-took as differently."""
+"""The standard deviation of a load test's figures between restarts of a service."""
 TRIES = 240
 LEAST = 1e-5
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The overhead that was found, and for each load test its figures simulated over served."""
+    """The estimated overhead, and each load test's figures, simulated over served."""
 
     overhead: Overhead
     ratios: list[dict[str, float]]
@@ -47,14 +45,18 @@ class Calibration:
 def calibrated(
     experiment: Experiment, fleet: Fleet, services: Sequence[Sequence[Served]]
 ) -> Calibration:
-    """The likeliest overhead by the logarithms of simulated over served figures, of all tests that
-    each of some services of one kind has answered in turn, and by what is FOREKNOWN. Raises
-    InputError where nothing is said of the engines' seconds."""
+    """Estimate the overhead with the highest posterior likelihood.
+
+    Compares the logarithms of simulated and served figures of all load tests; each service answered
+    its tests in turn. FOREKNOWN is the prior. Raises InputError if the tests have no engine times.
+    """
     told = [test.hops for tests in services for test in tests if test.hops]
     if not told:
-        raise InputError("--served: nothing is said there of the engines' seconds; ask a service")
+        raise InputError(
+            "--served: the files have no engine times; run load tests of a SpecAdapt service"
+        )
     reply = max(0.0, median(whole - first for hops in told for first, whole in hops))
-    # in the calmest test nobody waited for others
+    # in the test with the lowest load, no request waited for others
     request = max(LEAST, min(median(first for first, _ in hops) for hops in told))
     known = {"request_seconds": (request, REQUEST_SURE), **FOREKNOWN}
     usual, sure = np.log([value for value, _ in known.values()]), [s for _, s in known.values()]
@@ -83,7 +85,7 @@ def _ratios(
 def ratios(
     experiment: Experiment, fleet: Fleet, tests: Sequence[Served], overhead: Overhead
 ) -> list[dict[str, float]]:
-    """Of each load test the simulated FIGURES over the served ones."""
+    """Return the simulated FIGURES over the served ones, by load test."""
     found = []
     for test, outcomes in zip(tests, simulated(experiment, fleet, tests, overhead), strict=True):
         figures = outcomes.figures(experiment.methods, Objectives())
@@ -98,8 +100,7 @@ def simulated(
     overhead: Overhead,
     seed: int = 0,
 ) -> list[Outcomes]:
-    """What becomes of the requests of load tests in turn, under this overhead instead of the
-    experiment's. seed: of what routing draws."""
+    """Simulate load tests in turn under this overhead. seed: of the router's random choices."""
     world = replace(
         experiment.world, overhead=overhead, costs=ServedCosts(experiment.costs, overhead)
     )

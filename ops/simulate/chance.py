@@ -20,15 +20,17 @@ DRAWS = 40
 INTERVAL = (5.0, 95.0)
 """Percentiles."""
 SLOWER = 1.05
-"""A service's steps and requests twice the same day, on one machine, differ by as much."""
+"""Difference between two runs of a service on the same machine and day."""
 
 
-def beside_chance(
+def with_chance(
     experiment: Experiment, fleet: Fleet, test: Served, compared: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, Any]]:
-    """What `served.compared` found, each JUDGED figure with its intervals where prompts are drawn
-    anew and where arrivals are as well, whether what was served lies in the first one, and what
-    SLOWER makes of the simulated figure."""
+    """Add the effect of chance to a comparison of served and simulated figures.
+
+    Each JUDGED figure gets intervals over redrawn prompts, and over redrawn prompts and arrivals,
+    whether the served value lies in the first one, and the simulated value if all work is SLOWER.
+    """
     intervals = {
         name: interval_of(experiment, fleet, test, arrivals)
         for name, arrivals in (("prompts_redrawn", False), ("all_redrawn", True))
@@ -46,8 +48,11 @@ def beside_chance(
 def interval_of(
     experiment: Experiment, fleet: Fleet, test: Served, arrivals: bool
 ) -> dict[str, tuple[float, float]]:
-    """INTERVAL of each JUDGED figure over DRAWS load tests of as many requests, with prompts drawn
-    anew as `specadapt loadtest` draws them, and where asked the `arrivals` too, if Poisson's."""
+    """Return INTERVAL of each JUDGED figure over DRAWS simulated load tests.
+
+    Prompts are drawn anew as `specadapt loadtest` draws them. arrivals: also redraw Poisson
+    arrivals.
+    """
     loads = [_redrawn(experiment, test, arrivals, seed) for seed in range(DRAWS)]
     found = list(_simulated(experiment.world, experiment, fleet, test.policy, loads))
     return {name: _interval([figures[name] for figures in found]) for name in JUDGED}
@@ -56,7 +61,7 @@ def interval_of(
 def slower(
     experiment: Experiment, fleet: Fleet, test: Served, simulated: Mapping[str, float]
 ) -> dict[str, float]:
-    """Each JUDGED figure over what is `simulated`, where all work takes SLOWER times as long."""
+    """Return each JUDGED figure over `simulated` if all work takes SLOWER times as long."""
     world = experiment.world
     overhead = world.overhead
     changed = overhead.model_copy(

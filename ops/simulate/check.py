@@ -1,13 +1,14 @@
-"""`specadapt bench simulated`: how near a simulation comes to the service that it stands for."""
+"""`specadapt bench simulated`: compare a simulation with the service it models."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
 
 from ops.harness import flags
-from ops.harness.output import Group, emit, progress, table
+from ops.harness.output import emit, progress, table
 
 if TYPE_CHECKING:
     from ops.simulate.check_rounds import Found, LoadTest
@@ -16,23 +17,34 @@ if TYPE_CHECKING:
 
 def bench_simulated(
     traces: Annotated[
-        Path, typer.Option("--traces", metavar="DIR", help="of `specadapt trace`, of all prompts")
+        Path,
+        typer.Option(
+            "--traces", metavar="DIR", help="folder of `specadapt trace` with all prompts"
+        ),
     ],
     routed_rates: Annotated[
-        str, typer.Option("--rates", metavar="A,B", help="of routed load tests, requests a second")
+        str,
+        typer.Option(
+            "--rates", metavar="A,B", help="rates of the routed load tests, in requests per second"
+        ),
     ],
     method: Annotated[
-        str, typer.Option("--method", metavar="M", help="that the other load tests pin")
+        str, typer.Option("--method", metavar="M", help="method that the pinned load tests use")
     ],
     pinned_rates: Annotated[
-        str, typer.Option("--method-rates", metavar="A,B", help="of those that pin the method")
+        str,
+        typer.Option(
+            "--method-rates",
+            metavar="A,B",
+            help="rates of the pinned load tests, in requests per second",
+        ),
     ],
     tests: Annotated[
         Path,
         typer.Option(
             "--tests",
             metavar="DIR",
-            help="where load tests are kept, a file a round; those that are there are not repeated",
+            help="folder for load tests, one file per round; existing ones are not repeated",
         ),
     ],
     config: flags.Config = None,
@@ -40,19 +52,22 @@ def bench_simulated(
     routing: flags.Routing = None,
     prompts: flags.Prompts = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1.0, metavar="S", help="that a load test goes on")
+        float,
+        typer.Option("--seconds", min=1.0, metavar="S", help="duration of a load test in seconds"),
     ] = 60.0,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, metavar="N", help="rounds")] = 3,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, metavar="N", help="number of rounds")
+    ] = 3,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Start the service, load it, and simulate the same requests at the same moments.
+    """Compare a simulation with a real service under the same requests.
 
-    Two more load tests, halfway between the two highest rates, find what the service adds to its
-    engines. All are repeated, in another order on a service of its own each round, and medians are
-    compared.
+    Starts the service and runs load tests, in another order on a new service in each round. Two
+    more load tests, halfway between the two highest rates, calibrate the simulation. Compares the
+    medians of the rounds.
 
     Example: `specadapt bench simulated --traces T --routing R --rates 0.9,1.5,2.2 --method eagle3
     --method-rates 0.8,1.2,1.7 --tests runs/loads`
@@ -60,21 +75,24 @@ def bench_simulated(
     from ops.harness.boundary import InputError
     from ops.harness.machine import describe_machine
     from ops.harness.prompts import fingerprint, select
-    from ops.harness.settings import load_config, resolve
+    from ops.harness.settings import ServiceFlags, load_config, resolve
     from ops.simulate.check_rounds import Asking, answered, planned
     from ops.simulate.costs import MEASURED
-    from ops.simulate.experiment import load_experiment
+    from ops.simulate.experiment import Scenario, load_experiment
 
     settings = load_config(config)
     folder = resolve(settings, bundle).bundle
     where = routing or settings.router.routing or folder / "routing"
     experiment = load_experiment(
-        *(settings, bundle, where, None, traces, MEASURED, temperature, max_tokens),
-        *(0.0, (), seed),
-        learn=True,
+        ServiceFlags(settings, bundle, where),
+        traces,
+        MEASURED,
+        Scenario(temperature, max_tokens, seed, learn=True),
     )
     if method not in experiment.methods:
-        raise InputError(f"--method: no {method}, only {', '.join(experiment.methods)}")
+        raise InputError(
+            f"--method: {method} is unknown; known methods: {', '.join(experiment.methods)}"
+        )
     chosen = select(prompts)
     if max_tokens != (traced := experiment.settings["max_tokens"]):
         raise InputError(
@@ -119,10 +137,10 @@ def _judged(
     loads: list["LoadTest"],
     rounds: list[list[tuple["LoadTest", "Found"]]],
 ) -> dict[str, Any]:
-    """Every load test beside its simulation under the overhead that the calibrating ones tell."""
+    """Compare every load test with its simulation under the calibrated overhead."""
     from ops.simulate.calibration import calibrated, simulated
     from ops.simulate.outcomes import Objectives
-    from ops.simulate.served import beside, served_of
+    from ops.simulate.served import rounds_compared, served_of
 
     fleet = experiment.fleet
     asked = [
@@ -139,7 +157,7 @@ def _judged(
             made[test.name].append(outcomes.figures(experiment.methods, Objectives()))
     found = {
         load.name: {
-            **beside(real[load.name], made[load.name]),
+            **rounds_compared(real[load.name], made[load.name]),
             "rate": load.rate,
             "requests": load.requests,
             "calibrates": load.calibrates,

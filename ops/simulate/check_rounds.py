@@ -1,4 +1,4 @@
-"""The load tests that a service answers, a round of them on each service that is started."""
+"""The load tests of `bench simulated`; each round runs on a service of its own."""
 
 import asyncio
 import json
@@ -27,8 +27,11 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class LoadTest:
-    """method: that it pins; None where it is routed. rate: requests a second. calibrates: whether
-    the overhead is found from it; such a test is not judged."""
+    """A load test.
+
+    method: the pinned method; None if routed. rate: requests per second. calibrates: whether the
+    overhead is estimated from it; such a test is not judged.
+    """
 
     method: str | None
     rate: float
@@ -55,10 +58,13 @@ class Asking:
 def planned(
     method: str, routed: Sequence[float], pinned: Sequence[float], seconds: float, seed: int
 ) -> list[LoadTest]:
-    """A load test of about so many seconds for each rate, and halfway between the two highest
-    rates of each kind one that calibrates."""
-    tests = []
-    for name, rates in ((None, routed), (method, pinned)):
+    """Return a load test of `seconds` for each rate, and one that calibrates for each kind.
+
+    The rate of a calibrating test is halfway between the kind's two highest rates.
+    """
+    tests: list[LoadTest] = []
+    kinds: list[tuple[str | None, Sequence[float]]] = [(None, routed), (method, pinned)]
+    for name, rates in kinds:
         highest = sorted(rates)[-2:]
         between = sum(highest) / len(highest)
         for rate, calibrates in (*((rate, False) for rate in rates), (between, True)):
@@ -74,10 +80,9 @@ def answered(
     kept: Path,
     tick: Callable[[int], None],
 ) -> list[tuple[LoadTest, Found]]:
-    """The round of this number in the order in which its service answered it: from the file that an
-    earlier run has `kept`, or else of a service that is started now, and kept there.
+    """Return round `number` in its service's order, read from `kept` or run and stored there.
 
-    Raises InputError for a file of other load tests, and where the service does not answer.
+    Raises InputError for a file of other load tests, and if the service does not answer.
     """
     if kept.exists():
         tick(sum(test.requests for test in tests))
@@ -96,7 +101,7 @@ def _read(kept: Path, tests: Sequence[LoadTest]) -> list[tuple[LoadTest, Found]]
     try:
         found = [(LoadTest(**one["test"]), one) for one in read_json(kept)]
     except (KeyError, TypeError) as error:
-        raise InputError(f"--tests: {kept} holds no load tests of this command") from error
+        raise InputError(f"--tests: {kept} was not written by this command") from error
     if {test.name: test for test, _ in found} != {test.name: test for test in tests}:
         raise InputError(f"--tests: {kept} holds other load tests; name another folder")
     return found

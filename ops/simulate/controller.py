@@ -18,9 +18,9 @@ from workers.vllm_engine.drafting.adaptive import Adaptive, Choice, Learned, Opt
 METHOD = "vllm_adaptive"
 """Whose controller, and most tokens of a draft, these are: chains, as a trace of one holds."""
 FORWARDS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Rows of the forwards that are measured before anybody is served, and then as many sequences."""
+"""Rows, and sequences, of the forward passes that are measured before serving."""
 PLAIN = ("none", "ngram", "suffix")
-"""Drafters that nobody has trained: the controller has look-ups of its own."""
+"""Drafters without training: the controller has look-ups of its own."""
 CONTEXT = 128
 """Tokens of each of these."""
 NO_LEVELS: tuple[float, ...] = ()
@@ -28,9 +28,12 @@ NO_LEVELS: tuple[float, ...] = ()
 
 @dataclass(frozen=True)
 class Answer:
-    """tokens: of the prompt and of what is answered, the former so many. kept: by drafter and
-    position, from the answer's second token on, the probability that the first, the first two, ...
-    draft tokens are kept there."""
+    """A traced answer.
+
+    tokens: of the prompt (`prompt_tokens` of them) and the answer. kept: by drafter and position,
+    from the answer's second token on, the probability that at least one, two, ... draft tokens are
+    accepted.
+    """
 
     tokens: tuple[int, ...]
     prompt_tokens: int
@@ -82,9 +85,11 @@ def stepwise_of(
 
 @dataclass(eq=False)
 class Row:
-    """A sequence of the batch. said: tokens of its answer that are out once its step has ended, of
-    which `new` came in this step, when so many `drafted` ones were verified; None where the step
-    read its prompt."""
+    """A sequence of the batch.
+
+    said: tokens of its answer after the step. new: those of this step. drafted: the number of draft
+    tokens that the step verified; None if it read the prompt.
+    """
 
     name: str
     answer: Answer
@@ -130,7 +135,7 @@ class Controller:
         self._costs = stepwise.costs
         self._clock = _Clock(stepwise.deciding)
         self._adaptive = Adaptive(Options(stepwise.learned), {}, self._clock)
-        self._most = int(get_method(METHOD).settings["stop"]["gamma"])
+        self._most = int(str(get_method(METHOD).settings["stop"]["gamma"]))
         self._rng = np.random.default_rng((seed, 12))
         self.deciding_seconds = 0.0
         self.drafted_by: dict[str, int] = {}

@@ -1,19 +1,28 @@
-"""Time on cores that many share: wall seconds, and seconds of work."""
+"""Time on shared cores, in wall seconds and in seconds of work, and the time of steps."""
 
-from math import inf
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from ops.simulate.costs import StepCosts
+from schemas import EngineConfig
+
+ALMOST = 1e-9
+"""Share of a step by which a moment counts as the step's end."""
 
 
 class Cores:
-    """While more threads are at work than there are cores, all are as much slower, and more so the
-    more there are: who takes turns finds caches full of the others'.
+    """A clock of work on shared cores.
 
-    Everybody's work goes on at the same pace, so that one clock tells it for all: what takes so
-    many seconds of work is due when `work` has grown by as many.
+    While more threads work than there are cores, all slow down equally, by more than their share
+    since their caches evict each other. All work proceeds at the same speed, so one clock serves
+    all: work of some seconds is due when `work` has grown by as many.
     """
 
     def __init__(self, count: float | None, crowding: float = 0.0) -> None:
-        """count: None for as many as there are threads. crowding: share by which all work takes
-        longer for each thread that is more than cores."""
+        """Set the number of cores.
+
+        count: None for one per thread. crowding: relative slow-down for each thread beyond them.
+        """
         self._count = inf if count is None else float(count)
         self._crowding = crowding
         self.now = 0.0
@@ -24,7 +33,7 @@ class Cores:
         """Threads at work, from now on; a part of one that is at work so much of the time."""
 
     def at(self, now: float) -> None:
-        """It is so late; who was at work has gone on until then."""
+        """Advance the clock to wall time `now`."""
         if self._count == inf:
             self.work = now
         else:
@@ -32,7 +41,7 @@ class Cores:
         self.now = now
 
     def when(self, work: float) -> float:
-        """The moment at which so much is done, if nobody else begins or stops before."""
+        """Return the wall time at which this work is done if no thread starts or stops before."""
         if self._count == inf:
             return work
         return self.now + max(0.0, work - self.work) / self._pace
@@ -43,3 +52,26 @@ class Cores:
         if self.busy <= self._count:
             return 1.0
         return self._count / self.busy / (1.0 + self._crowding * (self.busy - self._count))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What all simulated replicas share. stream_seconds: as in `Overhead`."""
+
+    engine: EngineConfig
+    costs: StepCosts
+    cores: Cores
+    stream_seconds: float = 0.0
+
+
+def seconds_of(steps: int, first: float, longer: float) -> float:
+    """Return the seconds of steps: `first` for the first, `longer` more for each next one."""
+    return steps * first + longer * steps * (steps - 1) / 2.0
+
+
+def steps_in(seconds: float, first: float, longer: float) -> float:
+    """Return how many such steps fit into `seconds`: the inverse of `seconds_of`."""
+    if longer * seconds < ALMOST * first**2:
+        return seconds / first
+    half = first - longer / 2.0
+    return (sqrt(half * half + 2.0 * longer * seconds) - half) / longer

@@ -25,8 +25,10 @@ class StepCosts(Protocol):
         ...
 
     def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
-        """Of a decode step of counts[m] sequences of each method. context: tokens of all of them
-        in the KV cache; rows: what the step verifies of all of them together."""
+        """Return the seconds of a decode step of counts[m] sequences of each method.
+
+        context: their tokens in the KV cache. rows: the tokens that the step verifies.
+        """
         ...
 
 
@@ -35,11 +37,11 @@ class RowCosts(StepCosts, Protocol):
     Seconds."""
 
     def forward(self, sequences: int, context: float, rows: float, /) -> float:
-        """Of a step of so many sequences without its drafting."""
+        """Return the seconds of a step without its drafting."""
         ...
 
     def drafting(self, drafter: str, forward: float, /) -> float:
-        """Of a draft, for however many sequences, beside such a step."""
+        """Return the seconds of a draft, for any number of sequences, next to such a step."""
         ...
 
 
@@ -52,11 +54,11 @@ class MeasuredCosts:
         self._known: dict[tuple[int, int], list[float]] = {}
 
     def prefill(self, method: int, prompt_tokens: int, /) -> float:
-        """Of the share of the prompt that the method usually does not find in the prefix cache."""
+        """Return the seconds to read the part of a prompt that usually misses the prefix cache."""
         return predict.prefill_seconds(self._table, method, prompt_tokens)
 
     def step(self, counts: Sequence[int], context: float, _rows: float, /) -> float:
-        """As `router.predict` says; rows are part of what was measured."""
+        """Return the step time that `router.predict` predicts; rows are part of the measurement."""
         batch = sum(counts)
         mean = context / batch
         own = [count * self._of(m, batch, mean) for m, count in enumerate(counts) if count]
@@ -79,11 +81,10 @@ class MeasuredCosts:
 
 @dataclass(frozen=True)
 class Published:
-    """Linear step costs that somebody has fitted to a model on a GPU, in seconds.
+    """Published step costs of a model on a GPU: a linear fit, in seconds.
 
-    fixed, overhead: of each forward of the target, and around it. row: of each token verified or
-    read. kv_token: of each token in the KV cache. drafting: by drafter, what a step's drafting
-    takes by itself (first), and as a share of the target's forward (second); chains alone.
+    fixed, overhead: of each target forward, and around it. row: per token verified or read.
+    kv_token: per token in the KV cache. drafting: by drafter, the time of a step's drafting.
     """
 
     source: str

@@ -9,7 +9,7 @@ import numpy as np
 
 from ops.harness.boundary import InputError
 from ops.harness.embedding import embed
-from ops.harness.settings import resolve
+from ops.harness.settings import ServiceFlags, resolve
 from ops.load.arrivals import Floats
 from ops.load.capacity import most_requests_per_s
 from ops.load.policies import ONLY, ROUTED
@@ -37,7 +37,7 @@ from workers.replay_engine.engine import rows_of
 
 @dataclass(frozen=True)
 class Experiment:
-    """A world, and what its figures depend on."""
+    """A simulated service and the settings that its figures depend on."""
 
     config: AppConfig
     world: World
@@ -55,7 +55,7 @@ class Experiment:
         return Fleet.configured(self.config, self.methods)
 
     def seconds(self, batch: int) -> dict[str, Floats]:
-        """By method each prompt's mean seconds of a replica [n], `batch` sequences in each step."""
+        """Return, by method, each prompt's mean seconds of a replica [n], at this batch size."""
         world, workload = self.world, self.world.workload
         found = {}
         for m, name in enumerate(self.methods):
@@ -77,9 +77,11 @@ class Experiment:
         return found
 
     def limit(self, fleet: Fleet) -> dict[str, float]:
-        """What no policy exceeds: requests a second of full batches, every prompt where it costs
-        the whole least, and the mean latency of requests that each have an idle replica and the
-        method that is the soonest on this very prompt."""
+        """Return bounds that no policy exceeds.
+
+        requests_per_s: with full batches and every prompt where it costs least. latency_mean_s: if
+        each request has an idle replica and its fastest method.
+        """
         weights = self.world.workload.weights
         full = self.seconds(rows_of(self.world.engine))
         alone = np.min(list(self.seconds(1).values()), axis=0)
@@ -90,35 +92,47 @@ class Experiment:
         }
 
     def capacity(self, fleet: Fleet, policy: str) -> float:
-        """Requests a second of full batches: of routing by prompt, or of a single method."""
+        """Return requests per second with full batches, routed by prompt or of a single method."""
         if not policy.startswith(ONLY):
             return self.limit(fleet)["requests_per_s"]
         full = self.seconds(rows_of(self.world.engine))[policy.removeprefix(ONLY)]
         return fleet.replicas / float(full @ self.world.workload.weights)
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """The conditions of a simulation.
+
+    start_seconds: from when a replica is wanted until it serves. kills: seconds at which the
+    busiest replica dies. learn: whether routing learns from the answers. deciding: whether the
+    time that `adaptive` takes to choose drafts counts.
+    """
+
+    temperature: float
+    max_tokens: int
+    seed: int = 0
+    start_seconds: float = 0.0
+    kills: tuple[float, ...] = ()
+    overhead: Overhead = NOTHING
+    learn: bool = False
+    deciding: bool = True
+
+
 def load_experiment(
-    config: AppConfig,
-    bundle: Path | None,
-    routing: Path | None,
-    methods: str | None,
-    traces: Path | None,
-    costs: str,
-    temperature: float,
-    max_tokens: int,
-    start_seconds: float,
-    kills: tuple[float, ...],
-    seed: int,
-    overhead: Overhead = NOTHING,
-    learn: bool = False,
-    deciding: bool = True,
+    given: ServiceFlags, traces: Path | None, costs: str, scenario: Scenario
 ) -> Experiment:
-    """Prompts are those traced, or else the table's clusters. Raises InputError, and ValueError
-    where table and traces do not fit together."""
+    """Load the service to simulate. Its prompts are those traced, or else the table's clusters.
+
+    Raises InputError, and ValueError if table and traces do not fit together.
+    """
+    config, methods, overhead = given.config, given.methods, scenario.overhead
+    temperature, max_tokens, seed = scenario.temperature, scenario.max_tokens, scenario.seed
     if costs != MEASURED and costs not in PUBLISHED:
-        raise InputError(f"--costs: no {costs}, only {', '.join([MEASURED, *PUBLISHED])}")
-    setup = resolve(config, bundle, methods)
-    folder = routing or config.router.routing or setup.bundle / "routing"
+        raise InputError(
+            f"--costs: {costs} is unknown; known costs: {', '.join([MEASURED, *PUBLISHED])}"
+        )
+    setup = resolve(config, given.bundle, methods)
+    folder = given.routing or config.router.routing or setup.bundle / "routing"
     table = _admitted(load_table(folder), setup.names, methods is not None, config.router.lossy)
     specs = [spec for name in table.methods for spec in setup.methods if spec.name == name]
     rows: list[dict[str, Any]] = []
@@ -138,12 +152,14 @@ def load_experiment(
     stepwise, served = None, ServedCosts(model, overhead)
     if isinstance(model, PublishedCosts):
         served = ServedRowCosts(model, overhead)
-        stepwise = stepwise_of(rows, workload.ids, specs, served, deciding) if rows else None
+        stepwise = (
+            stepwise_of(rows, workload.ids, specs, served, scenario.deciding) if rows else None
+        )
     feedback = config.feedback
     world = World(
         *(table, config.router, engine, served, workload),
-        *(feedback.load_report_seconds, start_seconds, overhead),
-        *(feedback.flush_seconds if learn else None, kills),
+        *(feedback.load_report_seconds, scenario.start_seconds, overhead),
+        *(feedback.flush_seconds if scenario.learn else None, scenario.kills),
         stepwise=stepwise,
         ingresses=config.http.ingress_replicas,
     )
@@ -160,11 +176,11 @@ def load_experiment(
         "engine": engine.model_dump(mode="json"),
         "exploration": config.router.exploration,
         "overhead": overhead.model_dump(mode="json"),
-        "learn": learn,
+        "learn": scenario.learn,
         "temperature": temperature,
         "max_tokens": workload.questions[0].features.max_tokens,
-        "start_seconds": start_seconds,
-        "kills": list(kills),
+        "start_seconds": scenario.start_seconds,
+        "kills": list(scenario.kills),
         "seed": seed,
     }
     return Experiment(config, world, settings, model)

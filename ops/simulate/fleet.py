@@ -6,8 +6,7 @@ from itertools import count
 from math import ceil
 
 from ops.simulate.controller import Controller, Stepwise
-from ops.simulate.cores import Cores
-from ops.simulate.costs import StepCosts
+from ops.simulate.cores import Machine
 from ops.simulate.outcomes import Usage
 from ops.simulate.replica import Replica
 from ops.simulate.stepwise import StepwiseReplica
@@ -19,24 +18,18 @@ Methods = tuple[str, ...]
 
 
 class Replicas:
-    """By name, each with the methods it hosts. A replica is paid for from when it is wanted until
-    it is gone."""
+    """The replicas of a service, by name. A replica is paid for from its request until its end."""
 
     def __init__(
         self,
         table: RoutingTable,
-        engine: EngineConfig,
-        costs: StepCosts,
-        cores: Cores,
+        machine: Machine,
         scales: Mapping[Methods, MethodDeployment],
-        stream_seconds: float = 0.0,
         stepwise: Stepwise | None = None,
     ) -> None:
-        """scales: of the deployments, by the methods of their replicas, that come and go.
-        stream_seconds: as of `Overhead`. stepwise: what drafts are chosen from, where they are at
-        every step."""
-        self._table, self._engine, self._costs, self._cores = table, engine, costs, cores
-        self._stream_seconds, self._stepwise = stream_seconds, stepwise
+        """scales: the deployments that scale, by the methods of their replicas. stepwise: what
+        drafts are chosen from if they are chosen at every step."""
+        self._table, self._machine, self._stepwise = table, machine, stepwise
         self._made = count()
         self._starting: dict[str, Methods] = {}
         self._ending: dict[str, Replica] = {}
@@ -45,41 +38,41 @@ class Replicas:
         self.live: dict[str, Replica] = {}
         """Those that take requests."""
         self.scalers = {
-            methods: Autoscaler(resources, engine) for methods, resources in scales.items()
+            methods: Autoscaler(resources, machine.engine) for methods, resources in scales.items()
         }
         self.usage: list[Usage] = []
 
     def want(self, now: float, methods: Methods) -> str:
-        """The name of a new one, which starts."""
+        """Start a replica and return its name."""
         name = f"{'+'.join(methods)}-{next(self._made)}"
         self._starting[name], self._since[name] = methods, now
         return name
 
     def ready(self, name: str) -> bool:
-        """It takes requests from now on; False where it is not wanted any more."""
+        """Let a replica take requests; return False if it is no longer wanted."""
         methods = self._starting.pop(name, None)
         if methods is None:
             return False
-        made = (name, methods, self._table.methods, self._engine, self._costs, self._cores)
+        made = (name, methods, self._table.methods, self._machine)
         if self._stepwise is None:
-            self.live[name] = Replica(*made, self._stream_seconds)
+            self.live[name] = Replica(*made)
         else:
             controller = Controller(self._stepwise, len(self._usual))
-            self.live[name] = StepwiseReplica(*made, self._stream_seconds, controller=controller)
+            self.live[name] = StepwiseReplica(*made, controller=controller)
         self._usual[name] = UsualAnswer(self._table)
         return True
 
     def loads(self, stale: float) -> list[LoadReport]:
-        """What those that take requests say of themselves."""
+        """Return the load reports of the replicas that take requests."""
         return [replica.report(stale) for replica in self.live.values()]
 
     def has_room(self, load: LoadReport) -> bool:
-        """Whether a replica may be given a request; only its own line bounds one that stays."""
+        """Return whether a replica may get a request. A fixed one is bounded by its own queue."""
         scaler = self.scalers.get(load.methods)
         return scaler is None or load.running + load.waiting < scaler.ongoing
 
     def ended(self, replica: Replica, request: Request, now: float) -> None:
-        """An answer has ended; a replica that was to end with its last one is gone."""
+        """Record an ended answer; a replica that was waiting for its last answer is gone."""
         if usual := self._usual.get(replica.name):
             usual.saw(request.said + request.path.tokens)
         if replica.name in self._ending and replica.idle:
@@ -87,15 +80,17 @@ class Replicas:
             self._gone(replica, now)
 
     def die(self, name: str, now: float) -> Replica:
-        """It is gone at once."""
+        """Remove a replica at once."""
         replica = self.live.pop(name)
         replica.die()
         self._gone(replica, now)
         return replica
 
     def let_go(self, methods: Methods, now: float) -> None:
-        """One fewer of these: one that starts, or else the one with the fewest requests, which ends
-        its answers first."""
+        """Remove one replica of these methods: a starting one, or the one with the fewest requests.
+
+        The latter first ends its answers.
+        """
         starting = [name for name, hosted in self._starting.items() if hosted == methods]
         if starting:
             name = starting[-1]
@@ -111,14 +106,14 @@ class Replicas:
             self._ending[replica.name] = replica
 
     def change(self, now: float, methods: Methods, queued: int) -> int:
-        """How many more of these are wanted now than there are; fewer are let go."""
+        """Return how many more replicas of these methods are wanted; surplus ones are let go."""
         hosts = [replica for replica in self.live.values() if replica.methods == methods]
         work = requests = 0.0
         for replica in hosts:
             load = replica.report(0.0)
             load = load.model_copy(update={"requests": replica.remaining()})
             usual = self._usual[replica.name].tokens
-            work += work_seconds(self._table, load, self._engine.max_batch, usual)
+            work += work_seconds(self._table, load, self._machine.engine.max_batch, usual)
             requests += load.running + load.waiting
         present = len(hosts) + sum(hosted == methods for hosted in self._starting.values())
         wanted = self.scalers[methods].wanted(now, present, work, requests, queued)
@@ -127,7 +122,7 @@ class Replicas:
         return max(0, wanted - present)
 
     def close(self, now: float) -> Sequence[Usage]:
-        """What all of them did, at the run's end."""
+        """Return the usage of all replicas at the run's end."""
         for replica in [*self.live.values(), *self._ending.values()]:
             self._gone(replica, now)
         self.usage += [Usage(max(0.0, now - self._since[n]), 0.0, 0.0, 0.0) for n in self._starting]
@@ -144,7 +139,7 @@ see is the mean over LOOK_BACK_SECONDS."""
 
 
 class Autoscaler:
-    """Of one deployment. Fewer than one replica is not simulated."""
+    """Scales one deployment, with at least one replica."""
 
     def __init__(self, resources: MethodDeployment, engine: EngineConfig) -> None:
         self.most = resources.max_replicas
@@ -160,8 +155,11 @@ class Autoscaler:
         self._fewer_since: float | None = None
 
     def wanted(self, now: float, present: int, work: float, requests: float, queued: float) -> int:
-        """Replicas from now on, of `present` that were wanted so far. work, requests: of all of
-        them now, as `router.scaling` counts them; queued: requests that none of them has."""
+        """Return the number of replicas wanted from now on.
+
+        present: replicas wanted so far. work, requests: of all of them now, as `router.scaling`
+        counts. queued: requests that no replica has.
+        """
         self._looks.append((now, work, requests))
         while self._looks[0][0] < now - LOOK_BACK_SECONDS:
             self._looks.popleft()

@@ -30,7 +30,7 @@ class Learning:
         return line
 
     def flush(self, now: float) -> None:
-        """Routing goes on with what was learned of all answers until now."""
+        """Route with what was learned from all answers until now."""
         self._flushed = now
         if self.learner.observe(self._waiting):
             self.policy.table = self.learner.table

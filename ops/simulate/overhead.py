@@ -13,8 +13,10 @@ from schemas.text_files import FileError
 
 
 class Overhead(Schema):
-    """Seconds are of work on one core; the defaults add nothing. `specadapt calibrate` finds them
-    from load tests of a service."""
+    """What a service adds to its engines' time, as `specadapt calibrate` estimates it.
+
+    Seconds are of work on one core. The defaults add nothing.
+    """
 
     request_seconds: float = Field(
         default=0.0,
@@ -24,32 +26,32 @@ class Overhead(Schema):
     reply_seconds: float = Field(
         default=0.0,
         ge=0.0,
-        description="from the last token until the client has the whole answer, on the wall's "
-        "clock, beyond what the first token takes",
+        description="wall seconds from the last token until the client has the whole answer, "
+        "beyond those of the first token",
     )
     step_factor: float = Field(
-        default=1.0, gt=0.0, description="a replica's steps and prefills over those profiled"
+        default=1.0, gt=0.0, description="factor on profiled steps and prefills"
     )
     sequence_seconds: float = Field(
-        default=0.0, ge=0.0, description="for each sequence in a decode step, whose tokens are sent"
+        default=0.0, ge=0.0, description="per sequence in a decode step, to send its tokens"
     )
     stream_seconds: float = Field(
         default=0.0,
         ge=0.0,
-        description="the same beside the replica, which goes on: ingress, HTTP and client pass on "
-        "what a step has emitted, and take from the cores that all share",
+        description="per sequence in a decode step, in parallel with the replica: ingress, HTTP "
+        "and client forward the tokens on the shared cores",
     )
     cores: float | None = Field(
         default=None,
         gt=0.0,
-        description="that replicas and requests on their way share; null: nobody is slowed down. "
-        "Two threads of a core, or cores that share their caches, are fewer than there are",
+        description="number of cores that replicas and requests share; null: unlimited. Hardware "
+        "threads and cores with shared caches count for less than one",
     )
     crowding: float = Field(
         default=0.0,
         ge=0.0,
-        description="share by which everybody's work takes longer still for each thread that is "
-        "more than cores: they turn each other's weights out of the caches",
+        description="relative slow-down for each thread beyond the number of cores, since threads "
+        "evict each other's caches",
     )
 
 
@@ -74,7 +76,7 @@ class ServedCosts:
 
 
 class ServedRowCosts(ServedCosts):
-    """The same of costs by rows and drafters."""
+    """Adds a service's overhead to costs by rows and drafters."""
 
     def __init__(self, costs: RowCosts, overhead: Overhead) -> None:
         super().__init__(costs, overhead)
@@ -91,11 +93,10 @@ class ServedRowCosts(ServedCosts):
 
 
 def read_overhead(file: Path | None) -> Overhead:
-    """Of a file that `specadapt calibrate` wrote; nothing is added without one. Raises InputError
-    for another file."""
+    """Read a file of `specadapt calibrate`; None adds nothing. Raises InputError."""
     if file is None:
         return NOTHING
     try:
         return read_record(file, Overhead)
     except FileError as error:
-        raise InputError(f"--overhead: no output of `specadapt calibrate`: {error}") from error
+        raise InputError(f"--overhead: not written by `specadapt calibrate`: {error}") from error

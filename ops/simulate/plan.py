@@ -26,8 +26,8 @@ def plan(
         typer.Option(
             "--costs",
             metavar="MODEL",
-            help="as of `specadapt simulate`; repeatable, to compare hardware, with a --price "
-            "each  [default: measured]",
+            help="step costs, as for `specadapt simulate`; repeat it, each with a --price, to "
+            "compare hardware  [default: measured]",
         ),
     ] = None,
     overhead: flags.ServiceOverhead = None,
@@ -36,15 +36,24 @@ def plan(
     latency_slo: flags.LatencySlo = None,
     share: Annotated[
         float,
-        typer.Option("--share", min=0.01, max=1.0, help="of the requests keep to all objectives"),
+        typer.Option(
+            "--share", min=0.01, max=1.0, help="share of requests that must meet all objectives"
+        ),
     ] = 0.95,
     price: Annotated[
         list[float] | None,
-        typer.Option("--price", min=0.0, metavar="P", help="of a replica's hour  [default: 1]"),
+        typer.Option(
+            "--price",
+            min=0.0,
+            metavar="P",
+            help="price of a replica per hour; one for each --costs  [default: 1]",
+        ),
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, metavar="N", help="replicas")] = 200,
+    most: Annotated[
+        int, typer.Option("--most", min=1, metavar="N", help="maximum number of replicas")
+    ] = 200,
     requests: Annotated[
-        int, typer.Option("--requests", min=100, metavar="N", help="of each simulation")
+        int, typer.Option("--requests", min=100, metavar="N", help="requests per simulation")
     ] = 3000,
     trace: flags.Arrivals = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
@@ -52,33 +61,31 @@ def plan(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Find the smallest fleet that keeps to objectives: routed, with all methods on every replica
-    or one on each, and each method alone. Every fleet that is tried is simulated.
+    """Find the cheapest fleet that meets latency objectives, by simulation.
+
+    Tries routing with all methods on every replica, routing with one method per replica, and each
+    method alone.
 
     Example: `specadapt plan --traces runs/trace --rate 20 --ttft-slo 1 --tpot-slo 0.05 --price 2.5`
     """
     from ops.harness.machine import describe_machine
-    from ops.harness.settings import load_config
+    from ops.harness.settings import ServiceFlags, load_config
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
-    from ops.simulate.experiment import load_experiment
+    from ops.simulate.experiment import Scenario, load_experiment
     from ops.simulate.outcomes import Objectives
     from ops.simulate.overhead import read_overhead
     from ops.simulate.planning import Demand, searches_of, smallest
     from ops.simulate.runs import on_all_cores
 
     if ttft_slo is None and tpot_slo is None and latency_slo is None:
-        raise InputError("--ttft-slo, --tpot-slo, --latency-slo: name one at least")
+        raise InputError("--ttft-slo, --tpot-slo, --latency-slo: set at least one")
     priced = _priced(costs or ["measured"], price)
     # Each replica is bought with cores of its own.
     added = read_overhead(overhead).model_copy(update={"cores": None})
-    experiments = {
-        model: load_experiment(
-            *(load_config(config), bundle, routing, methods, traces, model, temperature),
-            *(max_tokens, 0.0, (), seed, added),
-        )
-        for model in priced
-    }
+    given = ServiceFlags(load_config(config), bundle, routing, methods)
+    scenario = Scenario(temperature, max_tokens, seed, overhead=added)
+    experiments = {model: load_experiment(given, traces, model, scenario) for model in priced}
     unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
     demand = Demand(unit, rate, Objectives(ttft_slo, tpot_slo, latency_slo), share, most, seed)
     searches = [
@@ -87,7 +94,9 @@ def plan(
     feasible = [(model, search) for model, search in searches if search.least <= most]
     if not feasible:
         fewest = min(search.least for _, search in searches)
-        raise InputError(f"--most: at {rate:g} requests a second {fewest} replicas are too few yet")
+        raise InputError(
+            f"--most: at {rate:g} requests per second the fleet needs more than {fewest} replicas"
+        )
     plans = []
     with progress() as bar:
         task = bar.add_task("fleets", total=len(feasible))
@@ -125,7 +134,9 @@ def _priced(costs: Sequence[str], prices: Sequence[float] | None) -> dict[str, f
         raise InputError("--costs: a model is named twice")
     given = prices or [1.0]
     if len(given) != len(costs):
-        raise InputError(f"--price: {len(given)} for {len(costs)} of --costs; name one for each")
+        raise InputError(
+            f"--price: got {len(given)} prices for {len(costs)} --costs; give one for each"
+        )
     return dict(zip(costs, given, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""How many replicas of what keep to objectives: the smallest fleet, found by simulation."""
+"""Search for the smallest fleet that meets objectives, by simulation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from ops.simulate.service import World
 
 @dataclass(frozen=True)
 class Demand:
-    """What a fleet has to keep to; fields are those of Search."""
+    """The load and objectives of a plan; see `Search` for the fields."""
 
     unit: Floats
     rate: float
@@ -26,11 +26,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class Search:
-    """One way to serve: a policy on replicas that host all methods (`shared`) or one each.
+    """A way to serve: a policy on replicas that host all methods (`shared`) or one each.
 
-    step: replicas come in multiples of it. least: as many as the rate needs at full batches, below
-    which nothing is tried; most: beyond which nothing is. share: of the requests that have to be
-    good. unit: arrivals at a mean rate of one a second [n].
+    step: the number of replicas is a multiple of it. least: replicas that the rate needs at full
+    batches. most: the largest fleet tried. share: of requests that must meet the objectives. unit:
+    arrivals [n] with a mean rate of one per second.
     """
 
     policy: str
@@ -46,7 +46,7 @@ class Search:
 
 
 def searches_of(experiment: Experiment, demand: Demand) -> list[Search]:
-    """Routed on replicas of all methods or of one each, and each method alone."""
+    """Return the searches: routing with all methods or one per replica, and single methods."""
     served = experiment.methods
     ways = [(ROUTED, True)]
     if len(served) > 1:
@@ -66,8 +66,10 @@ def searches_of(experiment: Experiment, demand: Demand) -> list[Search]:
 
 
 def smallest(world: World, search: Search) -> dict[str, Any] | None:
-    """The figures of the smallest fleet that keeps to the objectives, `replicas` among them; None
-    where `most` are too few. More replicas are taken never to do worse."""
+    """Return the figures of the smallest sufficient fleet; None if `most` replicas are too few.
+
+    More replicas are assumed never to do worse.
+    """
     bad, good = search.least // search.step - 1, max(1, -(-search.least // search.step))
     found = _figures(world, search, good)
     while found["good_share"] < search.share:

@@ -22,7 +22,7 @@ from router.load import burden
 from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 LEAST_LOADED = "least_loaded"
-"""The method whose replica has the fewest outstanding tokens, whatever the prompt."""
+"""The method whose replica has the fewest outstanding tokens."""
 PINNED = "pinned_"
 """Prefix of the policies that ask one method only, on the replicas that are there for all."""
 ADAPTIVE = "adaptive"
@@ -41,7 +41,7 @@ class Fleet:
 
     @classmethod
     def configured(cls, config: AppConfig, methods: Sequence[str]) -> "Fleet":
-        """The least replicas that a configuration has, which come and go where it says so."""
+        """Return the minimum replicas of a configuration, which scale where it says so."""
         shared = config.layout == "shared"
         scaled = [config.shared] if shared else [m for m in config.methods if m.name in methods]
         least = sum(max(1, one.min_replicas) for one in scaled)
@@ -49,8 +49,10 @@ class Fleet:
         return cls(least, shared, tuple(scaled) if comes_and_goes else ())
 
     def scales(self, methods: Sequence[str], policy: str) -> dict[Methods, MethodDeployment]:
-        """The resources of each deployment whose replicas come and go, by its methods; a single
-        method has those of all."""
+        """Return the resources of each scaling deployment, by its methods.
+
+        A single method gets the replicas of all.
+        """
         if not self.resources:
             return {}
         if policy.startswith(ONLY):
@@ -95,8 +97,7 @@ def policy_of(name: str, table: RoutingTable, config: RouterConfig, seed: int) -
 
 
 def alone(policy: str) -> str:
-    """The policy; of drafts that are chosen at every step, plain decoding, beside which they are
-    chosen."""
+    """Return the policy; for stepwise drafting, that is plain decoding."""
     return f"{ONLY}{BASELINE}" if policy == ADAPTIVE else policy
 
 

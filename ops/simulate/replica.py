@@ -1,46 +1,34 @@
-"""One simulated replica: the rounds of the engines' schedulers, without an event for each step."""
+"""A simulated replica: the rounds of the engines' schedulers, without an event per step."""
 
 from collections import deque
 from heapq import heappop, heappush
-from math import ceil, floor, sqrt
+from math import ceil, floor
 
-from ops.simulate.cores import Cores
-from ops.simulate.costs import StepCosts
+from ops.simulate.cores import ALMOST, Machine, seconds_of, steps_in
 from ops.simulate.outcomes import Usage
 from ops.simulate.workload import NEVER, Request
-from schemas import EngineConfig, LoadReport
+from schemas import LoadReport
 from workers.replay_engine.engine import rows_of
-
-ALMOST = 1e-9
-"""Share of a step by which a moment counts as the step's end."""
 
 
 class Replica:
-    """A waiting line, a batch and a clock.
+    """A waiting queue, a batch and a clock.
 
-    While nobody joins or leaves the batch, steps differ by their contexts alone, which grow evenly:
-    each takes as much longer than the one before. So a stretch of steps is one event. All changes
-    are at the end of a step, as in the engines: there whoever is done leaves, at most
-    `prefill_chunk` prompt tokens are read while the others wait, and who has been read joins.
-    Its seconds are of work (`cores`); what it notes of requests and reports is by the wall's clock.
+    While no sequence joins or leaves the batch, step times differ by context length only, which
+    grows evenly, so a stretch of steps is one event. As in the engines, changes happen at the end
+    of a step: finished sequences leave, at most `prefill_chunk` prompt tokens are read while the
+    others wait, and sequences whose prompt is read join. Its seconds are of work (`cores`); times
+    of requests and reports are wall time.
     """
 
     def __init__(
-        self,
-        name: str,
-        methods: tuple[str, ...],
-        known: tuple[str, ...],
-        engine: EngineConfig,
-        costs: StepCosts,
-        cores: Cores,
-        stream_seconds: float = 0.0,
+        self, name: str, methods: tuple[str, ...], known: tuple[str, ...], machine: Machine
     ) -> None:
-        """methods: those it hosts. known: all there are, in the order of their indices.
-        stream_seconds: as of `Overhead`."""
-        self._cores, self._threads, self._stream = cores, engine.threads, stream_seconds
+        """methods: those it hosts. known: all methods, in the order of their indices."""
+        engine, self._cores, self._costs = machine.engine, machine.cores, machine.costs
+        self._threads, self._stream = engine.threads, machine.stream_seconds
         self._at_work = 0.0
         self.name, self.methods, self._names = name, methods, known
-        self._costs = costs
         self._rows, self._chunk = rows_of(engine), engine.prefill_chunk
         self._places = self._rows + engine.max_waiting
         self._slots_each = min(engine.max_context, engine.kv_slots)
@@ -81,7 +69,7 @@ class Replica:
         return not self._running and self._reading is None and not self.waiting
 
     def take(self, request: Request) -> bool:
-        """Put it in line; False where the line is full."""
+        """Queue a request; return False if the queue is full."""
         running = len(self._running) + (self._reading is not None)
         if running + len(self.waiting) >= self._places:
             return False
@@ -99,7 +87,7 @@ class Replica:
         return True
 
     def advance(self) -> list[Request]:
-        """What was due now is done; whoever has ended with it."""
+        """Finish the work that is due now; return the requests that ended."""
         ended: list[Request] = []
         took = self._cores.now - self._began
         self.busy_seconds += took
@@ -115,16 +103,15 @@ class Replica:
         return ended
 
     def usage(self, there: float) -> Usage:
-        """What it did in the seconds that it was there."""
+        """Return what it did in the seconds that it existed."""
         return Usage(there, self.busy_seconds, self.decode_seconds, self.batch_seconds)
 
     def die(self) -> None:
-        """It does nothing any more."""
+        """Stop all work."""
         self._due(NEVER)
 
     def report(self, stale: float) -> LoadReport:
-        """What it says of itself: from this moment where anybody came or went, else not older than
-        `stale` seconds."""
+        """Return its load report: new after any change, else at most `stale` seconds old."""
         known = self._report
         if known is None or self.changed or self._cores.now - known.time > stale:
             known = self._report = self._reported()
@@ -132,7 +119,7 @@ class Replica:
         return known
 
     def remaining(self) -> dict[str, int]:
-        """By request the tokens that it may still emit, as reports list them."""
+        """Return, by request, the tokens that it may still emit, as load reports list them."""
         left = {}
         for request in self.requests:
             limit = request.question.features.max_tokens - request.said
@@ -141,7 +128,7 @@ class Replica:
         return left
 
     def emitted(self, request: Request) -> int:
-        """Tokens of a running request by now; 0 before its first."""
+        """Return the tokens that a running request has emitted; 0 before its first."""
         if not request.end:
             return 0
         return min(request.path.tokens - 1, floor(self._out(request)))
@@ -152,7 +139,7 @@ class Replica:
         return 1.0 + steps * request.path.rate
 
     def _go_on(self) -> None:
-        """Begin the next piece of work: some of a prompt, else steps until somebody ends."""
+        """Begin the next piece of work: part of a prompt, else steps until a sequence ends."""
         self._began = self._cores.now
         if self._begin_reading():
             return
@@ -171,7 +158,7 @@ class Replica:
         self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
 
     def _begin_steps(self, more: bool) -> None:
-        """Those until somebody ends; one where more are to join."""
+        """Begin steps until a sequence ends; a single one if others are to join."""
         self._stretch, self._longer = 1 if more else self._running[0][0] - self._steps, 0.0
         self._first = self._costs.step(self._counts, self._context, self._width)
         if self._stretch > 1:
@@ -180,8 +167,7 @@ class Replica:
             self._longer = (last - self._first) / (self._stretch - 1)
 
     def _begin_reading(self) -> bool:
-        """The prompt that is being read, or the next one where a row is free, if the round has any
-        tokens left."""
+        """Read on in a prompt, or begin the next if a row is free and the round has tokens left."""
         if self._budget <= 0:
             return False
         if self._reading is None:
@@ -261,15 +247,10 @@ class Replica:
         return min(self._stretch, floor(self._steps_in(self._cores.work - self._since) + ALMOST))
 
     def _seconds_of(self, steps: int) -> float:
-        """Of so many steps of the present stretch."""
-        return steps * self._first + self._longer * steps * (steps - 1) / 2.0
+        return seconds_of(steps, self._first, self._longer)
 
     def _steps_in(self, seconds: float) -> float:
-        """How many of its steps so many seconds are; the inverse of `_seconds_of`."""
-        if self._longer * seconds < ALMOST * self._first**2:
-            return seconds / self._first
-        half = self._first - self._longer / 2.0
-        return (sqrt(half * half + 2.0 * self._longer * seconds) - half) / self._longer
+        return steps_in(seconds, self._first, self._longer)
 
     @property
     def _passing_on(self) -> float:
@@ -277,7 +258,7 @@ class Replica:
         return self._stream * len(self._running) / self._first if self._stream else 0.0
 
     def _due(self, moment: float, beside: float = 0.0) -> None:
-        """So many threads `beside` its own are at work until then."""
+        """Set the next event; until then its threads and `beside` others are at work."""
         at_work = 0.0 if moment == NEVER else self._threads + beside
         self._cores.busy += at_work - self._at_work
         self._at_work = at_work

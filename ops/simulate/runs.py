@@ -24,14 +24,14 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 SERVICE_REPLICAS = 20
-"""One router ranks all of its replicas for every prompt. Where there are more than so many, they
-are simulated as services of their own side by side, each with its share of the requests, as one
-would run them; replicas that come and go are one service."""
+"""Largest number of replicas behind one router, which ranks all of them for every prompt. A larger
+fleet is simulated as several services, each with its share of the requests. Replicas that scale are
+one service."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """When requests come [n], and of which prompts of the workload [n]."""
+    """The arrival times [n] of requests, and their prompts' numbers [n] in the workload."""
 
     arrivals: Floats
     prompts: NDArray[np.int64]
@@ -53,8 +53,10 @@ class Job:
 
 
 def jobs_of(policy: str, fleet: Fleet, methods: Sequence[str], load: Load, seed: int) -> list[Job]:
-    """Of the services that these replicas are divided into, as evenly as can be; requests are drawn
-    to them, so many to each as it has replicas."""
+    """Split a fleet and its load into services of about equal size.
+
+    Requests are drawn to services in proportion to their replicas.
+    """
     layout = fleet.layout(methods, alone(policy))
     scales = fleet.scales(methods, alone(policy))
     services = 1 if scales else -(-len(layout) // SERVICE_REPLICAS)
@@ -77,7 +79,7 @@ def _blocks(layout: Sequence[tuple[str, ...]], count: int) -> Iterator[Sequence[
 
 
 def run(world: World, jobs: Sequence[Job], advance: Callable[[int], None]) -> dict[str, Outcomes]:
-    """By policy what became of its requests; `advance` is told of so many done at a time."""
+    """Run jobs and return the outcomes by policy; call `advance` with the requests done."""
     done: dict[str, list[Outcomes]] = {}
     for job, outcomes in zip(jobs, on_all_cores(world, outcomes_of, jobs), strict=True):
         done.setdefault(job.policy, []).append(outcomes)
@@ -101,7 +103,7 @@ def outcomes_of(world: World, job: Job) -> Outcomes:
 def on_all_cores(
     world: World, work: Callable[[World, Task], Result], tasks: Sequence[Task]
 ) -> Iterator[Result]:
-    """What `work`, a module's function, makes of each task, in their order."""
+    """Apply a module-level function to each task in processes; return the results in order."""
     cores = len(os.sched_getaffinity(0))
     if len(tasks) == 1 or cores == 1:
         yield from (work(world, task) for task in tasks)

@@ -1,4 +1,4 @@
-"""A real service's load test, to be simulated request by request and compared."""
+"""Load tests of a real service, to simulate request by request and compare."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,10 @@ WITHIN = 0.15
 
 @dataclass(frozen=True)
 class Served:
-    """What a load test asked, of which policy, and its figures by the simulation's names.
+    """A load test: its requests, policy and figures.
 
-    rate: requests a second, where they came as a Poisson process does.
-    hops: of each answer of which the service says so, the client's seconds to the first text and to
-    the end, each less the engine's own.
+    rate: requests per second of Poisson arrivals. hops: for each answer with engine times, the
+    client's seconds to the first text and to the end, minus the engine's.
     """
 
     policy: str
@@ -39,16 +38,15 @@ class Served:
 
 
 def read_served(file: Path, experiment: Experiment) -> Served:
-    """A `specadapt loadtest --json`, see `served_of`. Raises InputError for another file too."""
+    """Read a `specadapt loadtest --json`; see `served_of`. Raises InputError."""
     return served_of(read_json(file), experiment, str(file))
 
 
 def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Served:
-    """A load test's figures, of prompts that the experiment's traces have; a model's name with a
-    method in it pins that. name: of the load test, for messages.
+    """Return a load test's figures. A method in the model's name pins that method.
 
-    Raises InputError for other figures, requests that were not answered, prompts that were not
-    traced, and another temperature or limit of tokens.
+    name: of the load test, for messages. Raises InputError for figures of another command,
+    unanswered requests, prompts that are not traced, and another temperature or token limit.
     """
     try:
         given, timeline = found["settings"], found["timeline"]
@@ -64,7 +62,9 @@ def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Serve
         rate = float(given["rate"]) if given.get("arrivals") == "poisson" else None
         model, unanswered = str(given["model"]), found["requests"] - found["answered"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"--served: {name} is no JSON of `specadapt loadtest`") from error
+        raise InputError(
+            f"--served: {name} was not written by `specadapt loadtest --json`"
+        ) from error
     for flag in ("temperature", "max_tokens"):
         if given.get(flag) != experiment.settings[flag]:
             raise InputError(
@@ -97,7 +97,7 @@ def _hop(answer: dict[str, Any]) -> tuple[float, float]:
 
 
 def compared(served: Served, simulated: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """By figure what was served, what is simulated, and the latter over the former."""
+    """Return, by figure, the served and the simulated value and their ratio."""
     return {
         name: {"served": real, "simulated": simulated[name], "ratio": simulated[name] / real}
         for name, real in served.figures.items()
@@ -105,19 +105,22 @@ def compared(served: Served, simulated: dict[str, Any]) -> dict[str, dict[str, f
 
 
 def within(found: dict[str, dict[str, float]]) -> bool:
-    """Whether the simulation is to be believed: JUDGED are as near as WITHIN to what was served."""
+    """Return whether all JUDGED figures are within WITHIN of the served ones."""
     return all(abs(found[name]["ratio"] - 1.0) <= WITHIN for name in JUDGED)
 
 
 def in_turn(
     world: World, fleet: Fleet, methods: Sequence[str], tests: Sequence[Served], seed: int = 0
 ) -> tuple[list[Outcomes], Learning | None]:
-    """What becomes of each test's requests, and what routing has learned in the end; None where
-    nothing is learned. Raises InputError for replicas that are more than one service's."""
+    """Simulate load tests that one service answers in turn; routing learns from test to test.
+
+    Returns each test's outcomes and the final learned state, or None without learning. Raises
+    InputError for a fleet larger than one service.
+    """
     layout, scales = fleet.layout(methods, ROUTED), fleet.scales(methods, ROUTED)
     if not scales and len(layout) > SERVICE_REPLICAS:
         raise InputError(
-            f"--replicas: load tests in turn are of one service, of {SERVICE_REPLICAS} at most"
+            f"--replicas: consecutive load tests need one service, of {SERVICE_REPLICAS} at most"
         )
     policy = Routed(world.table, world.router, seed)
     learning = None
@@ -137,21 +140,18 @@ def in_turn(
 Figures = Mapping[str, float]
 
 
-def beside(served: Sequence[Figures], simulated: Sequence[Figures]) -> dict[str, Any]:
-    """A load test's figures, of each round as it was served and as it is simulated.
+def rounds_compared(served: Sequence[Figures], simulated: Sequence[Figures]) -> dict[str, Any]:
+    """Compare a load test's rounds as served and as simulated.
 
-    By figure both medians, the simulated over the served, and `spread`, the largest served over the
-    smallest: how well the service foretells itself. `within` is whether the JUDGED ratios are as
-    near as WITHIN to 1.
+    Returns, by figure, both medians, their ratio, and `spread`: the largest served value over the
+    smallest. `within` is whether the JUDGED ratios are within WITHIN of 1.
     """
-    figures = {name: _beside(name, served, simulated) for name in served[0]}
+    figures = {name: _compared(name, served, simulated) for name in served[0]}
     near = (abs(figures[name]["ratio"] - 1.0) <= WITHIN for name in JUDGED)
     return {"figures": figures, "within": all(near)}
 
 
-def _beside(
-    name: str, served: Sequence[Figures], simulated: Sequence[Figures]
-) -> dict[str, float | list[float]]:
+def _compared(name: str, served: Sequence[Figures], simulated: Sequence[Figures]) -> dict[str, Any]:
     real, made = [one[name] for one in served], [one[name] for one in simulated]
     return {
         "served": median(real),

@@ -1,4 +1,4 @@
-"""A simulated service: arrivals, the policy that serves, replicas, and what becomes of them."""
+"""A simulated service: arrivals, the serving policy, replicas, and the requests' outcomes."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Routed
 from ops.simulate.controller import Stepwise
-from ops.simulate.cores import Cores
+from ops.simulate.cores import Cores, Machine
 from ops.simulate.costs import StepCosts
 from ops.simulate.fleet import LOOK_SECONDS, Methods, Replicas
 from ops.simulate.learning import Learning
@@ -25,7 +25,7 @@ from router.load import ranked
 from schemas import EngineConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
-"""When it is due, its order among those due together, and what is to be done."""
+"""Its due time, its order among simultaneous events, and its action."""
 
 MOST_FAILURES = 2
 """Replicas that may die under a request before it is given up, as in
@@ -34,12 +34,14 @@ MOST_FAILURES = 2
 
 @dataclass(frozen=True)
 class World:
-    """What a service is made of, beside its replicas. report_seconds: how old a replica's report is
-    at most. start_seconds: from when a replica is wanted until it takes requests. flush_seconds:
-    how often a router's answers are learned from, None for never. kills: when the busiest replica
-    dies, each time. learned: what routing has learned before the run, if anything. stepwise: what
-    drafts are chosen from where they are at every step, if that is known. ingresses: processes that
-    requests pass one by one, where cores are shared; otherwise as many as it takes."""
+    """A service without its replicas.
+
+    report_seconds: the maximum age of a load report. start_seconds: from when a replica is wanted
+    until it serves. flush_seconds: the interval of learning, None for never. kills: when the
+    busiest replica dies. learned: what routing learned before. stepwise: what drafts are chosen
+    from at every step, if known. ingresses: processes that requests pass one by one if cores are
+    shared; otherwise unlimited.
+    """
 
     table: RoutingTable
     router: RouterConfig
@@ -68,9 +70,12 @@ class Service:
         learning: Learning | None = None,
         stepwise: bool = False,
     ) -> None:
-        """layout: the methods of each replica that there is at first. scales: of those that come
-        and go, by their methods. learning: of the policy, where it has learned before. stepwise:
-        whether drafts are chosen at every step, of what the world has for that."""
+        """Set up the replicas.
+
+        layout: the methods of each initial replica. scales: the deployments that scale, by their
+        methods. learning: the policy's earlier learning. stepwise: whether drafts are chosen at
+        every step.
+        """
         self._world, self._policy = world, policy
         self.learning = learning
         if learning is None and isinstance(policy, Routed) and world.flush_seconds is not None:
@@ -85,10 +90,8 @@ class Service:
         self._events: list[Event] = []
         self._work: list[Event] = []
         """Due once so many seconds of work are done."""
-        self._replicas = Replicas(
-            *(world.table, world.engine, world.costs, self._cores, scales),
-            *(world.overhead.stream_seconds, self._stepwise),
-        )
+        machine = Machine(world.engine, world.costs, self._cores, world.overhead.stream_seconds)
+        self._replicas = Replicas(world.table, machine, scales, self._stepwise)
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
         for methods in layout:
             self._ready(0.0, self._replicas.want(0.0, methods))
@@ -96,7 +99,7 @@ class Service:
             self._at(moment, self._kill)
 
     def run(self, arrivals: Floats, prompts: NDArray[np.int64], seed: int) -> Outcomes:
-        """Prompts [n] of the workload, asked at these times [n], which rise."""
+        """Simulate prompts [n] of the workload that arrive at rising times [n]."""
         self._outcomes = Outcomes.of(arrivals)
         self._left = len(arrivals)
         if self.learning is not None:

@@ -11,7 +11,7 @@ from ops.harness import flags
 from ops.harness.output import emit, progress, table
 
 USUAL_SHARE = 0.6
-"""Of what the replicas can do, where no rate is given."""
+"""Default load, as a share of capacity."""
 
 
 def simulate(
@@ -29,14 +29,16 @@ def simulate(
             "--rate",
             min=1e-3,
             metavar="R",
-            help="requests a second, mean  [default: 0.6 of what the replicas can do]",
+            help="mean arrival rate, requests per second  [default: 0.6 of capacity]",
         ),
     ] = None,
     trace: flags.Arrivals = None,
     served: Annotated[
         Path | None,
         typer.Option(
-            "--served", metavar="FILE", help="compare with this `specadapt loadtest`, asked alike"
+            "--served",
+            metavar="FILE",
+            help="JSON of `specadapt loadtest` to simulate and compare with",
         ),
     ] = None,
     after: Annotated[
@@ -44,7 +46,8 @@ def simulate(
         typer.Option(
             "--after",
             metavar="FILE",
-            help="a load test that the service answered before, and learned from; may be repeated",
+            help="JSON of a load test that the service answered, and learned from, before "
+            "--served; repeatable",
         ),
     ] = None,
     policies: Annotated[
@@ -52,26 +55,33 @@ def simulate(
         typer.Option(
             "--policies",
             metavar="A,B",
-            help="routed, static_table, least_loaded, random, only_METHOD, and adaptive: drafts "
-            "chosen at every step, with --traces and published --costs  "
-            "[default: routed, and each method alone]",
+            help="routed, static_table, least_loaded, random, only_METHOD, and with --traces and"
+            " published --costs adaptive, which chooses drafts at every step  [default: "
+            "routed, and each method alone]",
         ),
     ] = None,
     kill: Annotated[
         list[float] | None,
-        typer.Option("--kill", min=0.0, metavar="S", help="then the busiest replica dies"),
+        typer.Option(
+            "--kill",
+            min=0.0,
+            metavar="S",
+            help="second at which the busiest replica dies; repeatable",
+        ),
     ] = None,
     start_seconds: flags.StartSeconds = 30.0,
     overhead: flags.ServiceOverhead = None,
     learn: Annotated[
         bool,
-        typer.Option("--learn/--no-learn", help="routing learns from its answers, as it serves"),
+        typer.Option(
+            "--learn/--no-learn", help="let routing learn from the answers, as when it serves"
+        ),
     ] = True,
     deciding: Annotated[
         bool,
         typer.Option(
             "--deciding/--no-deciding",
-            help="adaptive's own deciding takes the seconds that it takes here",
+            help="count the time that adaptive takes to choose drafts",
         ),
     ] = True,
     ttft_slo: flags.TtftSlo = None,
@@ -82,33 +92,34 @@ def simulate(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Simulate the service: its own routing, on replicas that take the seconds of a cost model.
+    """Simulate the service: its own routing on replicas that take the time of a cost model.
 
-    No model runs. Prompts and what each method gets accepted on them are those of `specadapt trace`
-    (--traces), or else what the routing table knows of its clusters; steps take what the table
-    measured, or with --costs what was published of a GPU.
+    No model runs. Prompts and acceptance come from `specadapt trace` (--traces), or else from the
+    routing table's clusters. Step times are the table's, or published ones of a GPU (--costs).
 
     Example: `specadapt simulate --traces runs/trace --replicas 8 --rate 20 --json -`
     """
     from dataclasses import replace
 
     from ops.harness.machine import describe_machine
-    from ops.harness.settings import load_config, names
+    from ops.harness.settings import ServiceFlags, load_config, names
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
     from ops.load.policies import ONLY, ROUTED
-    from ops.simulate.chance import beside_chance
-    from ops.simulate.experiment import load_experiment
+    from ops.simulate.chance import with_chance
+    from ops.simulate.experiment import Scenario, load_experiment
     from ops.simulate.outcomes import Objectives
     from ops.simulate.overhead import read_overhead
     from ops.simulate.policies import Fleet, check
     from ops.simulate.runs import Load, jobs_of, run
     from ops.simulate.served import WITHIN, compared, in_turn, read_served, within
 
-    experiment = load_experiment(
-        *(load_config(config), bundle, routing, methods, traces, costs, temperature, max_tokens),
-        *(start_seconds, tuple(kill or ()), seed, read_overhead(overhead), learn, deciding),
+    scenario = Scenario(
+        *(temperature, max_tokens, seed, start_seconds, tuple(kill or ())),
+        *(read_overhead(overhead), learn, deciding),
     )
+    given = ServiceFlags(load_config(config), bundle, routing, methods)
+    experiment = load_experiment(given, traces, costs, scenario)
     methods_served = experiment.methods
     asked = None if served is None else read_served(served, experiment)
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
@@ -156,7 +167,7 @@ def simulate(
     }
     if asked is not None:
         found = compared(asked, by_policy[asked.policy])
-        figures["served"] = beside_chance(experiment, fleet, asked, found)
+        figures["served"] = with_chance(experiment, fleet, asked, found)
         figures["within"] = {"share": WITHIN, "is": within(found)}
     emit(figures, lambda: _tables(figures), json)
 
@@ -207,7 +218,7 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
             )
     if "served" in figures:
         yield table(
-            "Beside the service",
+            "Compared with the service",
             ["", "served", "simulated", "over served", "prompts redrawn", "all redrawn", "slower"],
             [
                 [

@@ -11,9 +11,11 @@ from ops.simulate.workload import Request
 
 
 class StepwiseReplica(Replica):
-    """Each step is an event of its own: what it verifies, and so how long it takes and what it
-    emits, its controller decides by what the last one has brought. Requests come with the path of
-    plain decoding, which takes as many steps as there can be."""
+    """A replica whose controller chooses a draft at every step.
+
+    Each step is an event, and the last one's result decides what the next verifies. Requests come
+    with plain decoding's path, which has the most steps.
+    """
 
     def __init__(self, *replica: Any, controller: Controller) -> None:
         """replica: as of any."""

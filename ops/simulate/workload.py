@@ -15,7 +15,7 @@ from router.prompt import Features, Predicted
 from schemas import Decision, MethodSpec, RoutingTable, temperature_band
 
 DRAWS = 16
-"""Ways through an answer that are drawn beforehand, where chance decides what is kept."""
+"""Paths through an answer that are drawn in advance if acceptance is random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,10 @@ class Workload:
 
 
 def walk(kept: Sequence[Sequence[float]], tokens: int, rng: np.random.Generator) -> Path:
-    """One way through an answer of so many tokens, as a trace (`router.fit.traced`) has it.
+    """Draw a path through an answer of `tokens` tokens from its trace (`router.fit.traced`).
 
-    A step keeps j draft tokens or more with the traced probability: one number decides for all
-    levels of a step. At temperature 0 all are 0 or 1, and every walk is the way that decoding goes.
-    Raises ValueError where the trace has another number of positions.
+    A step accepts j draft tokens or more with the traced probability; one random number decides all
+    levels. At temperature 0 probabilities are 0 or 1. Raises ValueError if the trace does not fit.
     """
     if len(kept) != max(0, tokens - 1):
         raise ValueError(f"{len(kept)} positions for an answer of {tokens} tokens")
@@ -161,14 +160,14 @@ NEVER = float("inf")
 
 
 class Request:
-    """Times are seconds of the run; NEVER has not happened.
+    """A simulated request. Times are seconds of the run; NEVER means not yet.
 
-    number: of all requests, in the order of their arrival. ways: the path by method. method, path:
-    of the one that answers. line: the methods (indices) to ask after it. decision: the router's,
-    where it learns. answer: what is said, where drafts are chosen at every step. handed: when a
-    replica had it first. prompt: tokens to read. said: tokens that replicas which died have
-    emitted. batch_steps: by method the sequences in each of its decode steps, summed;
-    stalled_seconds: while others' prompts were read between them. Both are whole at its end.
+    number: by order of arrival. ways: the path by method. method, path: of the method that answers.
+    line: the methods (indices) to ask next. decision: the router's, if it learns. answer: the
+    traced answer, if drafts are chosen at every step. handed: when a replica first had it. prompt:
+    tokens to read. said: tokens that dead replicas emitted. batch_steps: by method, the batch sizes
+    of its decode steps, summed. stalled_seconds: while other prompts were read in between. Both are
+    complete at its end.
     """
 
     __slots__ = (
@@ -195,8 +194,7 @@ class Request:
         self.stalled_seconds = 0.0
 
     def answered_by(self, method: int) -> None:
-        """The method that is asked now: it goes on behind what was said. What is left of its path
-        is taken to be like the whole."""
+        """Continue with this method after what was emitted, on the same kind of path."""
         path = self.ways[method]
         if self.said:
             left = max(1, path.tokens - self.said)
@@ -205,7 +203,7 @@ class Request:
         self.method, self.path, self.end = method, path, 0
 
     def lost(self, emitted: int) -> None:
-        """Its replica has died, which had emitted so many tokens."""
+        """Record that its replica died after emitting `emitted` tokens."""
         self.said += emitted
         self.prompt = self.question.features.prompt_tokens + self.said
         self.failures += 1

@@ -12,12 +12,16 @@ from ops.harness.output import emit, table
 def assign(
     speedups: Annotated[
         Path,
-        typer.Option("--speedups", metavar="CSV", help="columns: cluster, then a method each"),
+        typer.Option(
+            "--speedups",
+            metavar="CSV",
+            help="CSV file with a column `cluster` and one column per method",
+        ),
     ],
     methods: Methods = None,
     json: Json = None,
 ) -> None:
-    """Give each cluster its fastest method; `--methods` picks columns, lossless or not.
+    """Assign each cluster its fastest method, from a table of speedups.
 
     Example: `specadapt assign --speedups speedups.csv --methods draft_verify,ngram`
     """

@@ -25,9 +25,9 @@ def bench_router(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Time decisions one by one, and compare the encoder with its reference.
+    """Measure the time of routing decisions and the accuracy of the exported encoder.
 
-    `--threads` are the encoder's here.
+    Here --threads sets the encoder's threads.
 
     Example: `specadapt bench router --limit 500`
     """

@@ -11,11 +11,13 @@ from ops.harness.boundary import InputError
 from ops.harness.output import emit, table
 
 TIMED = 8
-"""Prompts whose steps are timed."""
+"""Number of prompts whose steps are timed."""
 
 
 def bench_bounds(
-    traces: Annotated[Path, typer.Option("--traces", metavar="DIR", help="of `specadapt trace`")],
+    traces: Annotated[
+        Path, typer.Option("--traces", metavar="DIR", help="folder of `specadapt trace`")
+    ],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,
@@ -27,24 +29,26 @@ def bench_bounds(
     decoded: Annotated[
         Path | None,
         typer.Option(
-            "--decoded", metavar="FILE", help="JSON of a `bench decode` of these very prompts"
+            "--decoded", metavar="FILE", help="JSON of a `bench decode` of the same prompts"
         ),
     ] = None,
     routing: Annotated[
         Path | None,
         typer.Option(
-            "--routing", metavar="DIR", help="adds clusters, and what routing by this table reaches"
+            "--routing",
+            metavar="DIR",
+            help="routing table; adds clusters and the speedup of routing by it",
         ),
     ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """What would be reached if every step drafted just the tokens that are kept, by the drafter
-    that has most (Oracle_Combine) or in the cheapest schedule of all.
+    """Compute upper bounds on the speedup of speculation over traced answers.
 
-    Accepted tokens come from traces, the seconds of steps are measured, one request at a time; the
-    first token does not count. --decoded says which share of the bounds decoding has reached,
-    --routing which one choosing by a prompt's cluster would reach.
+    The bounds draft exactly the tokens that are accepted: by each drafter, by the best drafter
+    (Oracle_Combine), or in the cheapest schedule of all. Acceptance comes from traces, step times
+    are measured with one request at a time, and the first token does not count. --decoded adds the
+    share of the bounds that decoding reached, --routing the speedup of routing by cluster.
 
     Example: `specadapt bench bounds --traces runs/trace --methods naive,suffix,medusa,eagle3`
     """
@@ -64,7 +68,7 @@ def bench_bounds(
     family = load_bundle(setup.bundle)
     known = read_meta(traces).measured_under
     if known.bundle != (now := f"{family.name}@{family.content_hash}"):
-        raise InputError(f"--traces: made with {known.bundle}, and this is {now}")
+        raise InputError(f"--traces: made with bundle {known.bundle}, not {now}")
     drafters = [name for name in setup.names if name != BASELINE]
     wanted = set(read_ids(ids)) if ids else None
     rows = [

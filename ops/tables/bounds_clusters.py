@@ -33,7 +33,8 @@ def with_clusters(
     seen = [a.prompt_id for a in answers if prompt_key(texts[a.prompt_id]) in fitted]
     if seen:
         raise InputError(
-            f"--routing: its fit has seen {len(seen)} of {len(answers)} prompts, first {seen[0]}"
+            f"--routing: the table was fitted on {len(seen)} of {len(answers)} prompts, such as "
+            f"{seen[0]}"
         )
     band = temperature_band(temperature)
     favourites = [row[band] for row in table.assignment]

@@ -39,7 +39,7 @@ class StepSeconds:
 
 
 def measure(setup: Setup, prompts: Sequence[Prompt], max_tokens: int) -> StepSeconds:
-    """One request at a time at temperature 0; the target's forwards beside each other."""
+    """Time drafting, steps and the target's forwards, one request at a time at temperature 0."""
     steps = profile_steps(setup, prompts, max_tokens)
     model = load_target(load_bundle(setup.bundle), setup.engine.dtype)
     with torch.inference_mode():

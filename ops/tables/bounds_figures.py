@@ -26,8 +26,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answer:
-    """What each drafter keeps at every position of one answer; where a routing table is asked, the
-    prompt's cluster and the method it is routed to."""
+    """The accepted tokens of each drafter at every position of an answer.
+
+    cluster, routed: the prompt's cluster and method, if a routing table is given.
+    """
 
     prompt_id: str
     domain: str
@@ -63,7 +65,7 @@ def _kept(method: str, row: Mapping[str, Any]) -> list[int]:
     if any(0.0 < share < 1.0 for kept in row["kept"] for share in kept):
         raise InputError(
             f"--methods: {method} draws its tokens at temperature {row['temperature']:g}, so that "
-            "nobody can know which are kept; leave it out, or take --temperature 0"
+            "its acceptance is unknown; leave it out, or use --temperature 0"
         )
     return [int(sum(kept)) for kept in row["kept"]]
 
@@ -158,8 +160,10 @@ def _by(
 def _best_of_each(
     groups: Sequence[Any], found: Mapping[str, Floats], drafters: Collection[str]
 ) -> Floats:
-    """Of each answer the speedup of the drafter, or none, that is best on its group: on these very
-    answers, which flatters small groups."""
+    """Return each answer's speedup under the method that is best on its group.
+
+    The group contains the answer itself, which flatters small groups.
+    """
     labels = np.asarray(groups)
     best = np.ones(len(groups))
     for group in set(groups):

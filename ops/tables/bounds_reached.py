@@ -1,4 +1,4 @@
-"""Which share of the bounds decoding has reached."""
+"""The share of the bounds that decoding reached."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,21 +14,21 @@ from schemas.json_files import read_json
 
 BOUNDS = (PROMPT, COMBINED, SCHEDULE)
 GROUP_RESAMPLES = 1000
-"""Of each group's intervals, of which there may be hundreds."""
+"""Bootstrap resamples per group; there may be hundreds of groups."""
 
 
 def reached(
     decoded: Path, answers: Sequence[Answer], found: Mapping[str, Floats], ids: set[str], seed: int
 ) -> dict[str, Any]:
-    """By method of a `bench decode` of the same prompts, over those of the answers that it has a
-    speedup of: its speedup after the first token, and the share of the bounds (`found`, of each
-    answer [n]) that this is, with paired intervals; over all, by domain, and where answers have one
-    by cluster.
+    """Compare the methods of a `bench decode` of the same prompts with the bounds.
 
-    Raises InputError for other prompts, and for a file without speedups by prompt.
+    found: the bounds' speedups of each answer [n]. Returns, by method, the speedup after the first
+    token and its share of each bound, with paired intervals: over all answers that have a speedup,
+    by domain, and by cluster if answers have one. Raises InputError for other prompts, and for a
+    file without speedups by prompt.
     """
     measured = _methods(decoded, ids)
-    groups = {"by_domain": [answer.domain for answer in answers]}
+    groups: dict[str, list[Any]] = {"by_domain": [answer.domain for answer in answers]}
     if all(answer.cluster is not None for answer in answers):
         groups["by_cluster"] = [answer.cluster for answer in answers]
     weights = domain_weights(answers)
@@ -50,21 +50,23 @@ def reached(
 
 
 def _methods(decoded: Path, ids: set[str]) -> dict[str, dict[str, float]]:
-    """By method and prompt the speedups that were measured."""
+    """Return the measured speedups by method and prompt."""
     try:
         figures = read_json(decoded)
         methods = {name: own.get(BY_PROMPT) for name, own in figures["methods"].items()}
         known = set(figures["settings"]["prompts"]["ids"])
     except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"--decoded: {decoded} is no output of `bench decode --json`") from error
+        raise InputError(
+            f"--decoded: {decoded} was not written by `bench decode --json`"
+        ) from error
     if known != ids:
-        raise InputError(f"--decoded: {decoded} is about other prompts; decode those of --ids")
+        raise InputError(f"--decoded: {decoded} has other prompts; decode those of --ids")
     if BASELINE not in methods:
         raise InputError(f"--decoded: {decoded} has no {BASELINE} to be compared with")
     if old := [name for name, speedups in methods.items() if speedups is None]:
         raise InputError(
             f"--decoded: {decoded}: methods.{old[0]}.{BY_PROMPT} is missing: an earlier "
-            "`bench decode` wrote it; decode anew"
+            "`bench decode` wrote it; decode again"
         )
     return methods
 

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    routing: Annotated[Path, typer.Option("--routing", metavar="DIR", help="routing table")],
+    routing: Annotated[
+        Path, typer.Option("--routing", metavar="DIR", help="folder of the routing table")
+    ],
     profile: Annotated[
-        Path, typer.Option("--profile", metavar="DIR", help="profile of other prompts")
+        Path,
+        typer.Option("--profile", metavar="DIR", help="folder of a profile of held-out prompts"),
     ],
     config: flags.Config = None,
     methods: flags.Methods = None,

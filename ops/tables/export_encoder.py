@@ -13,7 +13,12 @@ from ops.harness.output import emit, quiet_transformers
 def export_encoder(
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="[default: $SPECADAPT_ENCODER, else the cache]"),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="folder of the exported encoder  [default: $SPECADAPT_ENCODER, else the user's "
+            "cache]",
+        ),
     ] = None,
     source: Annotated[
         str | None,
@@ -23,7 +28,7 @@ def export_encoder(
     ] = None,
     json: Json = None,
 ) -> None:
-    """Export all-MiniLM-L6-v2 to quantised ONNX; does nothing where it is there already.
+    """Export all-MiniLM-L6-v2 to quantised ONNX; do nothing if it is there already.
 
     Example: `specadapt export-encoder`
     """

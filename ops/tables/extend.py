@@ -10,21 +10,30 @@ from ops.harness.output import emit, table
 
 
 def extend(
-    routing: Annotated[Path, typer.Option("--routing", metavar="DIR", help="routing table")],
-    profile: Annotated[
-        Path, typer.Option("--profile", metavar="DIR", help="of plain decoding and the new methods")
+    routing: Annotated[
+        Path, typer.Option("--routing", metavar="DIR", help="folder of the routing table")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new table's folder")],
+    profile: Annotated[
+        Path,
+        typer.Option(
+            "--profile",
+            metavar="DIR",
+            help="folder of a profile of plain decoding and the new methods",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="folder of the new routing table")
+    ],
     config: flags.Config = None,
     methods: flags.Methods = None,
     profile_ids: flags.ProfileIds = None,
     json: flags.Json = None,
 ) -> None:
-    """Add methods to a routing table without measuring its other methods again.
+    """Add methods to a routing table without profiling its other methods again.
 
-    Clusters stay. Methods that --methods names and the table has already get new seconds, and
-    their acceptance stays. Seconds are related to the table's by plain decoding, so that the
-    profile may be of another machine as long as drafts cost as much there, beside plain steps.
+    Clusters stay. Methods in --methods that the table already has get new step times and keep their
+    acceptance. Times are scaled by plain decoding, so the profile may come from another machine if
+    drafts cost the same there relative to plain steps.
 
     Example: `specadapt extend --routing bundles/smollm2/routing --profile runs/adaptive
     --out runs/routing`

@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 
 def fit(
-    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="measured profile")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the routing table's folder")],
-    clusters: Annotated[int, typer.Option("--clusters", min=2, help="how many")] = 10,
+    profile: Annotated[
+        Path, typer.Option("--profile", metavar="DIR", help="folder of the profile")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the routing table")],
+    clusters: Annotated[int, typer.Option("--clusters", min=2, help="number of clusters")] = 10,
     clustering: Annotated[
         flags.Clustering,
-        typer.Option("--clustering", help="what makes clusters; hdbscan finds their number itself"),
+        typer.Option(
+            "--clustering",
+            help="clustering algorithm; hdbscan finds the number of clusters itself",
+        ),
     ] = flags.Clustering.kmeans,
     predictor: Annotated[
         flags.Predictor,
         typer.Option(
             "--predictor",
-            help="what foretells acceptance: a prompt's cluster (clusters), or its cluster "
-            "corrected for the single prompt by its vector and features (regression)",
+            help="predictor of acceptance: the prompt's cluster (clusters), or the cluster "
+            "corrected by the prompt's vector and features (regression)",
         ),
     ] = flags.Predictor.clusters,
     config: flags.Config = None,
@@ -36,27 +41,27 @@ def fit(
         typer.Option(
             "--prompts",
             metavar="FILE",
-            help="prompts to cluster, may be repeated  [default: the profile's]",
+            help="prompts to cluster, as JSON Lines; repeatable  [default: the profile's]",
         ),
     ] = None,
     ids: flags.Ids = None,
     profile_ids: flags.ProfileIds = None,
     limit: flags.Limit = None,
     lossy: Annotated[
-        bool, typer.Option("--lossy", help="admit methods that are not lossless")
+        bool, typer.Option("--lossy", help="allow methods that are not lossless")
     ] = False,
     objective: Annotated[
         flags.Objective,
         typer.Option(
             "--objective",
-            help="what routing makes small: mean seconds over plain decoding's (speedup), in "
-            "which all answers count alike, or mean seconds, in which long ones count for more",
+            help="routing objective: mean time relative to plain decoding (speedup), or mean "
+            "time in seconds (seconds), in which long answers weigh more",
         ),
     ] = flags.Objective.speedup,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Embed, cluster and assign; write the routing table.
+    """Fit a routing table: embed prompts, cluster them, and assign methods to clusters.
 
     Example: `specadapt fit --profile runs/profile --clusters 10 --out bundles/demo/routing`
     """

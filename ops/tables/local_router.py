@@ -1,4 +1,4 @@
-"""The router as the ingress runs it, for commands that ask it directly."""
+"""The router as the ingress runs it, for commands that call it directly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ SAMPLE_PER_CLUSTER = 5
 
 @dataclass(frozen=True)
 class Router:
-    """Encoder, table and policy settings; decides for an unloaded system, without exploring."""
+    """Encoder, table and policy settings; decides for an idle system without exploring."""
 
     encoder: Encoder
     table: RoutingTable
@@ -40,7 +40,7 @@ class Router:
         routing: Path | None = None,
         threads: int | None = None,
     ) -> "Router":
-        """Raises ValueError where bundle, encoder or table is absent or they do not fit."""
+        """Load the router. Raises ValueError if a part is missing or does not fit the others."""
         quiet_transformers()
         setup = resolve(config, bundle)
         encoder = Encoder(config.router.encoder, threads or config.router.encoder_threads)
@@ -49,11 +49,11 @@ class Router:
         return cls(encoder, table, config.router, load_bundle(setup.bundle).tokenizer())
 
     def prompt_tokens(self, prompt: Prompt) -> int:
-        """Tokens of the prompt in the family's chat layout."""
+        """Return the number of tokens of a prompt in the family's chat layout."""
         return len(encode_chat(self.tokenizer, prompt.messages, add_generation_prompt=True))
 
     def decide(self, text: str, features: Features) -> Decision:
-        """Tokenise, embed, find the cluster, choose."""
+        """Embed a text, find its cluster and choose a method."""
         vector = self.encoder.embed([text])
         [label] = cluster.assign(self.table.centroids, vector)
         [predicted] = predictions(self.table, vector, [text], [features.prompt_tokens])
@@ -65,7 +65,7 @@ class Router:
 def sample_of(
     table: RoutingTable, encoder: Encoder, prompts: Sequence[Prompt]
 ) -> list[dict[str, str]]:
-    """The prompts nearest to each centroid, to be kept with the table as examples of it."""
+    """Return the prompts nearest to each centroid, as examples to store with the table."""
     vectors = encoder.embed([prompt.text for prompt in prompts])
     labels = cluster.assign(table.centroids, vectors)
     closeness = (vectors * table.centroids[labels]).sum(axis=1)
@@ -78,7 +78,7 @@ def sample_of(
 
 
 def nearest(router: Router, text: str, count: int) -> list[dict[str, Any]]:
-    """The table's example prompts that are most similar to a text, by cosine."""
+    """Return the table's example prompts that are most similar to a text, by cosine similarity."""
     sample = router.table.provenance.get("sample", [])
     if not sample:
         return []

@@ -12,7 +12,7 @@ from ops.harness.output import emit, progress, table
 
 
 def profile(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the profile's folder")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the profile")],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,
@@ -21,7 +21,8 @@ def profile(
         typer.Option(
             "--traces",
             metavar="DIR",
-            help="take answers and acceptance from `specadapt trace`, and decode only for seconds",
+            help="folder of `specadapt trace` to take answers and acceptance from; only times "
+            "are measured",
         ),
     ] = None,
     prompts: flags.Prompts = None,
@@ -35,12 +36,11 @@ def profile(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Measure every prompt x method (a plain one always among them) under the settings that serve.
+    """Measure every prompt under every method, plain decoding included, with the serving settings.
 
-    Rows are added as they come; the same command again goes on where the last one stopped. With
-    --concurrency batches hold as many sequences as are in flight. With --traces every answer of
-    the trace is in the profile, at all of its temperatures, and a few prompts are decoded at
-    --temperature to time prefills and to check the traces.
+    Rows are written as they are measured; run the command again to continue. With --traces, the
+    profile takes every answer of the trace, at all of its temperatures, and decodes only a few
+    prompts to time prefills and check the traces.
 
     Example: `specadapt profile --out runs/profile --limit 600`
     """

@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.progress import Progress
 
 from ops.harness.batch_steps import measure
-from ops.harness.decoding import Answer, EncodedPrompt, decode, encode
+from ops.harness.decoding import Answer, EncodedPrompt, answer_to, decode, encode
 from ops.harness.engines import Engines, engines_of
 from ops.harness.machine import describe_machine, measured_under
 from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from ops.tables.profile_store import ProfileStore
 from router.fit.profile import Profile
-from schemas import DecodeChunk, MeasuredUnder, SamplingParams
+from schemas import DecodeChunk, DecodeRequest, MeasuredUnder, SamplingParams
 from schemas.profile import ProfileMeta, ProfileRow, RecordedTokens, StepRow
 from workers.bundle import load_bundle
 
@@ -30,7 +30,7 @@ STEP_TEXTS = 8
 STEP_ROOM = 512
 
 BLOCK_ROUNDS = 4
-"""With requests in flight, a method answers so many times as many prompts before the next one."""
+"""Rounds of prompts per method before the next method, with requests in flight."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
 
 
 async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> None:
-    """A short answer of each method: first calls allocate."""
+    """Decode a short answer with each method: first calls allocate."""
     for name in plan.setup.names:
         await decode(engines, f"warm-up-{name}", name, item.token_ids, _sampling(plan, 8))
 
@@ -87,8 +87,10 @@ async def grid_steps(
     store: ProfileStore,
     bar: Progress,
 ) -> None:
-    """What the store lacks of the step-time grid. The methods of a batch size and context come one
-    after another: what is compared is measured within the same minute."""
+    """Measure the cells of the step-time grid that the store lacks.
+
+    All methods of a batch size and context are measured one after the other, within a minute.
+    """
     grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
     task = bar.add_task("step times", total=len(grid))
     for method, batch, context in sorted(grid, key=lambda cell: cell[1:]):
@@ -119,15 +121,14 @@ async def _answer(
     plan: ProfilePlan, engines: Engines, item: EncodedPrompt, name: str
 ) -> ProfileRow:
     chunks: list[DecodeChunk] = []
-    answer = await decode(
-        engines,
-        f"{item.prompt.id}-{name}",
-        name,
-        item.token_ids,
-        _sampling(plan, plan.max_tokens),
-        chunks.append,
+    request = DecodeRequest(
+        request_id=f"{item.prompt.id}-{name}",
+        method=name,
+        prompt_token_ids=item.token_ids,
+        sampling=_sampling(plan, plan.max_tokens),
         scope=f"{name} {plan.temperature:g}",
     )
+    answer = await answer_to(engines, request, chunks.append)
     return _row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks))
 
 
@@ -184,10 +185,10 @@ async def step_time(
     batch: int,
     context: int,
 ) -> StepRow:
-    """Seconds per step of `batch` sequences at about `context` tokens each.
+    """Return the seconds per step of `batch` sequences at about `context` tokens each.
 
-    Every method and batch size goes on from the same texts, so many sequences at a time: how many
-    tokens a step emits depends on them far more than on the batch.
+    Every method and batch size continues the same texts: the tokens that a step emits depend more
+    on the text than on the batch.
     """
     longest = plan.setup.engine.max_context
     length = max(8, context - STEP_TOKENS // 2)
@@ -221,9 +222,11 @@ async def step_time(
 def _texts(
     encoded: Sequence[EncodedPrompt], length: int, order: random.Random, count: int
 ) -> list[tuple[int, ...]]:
-    """`count` texts of exactly `length` tokens: prompts laid end to end, of which the last one is
-    whole where it is no longer, so that what follows is its answer: another one for each text while
-    there are any. The first texts are the same for every count."""
+    """Return `count` texts of exactly `length` tokens: prompts laid end to end.
+
+    The last prompt is whole if it fits, so that what follows is its answer. The first texts are the
+    same for every count.
+    """
     result, last = [], list[EncodedPrompt]()
     for _ in range(count):
         last = last or order.sample(encoded, len(encoded))

@@ -95,8 +95,10 @@ def _drop_unfinished_line(file: Path) -> None:
 
 
 def profiled(folder: Path, ids: Path | None, flag: str = "--profile-ids") -> Profile:
-    """The profile, or of it the prompts that a file of ids names; raises ProfileError, and
-    InputError naming the file of ids and the flag that it was given by."""
+    """Load a profile, or its prompts that a file of ids names.
+
+    Raises ProfileError, and InputError naming the file of ids and its flag.
+    """
     profile = Profile.load(folder)
     if ids is None:
         return profile

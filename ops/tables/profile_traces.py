@@ -54,7 +54,7 @@ async def profile_traces(
     rows = [row for row in read_rows(traces) if row["method"] in meta.methods]
     store = ProfileStore(out, meta)
     if store.has_answers():
-        raise InputError(f"--out: {out} has answers already; name another folder")
+        raise InputError(f"--out: {out} already has answers; name another folder")
     checked = _checked(rows, plan.temperature)
     with engines_of(plan.setup, bundle, "profile") as engines:
         await warm_up(plan, engines, checked[0])
@@ -70,8 +70,10 @@ async def profile_traces(
 
 
 def in_steps(traces: Path, methods: Sequence[str]) -> Profile:
-    """A trace's answers by these methods as a profile whose seconds are decode steps: for those who
-    know what steps take. Raises InputError where a method was not traced."""
+    """Return a trace's answers by these methods as a profile whose seconds are decode steps.
+
+    Raises InputError if a method was not traced.
+    """
     meta = read_meta(traces)
     if missing := sorted(set(methods) - set(meta.methods)):
         raise InputError(f"--traces: {missing[0]} was not traced")
@@ -100,8 +102,7 @@ def _traced(row: dict[str, Any]) -> TracedAnswer:
 
 
 def _checked(rows: Sequence[dict[str, Any]], temperature: float) -> list[EncodedPrompt]:
-    """CHECKS prompts over the whole range of lengths; raises InputError where there is none at
-    this temperature."""
+    """Choose CHECKS prompts over the range of lengths. Raises InputError if there is none."""
     own = {r["prompt_id"]: r for r in rows if r["temperature"] == temperature}
     if not own:
         raise InputError(f"--traces: nothing was traced at --temperature {temperature:g}")

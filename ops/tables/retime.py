@@ -12,27 +12,33 @@ from ops.harness.output import emit
 
 def retime(
     routing: Annotated[
-        Path, typer.Option("--routing", metavar="DIR", help="the table that says what steps take")
+        Path,
+        typer.Option(
+            "--routing", metavar="DIR", help="folder of the routing table with the step times"
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the new profile's folder")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the new profile")],
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="DIR", help="measured profile")
+        Path | None, typer.Option("--profile", metavar="DIR", help="folder of the profile")
     ] = None,
     traces: Annotated[
         Path | None,
-        typer.Option("--traces", metavar="DIR", help="of `specadapt trace`, in the place of one"),
+        typer.Option(
+            "--traces", metavar="DIR", help="folder of `specadapt trace`, instead of a profile"
+        ),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B", help="[default: all that the table has]"),
+        typer.Option(
+            "--methods", metavar="A,B", help="methods to write  [default: all in the table]"
+        ),
     ] = None,
     json: flags.Json = None,
 ) -> None:
-    """Write the answers of a profile or of a trace with every second as a table predicts it.
+    """Write a profile whose times are those that a routing table predicts.
 
-    For answers that were profiled beside other work or on another machine, or only traced: what
-    was accepted does not depend on it. A table may have methods that cannot be traced (adaptive);
-    --methods leaves them out.
+    Use it for answers that were profiled on another or a busy machine, or only traced: acceptance
+    does not depend on the machine. Leave methods that cannot be traced (adaptive) out of --methods.
 
     Example: `specadapt retime --profile runs/profile --routing bundles/demo/routing
     --out runs/timed`
@@ -45,9 +51,11 @@ def retime(
 
     given = profile or traces
     if given is None or (profile and traces):
-        raise InputError("--profile: name a profile, or a trace by --traces instead")
+        raise InputError("--profile: name a profile, or a trace with --traces")
     if out.resolve() == given.resolve():
-        raise InputError(f"--out: {out} is the profile itself, whose seconds would be lost")
+        raise InputError(
+            f"--out: {out} is the input profile; name another folder, or its times are lost"
+        )
     table = load_table(routing)
     if methods is not None:
         table = restrict(table, names(methods))

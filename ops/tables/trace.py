@@ -12,7 +12,7 @@ from ops.harness.output import emit, progress, table
 
 
 def trace(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="the trace's folder")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the trace")],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,
@@ -24,34 +24,43 @@ def trace(
     dtype: flags.DtypeFlag = None,
     threads: flags.Threads = None,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, help="answers that are made and traced together")
+        int,
+        typer.Option(
+            "--batch", min=1, help="number of answers that are decoded and traced together"
+        ),
     ] = 32,
     answers: Annotated[
         Path | None,
-        typer.Option("--answers", metavar="DIR", help="take the answers of this trace's prompts"),
+        typer.Option(
+            "--answers",
+            metavar="DIR",
+            help="folder of an earlier trace whose answers are used instead of decoding",
+        ),
     ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Answer every prompt plainly, then let each method draft at every position of the answer.
+    """Record what every method drafts and gets accepted at each position of plain answers.
 
-    Files are added as they come; the same command again goes on where the last one stopped, and
-    another --temperature adds to the same folder. After a training the target's answers are what
-    they were: --answers takes them from an earlier trace.
+    Files are written as answers come; run the command again to continue. Another --temperature adds
+    to the same folder. After drafters were trained, --answers reuses an earlier trace's answers.
 
     Example: `specadapt trace --out runs/trace --limit 600`
     """
     from ops.harness.prompts import select
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
+    from ops.tables.trace_answers import check_answers
     from ops.tables.trace_figures import summarise
     from ops.tables.trace_runs import TracePlan, run_trace
     from router.fit.speedup import BASELINE
 
-    setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
+    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
+    if answers is not None:
+        check_answers(answers, max_tokens)
     if BASELINE not in setup.names:
-        raise InputError(f"--methods: answers are made by {BASELINE}, of our own engine; name it")
+        raise InputError(f"--methods: add {BASELINE}, which decodes the answers")
     chosen = select(prompts, ids, limit, seed)
-    plan = TracePlan(setup, chosen, max_tokens, temperature, batch, seed, answers)
+    plan = TracePlan(with_dtype(setup), chosen, max_tokens, temperature, batch, seed, answers)
     with progress() as bar:
         skipped = asyncio.run(run_trace(plan, out, bar))
     figures = {**summarise(out), "skipped_too_long": skipped}

@@ -1,4 +1,4 @@
-"""The plain answers that are traced: decoded here, or those of an earlier trace."""
+"""Plain answers to trace: decoded now, or taken from an earlier trace."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ from workers.bundle import load_bundle
 
 @dataclass(frozen=True)
 class PlainAnswer:
-    """What the target says to a prompt; token_ids end with the end token where it stopped."""
+    """The target's answer to a prompt. token_ids end with the end token if it stopped by itself."""
 
     token_ids: tuple[int, ...]
     looping: bool
 
 
 class Answers:
-    """Gives each prompt's answer: one that is known, else the engine's."""
+    """Return answers that are known, and decode the others with the engine."""
 
     def __init__(
         self, known: Mapping[str, PlainAnswer], engines: Engines | None, batch: int
@@ -36,7 +36,7 @@ class Answers:
     async def to(
         self, items: Sequence[EncodedPrompt], sampling: SamplingParams
     ) -> list[PlainAnswer]:
-        """In the items' order; so many at once as a batch holds."""
+        """Return the answers in the items' order; a batch is decoded at a time."""
         places = asyncio.Semaphore(self._batch)
 
         async def one(item: EncodedPrompt) -> PlainAnswer:
@@ -55,7 +55,7 @@ class Answers:
 def answers_for(
     items: Sequence[EncodedPrompt], known: Mapping[str, PlainAnswer], setup: Setup, batch: int
 ) -> Iterator[Answers]:
-    """Loads the plain method's engine where an answer is missing."""
+    """Load the plain method's engine if an answer is missing."""
     if all(item.prompt.id in known for item in items):
         yield Answers(known, None, batch)
         return
@@ -69,19 +69,33 @@ def answers_for(
         yield Answers(known, engines, batch)
 
 
-def earlier_answers(
-    folder: Path, items: Sequence[EncodedPrompt], temperature: float, max_tokens: int
-) -> dict[str, PlainAnswer]:
-    """By prompt id, what an earlier trace answered to these very prompts at this temperature.
-    Raises InputError for a folder without a trace, and where its answers end elsewhere."""
+def check_answers(folder: Path, max_tokens: int) -> None:
+    """Raise InputError unless `folder` holds a trace whose answers have this limit of tokens."""
     before = read_meta(folder).max_tokens
     if before != max_tokens:
         raise InputError(
             f"--answers: {folder} has answers of {before} tokens: --max-tokens {before}"
         )
+
+
+def earlier_answers(
+    folder: Path, items: Sequence[EncodedPrompt], temperature: float
+) -> dict[str, PlainAnswer]:
+    """Return the answers of an earlier trace to these prompts at this temperature, by prompt id.
+
+    Raises InputError if there is none, and for a row without an answer.
+    """
     asked = {item.prompt.id: item.token_ids for item in items}
-    return {
-        row["prompt_id"]: PlainAnswer(tuple(row["answer"]), row["looping"])
-        for row in read_rows(folder, [("temperature", "=", temperature), ("method", "=", BASELINE)])
-        if asked.get(row["prompt_id"]) == tuple(row["prompt"])
-    }
+    found = {}
+    for row in read_rows(folder, [("temperature", "=", temperature), ("method", "=", BASELINE)]):
+        name, answer = row["prompt_id"], row["answer"]
+        if asked.get(name) != tuple(row["prompt"] or ()):
+            continue
+        if not answer or None in answer:
+            raise InputError(f"--answers: {folder} has no answer to {name}; trace it again")
+        found[name] = PlainAnswer(tuple(answer), bool(row["looping"]))
+    if items and not found:
+        raise InputError(
+            f"--answers: {folder} has no answer to these prompts at temperature {temperature:g}"
+        )
+    return found

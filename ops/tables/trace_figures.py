@@ -36,9 +36,11 @@ class _Sums:
 
 
 def summarise(folder: Path) -> dict[str, Any]:
-    """By method and temperature, over all domains and by domain: answers, those of them that loop,
-    their tokens, and MAT (output tokens per target step, the prefill's among them); reliability:
-    how far what drafters say of their tokens holds."""
+    """Summarise a trace by method and temperature, over all domains and by domain.
+
+    Reports answers, looping answers, tokens, MAT (output tokens per target step, the prefill's
+    included) and reliability: accepted shares by the drafter's confidence.
+    """
     cells: dict[tuple[str, str, str], _Sums] = {}
     reliability: dict[str, dict[str, Reliability]] = {}
     for row in read_rows(folder):
@@ -81,20 +83,20 @@ BINS = 10
 
 
 class Reliability:
-    """How often a drafter's tokens were kept, by how sure it was of them."""
+    """Counts how often draft tokens were accepted, by the drafter's confidence."""
 
     def __init__(self) -> None:
         self._sums: NDArray[np.float64] = np.zeros((BINS, 3))
 
     def add(self, kept: Sequence[float], confidences: Sequence[float]) -> None:
-        """Levels of one position; a level's share is of those on which the one before was kept."""
+        """Add the levels of one position. A level counts if the level before it was accepted."""
         for (before, now), sure in zip(pairwise((1.0, *kept)), confidences, strict=False):
             if before > 0.0:
                 row = self._sums[min(BINS - 1, int(sure * BINS))]
                 row += before * np.asarray((1.0, sure, now / before))
 
     def figures(self) -> list[dict[str, float]]:
-        """The bins with anything in them: drafts, their mean confidence, the share kept."""
+        """Return the bins that are not empty: drafts, mean confidence and accepted share."""
         return [
             {"drafts": float(count), "confidence": float(sure / count), "kept": float(kept / count)}
             for count, sure, kept in self._sums

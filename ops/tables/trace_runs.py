@@ -22,15 +22,17 @@ from workers.torch_engine.tracing.given_text import GivenText
 from workers.torch_engine.tracing.tracer import Tracer
 
 OWN = 0.9
-"""The share of an answer's tokens that have to be the target's favourites."""
+"""Least share of an answer's tokens that must be the target's most likely ones."""
 ROUNDS = 4
-"""Prompts that are answered, traced and written together are so many batches of them."""
+"""Batches of prompts that are answered, traced and written together."""
 
 
 @dataclass(frozen=True)
 class TracePlan:
-    """What is traced, and under which settings; a plain method is among the set-up's. answers: an
-    earlier trace of this target, whose answers are taken instead of decoded anew."""
+    """The prompts and settings of a trace. The set-up contains a plain method.
+
+    answers: an earlier trace of this target whose answers are used instead of decoding.
+    """
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -54,9 +56,9 @@ class TracePlan:
 
 
 async def run_trace(plan: TracePlan, out: Path, bar: Progress) -> int:
-    """Trace what the folder does not hold yet; returns the number of prompts that were too long.
+    """Trace the prompts that the folder lacks; return the number of prompts that were too long.
 
-    Raises InputError where the folder's traces are of another bundle or of other settings.
+    Raises InputError if the folder's traces are of another bundle or other settings.
     """
     bundle = load_bundle(plan.setup.bundle)
     config = plan.setup.engine
@@ -67,9 +69,7 @@ async def run_trace(plan: TracePlan, out: Path, bar: Progress) -> int:
         (item for item in encoded if item.prompt.id not in done), key=lambda i: len(i.token_ids)
     )
     known = (
-        earlier_answers(plan.answers, todo, plan.temperature, plan.max_tokens)
-        if plan.answers is not None
-        else {}
+        earlier_answers(plan.answers, encoded, plan.temperature) if plan.answers is not None else {}
     )
     torch.set_num_threads(config.threads)
     tracer = Tracer(plan.drafting, bundle, config, plan.batch)

@@ -60,7 +60,7 @@ class TracedAnswer:
 
 
 class TraceStore:
-    """Adds to a folder; raises InputError where it holds traces of another bundle or settings."""
+    """Appends to a trace's folder. Raises InputError if it has another bundle or other settings."""
 
     def __init__(self, folder: Path, meta: ProfileMeta) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class TraceStore:
             _refuse_other_settings(folder, read_meta(folder), meta)
 
     def traced(self, temperature: float) -> set[str]:
-        """Ids of the prompts that are there at a temperature."""
+        """Return the ids of the prompts that are traced at a temperature."""
         column = "prompt_id"
         return {
             row
@@ -81,7 +81,7 @@ class TraceStore:
         }
 
     def add(self, rows: Sequence[TracedAnswer]) -> None:
-        """All methods' rows of some prompts, as a file that is there whole or not at all."""
+        """Write all methods' rows of some prompts as one file, atomically."""
         table = pa.Table.from_pylist([asdict(row) for row in rows], self._schema)
         name = f"part-{len(files(self._folder)):05d}.parquet"
         scratch = self._folder / f".{name}"
@@ -90,13 +90,12 @@ class TraceStore:
 
 
 def files(folder: Path) -> list[Path]:
-    """A trace's files in order."""
+    """Return a trace's files in order."""
     return sorted(folder.glob("part-*.parquet"))
 
 
 def read_meta(folder: Path) -> ProfileMeta:
-    """Return what was traced. Raises ValueError for a folder that holds no trace, or whose first
-    file is none."""
+    """Return a trace's metadata. Raises ValueError if the folder holds no trace."""
     found = files(folder)
     if not found:
         raise InputError(f"{folder}: holds no trace; make one with `specadapt trace`")

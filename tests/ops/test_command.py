@@ -60,7 +60,7 @@ def test_help_imports_no_heavy_library():
         (["generate", "--method", "nope", "--prompt", "x"], "unknown method 'nope'"),
         (["profile", "--out", "x", "--limit", "0"], "'--limit'"),
         (["generate", "--method", "naive", "--prompt", " ", "--bundle", "."], "bundle.json"),
-        (["bench", "decode", "--bundle", "no/such"], "--bundle: no/such is no folder"),
+        (["bench", "decode", "--bundle", "no/such"], "--bundle: no/such is not a folder"),
         (["bench", "decode", "--prompts", "no/such.jsonl"], "no/such.jsonl: No such file"),
         (["assign", "--speedups", "no/such.csv"], "no/such.csv: No such file"),
         (["fit", "--profile", "no/such", "--out", "x"], "no/such is not a profile"),

@@ -16,14 +16,23 @@ def bench_decode(
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
     limit: flags.Limit = 80,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="medians are over these")] = 3,
+    repeats: Annotated[
+        int,
+        typer.Option("--repeats", min=1, help="number of repeats; figures are medians over them"),
+    ] = 3,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     top_p: Annotated[
-        float, typer.Option("--top-p", min=0.01, max=1.0, help="nucleus above temperature 0")
+        float,
+        typer.Option("--top-p", min=0.01, max=1.0, help="nucleus sampling above temperature 0"),
     ] = 1.0,
     seeded: Annotated[
-        bool, typer.Option("--seeded", help="requests bring a seed: one answer by every method")
+        bool,
+        typer.Option(
+            "--seeded",
+            help="send a seed with every request, so that all lossless methods give the same "
+            "answer",
+        ),
     ] = False,
     dtype: flags.DtypeFlag = None,
     concurrency: flags.Concurrency = 1,
@@ -33,25 +42,25 @@ def bench_decode(
         typer.Option(
             "--hf",
             metavar="A,B",
-            help="modes of Hugging Face: plain (answers at temperature 0 are compared with its), "
-            "assisted, prompt_lookup, or none  [default: all that the bundle has]",
+            help="Hugging Face modes to compare with: plain (the reference at temperature 0), "
+            "assisted, prompt_lookup, or none  [default: all that the bundle supports]",
         ),
     ] = None,
     lockstep: Annotated[
         bool,
         typer.Option(
             "--lockstep",
-            help="methods of the torch engine take turns step by step, for machines whose speed "
-            "changes; without Hugging Face",
+            help="let methods of the torch engine take turns step by step, for machines whose "
+            "speed changes; excludes Hugging Face",
         ),
     ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Measure tokens per second, speedups over plain decoding and Hugging Face, MAT, match rate.
+    """Measure decoding speed, acceptance and exactness of methods, next to Hugging Face.
 
-    Every method and every mode of Hugging Face answers every prompt in every repeat. Batches hold
-    as many sequences as are in flight.
+    Reports tokens per second, speedups over plain decoding and Hugging Face, mean accepted tokens
+    (MAT) and the match rate. In every repeat, every method and mode answers every prompt.
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
@@ -72,7 +81,7 @@ def bench_decode(
     setup = with_room(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     if lockstep and hf not in (None, "none"):
-        raise InputError("--lockstep: Hugging Face does not decode step by step: leave out --hf")
+        raise InputError("--lockstep: Hugging Face does not decode step by step; leave out --hf")
     hf = "none" if lockstep else hf
     modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
     plan = Plan(

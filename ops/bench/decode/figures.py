@@ -66,7 +66,7 @@ def group(runs: Iterable[Run]) -> dict[str, list[Run]]:
 def rates(
     runs: Iterable[Run], rate: Callable[[Run], float | None] = lambda run: run.tokens_per_s
 ) -> dict[str, list[float]]:
-    """Per domain the median rate of each prompt whose answer is long enough to count."""
+    """Return, by domain, each prompt's median rate if its answer is long enough to count."""
     result: dict[str, list[float]] = {}
     for repeats in group(runs).values():
         values = [v for run in repeats if counts(run) and (v := rate(run)) is not None]
@@ -128,7 +128,7 @@ def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def loop_rate(runs: Iterable[Run]) -> float:
-    """Share of prompts whose answer looped in any repeat."""
+    """Return the share of prompts whose answer looped in any repeat."""
     grouped = group(runs)
     return sum(any(r.looping for r in runs) for runs in grouped.values()) / len(grouped)
 

@@ -40,7 +40,7 @@ class HuggingFace:
         self.modes = MODES if self._draft is not None else ("plain", "prompt_lookup")
 
     def _load(self, bundle: Bundle, part: str, dtype: torch.dtype) -> Any:
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             bundle.part(part), dtype=dtype, attn_implementation="sdpa", local_files_only=True
         )
         return model.to(self.device).eval()

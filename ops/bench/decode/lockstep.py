@@ -1,8 +1,9 @@
-"""Methods that take turns step by step, each with a batch of its own: on a machine whose speed
-changes from one second to the next, whatever it does happens to all of them."""
+"""Methods that take turns step by step, each with its own batch.
+
+On a machine whose speed changes from second to second, every change then affects all methods alike.
+"""
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,13 +27,13 @@ from workers.torch_engine.target import Target
 
 WARM_UP_TOKENS = 8
 DECIDING = ("adaptive", "suffix")
-"""Drafters that decide by what steps cost and look past answers up; of others' steps and answers
-they hear nothing, as where everybody is served by one method."""
+"""Drafters that learn from step times and past answers. They learn from methods of these drafters
+only, as if the methods were served alone."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What every prompt is asked with."""
+    """The parameters that every request of a repeat shares."""
 
     sampling: SamplingParams
     repeat: int
@@ -54,13 +55,14 @@ async def in_lockstep(
     encoded: Sequence[EncodedPrompt],
     asked: Asked,
     batch: int,
-    order: random.Random,
     advance: Callable[[], None],
 ) -> tuple[list[Run], dict[str, float]]:
-    """Every method's answers to the prompts, `batch` at a time, in one engine; and by method the
-    seconds of its own steps. The method whose steps took least so far has the next one.
+    """Answer the prompts with every method, `batch` at a time, taking turns step by step.
 
-    Raises InputError for methods of other engines, DecodeFailedError where a step fails.
+    Each turn goes to the method whose steps took least time so far. Returns the runs, and by
+    method the seconds of its own steps.
+
+    Raises InputError for methods of other engines, DecodeFailedError if a step fails.
     """
     other = [spec.name for spec in setup.methods if spec.engine != "torch"]
     if other:
@@ -85,16 +87,15 @@ async def in_lockstep(
             lane.round()
             await asyncio.sleep(0)
         lane.seconds = 0.0
-    shuffled = order.sample(encoded, len(encoded))
     for lane in lanes:
-        lane.ask(shuffled, asked)
+        lane.ask(encoded, asked)
     runs = list[Run]()
     while waiting := [lane for lane in lanes if lane.busy]:
         done = min(waiting, key=lambda lane: lane.seconds).round()
         runs += done
         for _ in done:
             advance()
-        await asyncio.sleep(0)  # the streams tell nobody, but do so on this loop
+        await asyncio.sleep(0)  # streams report on this loop
     return runs, {lane.method: lane.seconds for lane in lanes}
 
 
@@ -138,7 +139,7 @@ class _Lane:
         return bool(self._waiting or self._running)
 
     def ask(self, items: Sequence[EncodedPrompt], asked: Asked) -> None:
-        """Have these answered, as many at a time as the batch holds."""
+        """Queue requests; the batch bounds how many run at a time."""
         self._waiting.extend((item, asked.of(item, self.method)) for item in items)
         self._repeat = asked.repeat
 

@@ -1,4 +1,4 @@
-"""What `bench decode` writes and prints: every method's figures, and tables of them."""
+"""The JSON and the tables of `bench decode`."""
 
 import statistics
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ COLUMNS = {
 
 
 def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
-    """What `--json` holds."""
+    """Return the figures that `--json` writes."""
     return {
         "methods": {name: _method(name, plan, measured) for name in plan.setup.names},
         "hf": {
@@ -46,7 +46,7 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
 
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
-    """What people read: a line per method, a line per domain, and every divergence's gap."""
+    """Yield tables: a line per method, a line per domain, and the gap of every divergence."""
     methods = figures["methods"]
     plain = [name for name in PLAIN_METHODS if name in methods]
     absent = {speedup_key(name) for name in PLAIN_METHODS if name not in plain}
@@ -58,7 +58,7 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         [f"HF {mode}", hf["tokens_per_s"], *[None] * (len(columns) - 1)]
         for mode, hf in figures["hf"].items()
     ]
-    yield table("Decoding, beside Hugging Face (HF)", ["method", *columns.values()], rows)
+    yield table("Decoding, compared with Hugging Face (HF)", ["method", *columns.values()], rows)
     modes = list(figures["hf"])
     yield table(
         "Speedup with its 95% interval",

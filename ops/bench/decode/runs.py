@@ -27,8 +27,11 @@ COMPARED = "plain"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and under which settings. hf: Hugging Face's modes, None for all. seeded:
-    whether requests bring a seed. lockstep: see `in_lockstep`."""
+    """The prompts and settings of a benchmark.
+
+    hf: Hugging Face's modes, None for all. seeded: whether requests carry a seed. lockstep: see
+    `in_lockstep`.
+    """
 
     setup: Setup
     prompts: Sequence[Prompt]
@@ -43,7 +46,7 @@ class Plan:
     lockstep: bool = False
 
     def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
-        """Of a repeat's requests."""
+        """Return the sampling parameters of a repeat's requests."""
         return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
@@ -54,9 +57,10 @@ class Plan:
 
 @dataclass
 class Measured:
-    """Runs by name (methods, and Hugging Face's modes as hf_plain, hf_assisted, ...)."""
+    """Runs by name: methods, and Hugging Face's modes as hf_plain, hf_assisted, ..."""
 
     hf_settings: dict[str, Any]
+    hf_modes: Sequence[str]
     skipped_too_long: int
     runs: dict[str, list[Run]] = field(default_factory=dict)
     run_seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -64,7 +68,7 @@ class Measured:
 
 
 async def measure(plan: Plan, bar: Progress) -> Measured:
-    """All repeats; each loads its engine anew, so that no store or cache survives from the last."""
+    """Run all repeats. Each loads its engine anew, so that no cache survives from the last."""
     bundle = load_bundle(plan.setup.bundle)
     engine_config = plan.setup.engine
     longest = engine_config.max_context - plan.max_tokens
@@ -74,8 +78,10 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
     )
     try:
         modes = _modes(plan, hf)
-        measured = Measured(hf.settings(), skipped)
-        await _repeat_all(plan, bar, bundle, encoded, hf, modes, measured)
+        measured = Measured(hf.settings(), modes, skipped)
+        answers = len(encoded) * (len(plan.setup.names) + len(modes))
+        task = bar.add_task("answers", total=plan.repeats * answers)
+        await _repeat_all(plan, bundle, encoded, hf, measured, lambda: bar.advance(task))
         if plan.temperature == 0 and COMPARED in modes:
             _compare(hf, plan, encoded, measured)
     finally:
@@ -93,22 +99,21 @@ def _modes(plan: Plan, hf: HuggingFaceProcess) -> Sequence[str]:
 
 async def _repeat_all(
     plan: Plan,
-    bar: Progress,
     bundle: Bundle,
     encoded: Sequence[EncodedPrompt],
     hf: HuggingFaceProcess,
-    modes: Sequence[str],
     measured: Measured,
+    advance: Callable[[], None],
 ) -> None:
-    names = [*plan.setup.names, *(HF + mode for mode in modes)]
-    task = bar.add_task("answers", total=plan.repeats * len(encoded) * len(names))
+    names = [*plan.setup.names, *(HF + mode for mode in measured.hf_modes)]
     for repeat in range(plan.repeats):
         order = random.Random(f"{plan.seed} {repeat}")
         if plan.lockstep:
             asked = Asked(plan.sampling(repeat, plan.max_tokens), repeat)
             runs, seconds = await in_lockstep(
-                *(plan.setup, bundle, encoded, asked, plan.concurrency, order),
-                lambda: bar.advance(task),
+                *(plan.setup, bundle, order.sample(encoded, len(encoded)), asked),
+                plan.concurrency,
+                advance,
             )
             for run in runs:
                 measured.runs.setdefault(run.method, []).append(run)
@@ -116,7 +121,7 @@ async def _repeat_all(
                 measured.run_seconds.setdefault(name, []).append(took)
             continue
         with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
-            bench = _Repeat(plan, repeat, engines, hf, lambda: bar.advance(task))
+            bench = _Repeat(plan, repeat, engines, hf, advance)
             await bench.warm_up(encoded[0], names)
             if plan.concurrency == 1:
                 await bench.prompt_by_prompt(encoded, names, order, measured)

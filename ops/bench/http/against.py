@@ -45,8 +45,8 @@ def compare(
 ) -> dict[str, Any]:
     """Start both servers and measure them in turns.
 
-    `setup`: with the one method that our service gets; `command`: what starts the other server.
-    Raises InputError where one of them does not become ready beside the other.
+    setup: the engine and the one method of our service. command: starts the other server. Raises
+    InputError if one of them does not become ready.
     """
     words = completed(command, setup)
     with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,21 +16,32 @@ if TYPE_CHECKING:
     from ops.harness.prompts import Prompt
 
 
+@dataclass(frozen=True)
+class _Requests:
+    """Prompts and how they are asked: pinned to `method`, or routed if it is None."""
+
+    prompts: list["Prompt"]
+    parameters: dict[str, Any]
+    method: str | None
+    concurrency: int
+
+
 def bench_http(
     url: Annotated[
-        str | None, typer.Option("--url", help="a running service  [default: starts one]")
+        str | None, typer.Option("--url", help="address of a running service  [default: start one]")
     ] = None,
     config: flags.Config = None,
     bundle: flags.Bundle = None,
     method: Annotated[
-        str | None, typer.Option("--method", metavar="M", help="pin it  [default: routed]")
+        str | None, typer.Option("--method", metavar="M", help="method to pin  [default: routed]")
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
             metavar="COMMAND",
-            help="starts another server to compare with; `vllm serve` alone gets our arguments",
+            help="command that starts another server to compare with; `vllm serve` alone gets "
+            "the service's own arguments",
         ),
     ] = None,
     prompts: flags.Prompts = None,
@@ -41,12 +53,12 @@ def bench_http(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Send prompts to the service and time the answers from the client's side.
+    """Measure latency and throughput of the service from the client's side.
 
-    A service that is started here is also compared with a bare Ray Serve hop to the same engines;
-    with requests in flight streamed answers are compared with whole ones. With --against the
-    service has one method only (--method, else the first configured one), and it and the other
-    server answer the same prompts in turns.
+    A service that this command starts is compared with a bare Ray Serve call to the same engines.
+    With --concurrency, streamed answers are compared with whole ones. With --against, the service
+    has one method (--method, or the first configured one), and it and the other server answer the
+    same prompts in turns.
 
     Example: `specadapt bench http --limit 40 --concurrency 8`
     """
@@ -55,12 +67,11 @@ def bench_http(
 
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    requests = _Requests(chosen, parameters, method, concurrency)
     if against is not None:
-        figures, more = _against(
-            against, url, config, bundle, method, chosen, parameters, concurrency
-        )
+        figures, more = _against(against, url, config, bundle, requests)
     else:
-        figures, more = _served(url, config, bundle, method, chosen, parameters, concurrency)
+        figures, more = _served(url, config, bundle, requests)
     figures["settings"] = {
         **describe_machine(),
         **parameters,
@@ -88,51 +99,42 @@ def _against(
     url: str | None,
     config: Path | None,
     bundle: Path | None,
-    method: str | None,
-    prompts: list["Prompt"],
-    parameters: dict[str, Any],
-    concurrency: int,
+    requests: _Requests,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of two servers in turns, and the settings of ours."""
+    """Return the figures of two servers that take turns, and the settings of ours."""
     from ops.bench.http.against import Comparison, compare
     from ops.bench.http.other_server import split_command
     from ops.harness.boundary import InputError
     from ops.harness.settings import load_config, resolve, with_places
 
     if url is not None:
-        raise InputError("--against: starts the service as well; leave --url out")
+        raise InputError("--against starts the service itself; leave out --url")
     settings = load_config(config)
-    name = method or settings.methods[0].name
-    setup = with_places(resolve(settings, bundle, name), concurrency)
-    asked = Comparison(prompts, parameters, concurrency, parameters["seed"])
+    name = requests.method or settings.methods[0].name
+    setup = with_places(resolve(settings, bundle, name), requests.concurrency)
+    parameters = requests.parameters
+    asked = Comparison(requests.prompts, parameters, requests.concurrency, parameters["seed"])
     figures = compare(settings, setup, split_command(command), asked)
     return figures, {"method": name, "engine": setup.engine.model_dump(mode="json")}
 
 
 def _served(
-    url: str | None,
-    config: Path | None,
-    bundle: Path | None,
-    method: str | None,
-    prompts: list["Prompt"],
-    parameters: dict[str, Any],
-    concurrency: int,
+    url: str | None, config: Path | None, bundle: Path | None, requests: _Requests
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of one service, and which it was."""
+    """Return the figures of one service, and which service it was."""
     from ops.harness.running_service import BARE_HOP, SERVE_WITH_BARE_HOP, running_service
     from ops.harness.settings import load_config, resolve
 
     bare_hop = None
     if url is None:
         settings = load_config(config)
-        pinned = method or settings.methods[0].name
+        pinned = requests.method or settings.methods[0].name
         bare_hop = (pinned, _encoder(resolve(settings, bundle).bundle))
     routes = [f"/{BARE_HOP}"]
     with running_service(url, config, bundle, SERVE_WITH_BARE_HOP, routes) as address:
-        measuring = _measure(address, prompts, parameters, method, concurrency, bare_hop)
-        figures = asyncio.run(measuring)
+        figures = asyncio.run(_measure(address, requests, bare_hop))
     return figures, {
-        "method": method or "routed",
+        "method": requests.method or "routed",
         "bare_hop_method": bare_hop and bare_hop[0],
         "started_by": "this command" if url is None else "others",
     }
@@ -140,24 +142,24 @@ def _served(
 
 async def _measure(
     url: str,
-    prompts: list["Prompt"],
-    parameters: dict[str, Any],
-    method: str | None,
-    concurrency: int,
+    requests: _Requests,
     bare_hop: tuple[str, Callable[["Prompt"], list[int]]] | None,
 ) -> dict[str, Any]:
-    """bare_hop: the method it calls and what makes token ids of a prompt; None without one."""
+    """Ask a service. bare_hop: the method it calls and a prompt's encoder; None without one."""
     import httpx
 
     from ops.bench.http.report import over_bare, streaming_cost, summarise
     from ops.bench.http.runs import Questions
     from ops.harness.chat_client import model_name
 
+    prompts, parameters, concurrency = requests.prompts, requests.parameters, requests.concurrency
     seed = parameters["seed"]
     limits = httpx.Limits(max_connections=concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         model = await model_name(client)
-        routed = Questions(client, prompts, {"model": _pinned(model, method), **parameters})
+        routed = Questions(
+            client, prompts, {"model": _pinned(model, requests.method), **parameters}
+        )
         # One answer beforehand, so that connections and caches of the client are there.
         await routed.ask(prompts[0], streamed=True)
         with progress() as bar:

@@ -50,17 +50,17 @@ def other_server(command: Sequence[str], environment: Mapping[str, str]) -> Iter
 
 
 def split_command(command: str) -> list[str]:
-    """The words of a command; its program may be one that is installed beside this command.
+    """Split a command into words; its program may be installed next to this command.
 
-    Raises InputError where there is no such program, or the command chooses the port.
+    Raises InputError if there is no such program, or if the command chooses the port.
     """
     words = shlex.split(command)
     if "--port" in words:
-        raise InputError("--against: leave --port out, a free one is chosen")
+        raise InputError("--against: leave out --port; a free port is chosen")
     here = str(Path(sys.executable).parent)
     program = words and (shutil.which(words[0]) or shutil.which(words[0], path=here))
     if not program:
-        raise InputError(f"--against: {command!r} names no program that is installed")
+        raise InputError(f"--against: {command!r}: no such program")
     return [program, *words[1:]]
 
 

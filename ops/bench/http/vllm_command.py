@@ -13,9 +13,9 @@ from workers.bundle import load_bundle
 
 
 def completed(command: Sequence[str], setup: Setup) -> list[str]:
-    """The command; one that names no model is given our engine's model and arguments.
+    """Add our engine's model and arguments to a `vllm serve` command that names no model.
 
-    Raises InputError where it names none and the set-up's method is not vLLM's.
+    Raises InputError if it names none and the set-up's method is not vLLM's.
     """
     words = list(command)
     if len(words) > 2 or Path(words[0]).name != "vllm" or words[1:] != ["serve"]:

@@ -1,4 +1,4 @@
-"""Answers to word problems: their final number, and how sure a share of right ones is."""
+"""Grading of word problems by their final number, with intervals of the accuracy."""
 
 import math
 import re
@@ -12,7 +12,7 @@ NORMAL_95 = 1.959964
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the last `####`, else the last one of the text; None without any."""
+    """Return the number after the last `####`, else the last number of the text, else None."""
     _, marked, after = text.rpartition(MARK)
     found = NUMBER.search(after) if marked else None
     if found is None:
@@ -21,13 +21,13 @@ def final_number(text: str) -> Decimal | None:
 
 
 def reference_number(response: str | None) -> Decimal | None:
-    """What a response says is right; None where it marks no final number."""
+    """Return the number that a response marks as its result, or None."""
     marked = response is not None and MARK in response
     return final_number(response) if response is not None and marked else None
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95% score interval of a share (Wilson 1927); raises ValueError for a share of nothing."""
+    """Return the 95% score interval of a share (Wilson 1927). Raises ValueError if `of` is 0."""
     if not 0 <= hits <= of or of == 0:
         raise ValueError(f"{hits} of {of} is no share")
     share, z2 = hits / of, NORMAL_95**2

@@ -33,8 +33,8 @@ def bench_quality(
         typer.Option(
             "--methods",
             metavar="A,B",
-            help="lossless ones are measured as they are  [default: the lossy ones that the "
-            "bundle has the parts for]",
+            help="methods to measure, lossless ones unchanged  [default: the lossy methods that "
+            "the bundle supports]",
         ),
     ] = None,
     dial: Annotated[
@@ -42,7 +42,7 @@ def bench_quality(
         typer.Option(
             "--dial",
             metavar="SETTING=A,B",
-            help="values of epsilon or delta (typical) or threshold (fuzzy); repeatable",
+            help="values of a setting: epsilon or delta (typical), threshold (fuzzy); repeatable",
         ),
     ] = None,
     prompts: flags.Prompts = None,
@@ -50,14 +50,17 @@ def bench_quality(
     limit: flags.Limit = 40,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperatures: Annotated[
-        str, typer.Option("--temperatures", metavar="A,B", help="0 decodes greedily")
+        str,
+        typer.Option(
+            "--temperatures", metavar="A,B", help="sampling temperatures; 0 decodes greedily"
+        ),
     ] = "0,0.8",
     perplexity: Annotated[
         str | None,
         typer.Option(
             "--perplexity",
             metavar="A,B",
-            help="instead, compare the perplexity of the prompts' responses under the target in "
+            help="compare only the perplexity of the prompts' responses under the target in "
             "these precisions (float32, bfloat16, int8)",
         ),
     ] = None,
@@ -94,8 +97,8 @@ def bench_quality(
     settings = load_config(config)
     setup = resolve(settings, bundle, methods, dtype, threads)
     if perplexity is not None:
-        figures = _perplexity(setup, select(prompts, ids, limit, seed), perplexity, seed)
-        emit(figures, lambda: [_precisions(figures["precisions"])], json)
+        compared = _perplexity(setup, select(prompts, ids, limit, seed), perplexity, seed)
+        emit(compared, lambda: [_precisions(compared["precisions"])], json)
         return
     if methods is None and "methods" not in settings.model_fields_set:
         setup = replace(setup, methods=lossy_methods(load_bundle(setup.bundle)))
@@ -187,7 +190,7 @@ def _settings(plan: Any, skipped: int) -> dict[str, Any]:
 
 
 def _tables(found: dict[str, Any]) -> Iterable[Any]:
-    """For each temperature what was found, then the intervals."""
+    """Yield, for each temperature, the figures and their intervals."""
     for heat in dict.fromkeys(heat for own in found.values() for heat in own["by_temperature"]):
         at = {
             (own["method"], _setting(own)): own["by_temperature"][heat]

@@ -1,4 +1,4 @@
-"""Lossy methods at the settings of their dial, and the same drafts verified without loss."""
+"""Lossy methods at the settings of their dial, and their drafts under lossless verification."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,16 +16,18 @@ DIALS: dict[str, dict[str, tuple[float, ...]]] = {
     "typical": {"epsilon": (0.01, 0.09, 0.3), "delta": ()},
     "fuzzy": {"threshold": (0.15, 0.25, 0.4)},
 }
-"""By verifier the settings that make it looser or stricter, with the values tried of each where no
-`--dial` names one of its settings."""
+"""Settings that make a verifier looser or stricter, with the default values to try."""
 GREEDY_AT_ZERO = frozenset({"typical"})
-"""Verifiers that at temperature 0 keep what greedy matching keeps, whatever their dial."""
+"""Verifiers that equal greedy matching at temperature 0, whatever their dial."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is measured. method: the one whose drafts it verifies. dial, value: the setting that
-    was changed; None for plain decoding, lossless verification, and verifiers without a dial."""
+    """A method to measure.
+
+    method: the method whose drafts it verifies. dial, value: the changed setting; None for plain
+    decoding, lossless verification, and verifiers without a dial.
+    """
 
     spec: MethodSpec
     method: str
@@ -33,13 +35,12 @@ class Variant:
     value: float | None = None
 
     def differs_at(self, temperature: float) -> bool:
-        """Whether there is anything to learn of it at this temperature."""
+        """Return whether the variant can differ from greedy matching at this temperature."""
         return temperature > 0.0 or self.spec.verifier not in GREEDY_AT_ZERO
 
 
 def lossy_methods(bundle: Bundle) -> tuple[MethodSpec, ...]:
-    """The lossy methods there are that the bundle has the parts for; raises InputError where it
-    has those of none."""
+    """Return the lossy methods that the bundle supports. Raises InputError if there is none."""
     known = (method_of(name, bundle) for name in METHODS)
     found = tuple(spec for spec in known if not spec.lossless and decodable(spec, bundle))
     if not found:
@@ -48,8 +49,10 @@ def lossy_methods(bundle: Bundle) -> tuple[MethodSpec, ...]:
 
 
 def parse_dials(texts: Iterable[str]) -> dict[str, tuple[float, ...]]:
-    """The values by setting of `SETTING=A,B`; raises InputError for settings that are no verifier's
-    dial, and values that are no finite numbers or come twice."""
+    """Parse `SETTING=A,B` into values by setting.
+
+    Raises InputError for an unknown setting, and for values that repeat or are not finite.
+    """
     settings = [setting for dial in DIALS.values() for setting in dial]
     found: dict[str, tuple[float, ...]] = {}
     for text in texts:
@@ -61,18 +64,21 @@ def parse_dials(texts: Iterable[str]) -> dict[str, tuple[float, ...]]:
         except ValueError as error:
             raise InputError(f"--dial: {text!r} is not {setting}=NUMBER,NUMBER") from error
         if not all(map(math.isfinite, values)) or len({f"{v:g}" for v in values}) < len(values):
-            raise InputError(f"--dial: {text!r} names a value twice, or one that is no number")
+            raise InputError(f"--dial: {text!r} repeats a value, or has one that is not finite")
         found[setting] = values
     return found
 
 
 def variants_of(specs: Sequence[MethodSpec], dials: dict[str, tuple[float, ...]]) -> list[Variant]:
-    """Plain decoding; of each lossy method its drafts verified without loss, then its settings;
-    lossless methods as they are. Raises InputError where no method is lossy, or where a dial is
-    that of none of them."""
+    """Return the variants to measure: plain decoding first.
+
+    Each lossy method is followed by its drafts under lossless verification and by its settings;
+    lossless methods stay as they are. Raises InputError if no method is lossy, or if no method has
+    one of the dials.
+    """
     lossy = [spec for spec in specs if not spec.lossless]
     if not lossy:
-        raise InputError("--methods: none is lossy; `specadapt methods` says which are")
+        raise InputError("--methods: none is lossy; `specadapt methods` lists the lossy ones")
     turned = {setting for spec in lossy for setting in DIALS.get(spec.verifier, {})}
     if idle := dials.keys() - turned:
         raise InputError(f"--dial: no method here has {min(idle)}")
@@ -107,7 +113,7 @@ def _at(spec: MethodSpec, setting: str, value: float) -> Variant:
 
 
 def _lossless(spec: MethodSpec) -> MethodSpec:
-    """The same drafts under the rule that keeps the target's distribution for them."""
+    """Return the method with the verifier that keeps the target's distribution for its drafts."""
     sampled = spec.settings.get("tree", {}).get("sample", False)
     verifier = "rejection" if spec.tree == "chain" else "multi_step" if sampled else "one_hot"
     update = {

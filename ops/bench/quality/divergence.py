@@ -1,4 +1,4 @@
-"""How far answers are from the target's distribution, in nats a token."""
+"""Distances of answers from the target's distribution, in nats per token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SHARPER = (0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
-"""By how much p is made sharper (above 1) or flatter, in search of what explains an answer better:
-the temperature is divided by it."""
+"""Factors by which p is sharpened (above 1) or flattened: the temperature is divided by them."""
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the target makes of an answer's tokens, each given those before.
+    """The target's scores of an answer's tokens, each given those before it.
 
-    nats: [tokens] -log p of the token. expected: [tokens] its mean were the token the target's own,
-    p's entropy; at temperature 0, -log p of p's favourite. gains: [tokens, len(SHARPER)] by how
-    much log p of the token rises with p that much sharper. p is under the request's temperature,
-    at temperature 0 under 1.
+    nats: [tokens] -log p of the token. expected: [tokens] the expected -log p of a token drawn from
+    p, its entropy; at temperature 0, -log p of the most likely token. gains: [tokens, len(SHARPER)]
+    the gain in log p if p is sharpened that much. p is under the request's temperature, at
+    temperature 0 under 1.
     """
 
     nats: Floats
@@ -30,11 +29,10 @@ class Reading:
 
 
 def excess_nats(readings: Sequence[Reading], seed: int) -> tuple[float, tuple[float, float]]:
-    """-log p of the tokens less what the target's own would have at the very same places, a token,
-    and its 95% interval.
+    """Return the mean of -log p(token) - H(p) per token, and its 95% interval.
 
-    With q for what a method draws from at a place, it estimates the mean of KL(q || p) + H(q) -
-    H(p). 0 for whatever draws from p; below 0 for what prefers likely tokens.
+    With q for the method's distribution, it estimates the mean of KL(q || p) + H(q) - H(p). It is 0
+    for samples from p, and below 0 for methods that prefer likely tokens.
     """
     excess = np.array([float((one.nats - one.expected).sum()) for one in readings])
     tokens = np.array([one.nats.size for one in readings])
@@ -44,10 +42,9 @@ def excess_nats(readings: Sequence[Reading], seed: int) -> tuple[float, tuple[fl
 def nats_over_plain(
     readings: Sequence[Reading], plain: Sequence[Reading], seed: int
 ) -> tuple[float, tuple[float, float]]:
-    """-log p of the tokens of these answers, a token, less that of plain decoding's to the same
-    prompts, and its 95% interval.
+    """Return -log p per token minus that of plain decoding's answers, and its 95% interval.
 
-    It estimates KL(Q || P) + H(Q) - H(P) of whole answers, a token, but for lengths that differ.
+    It estimates KL(Q || P) + H(Q) - H(P) of whole answers per token, if lengths agree.
     """
     nats, tokens = _sums(readings)
     plain_nats, plain_tokens = _sums(plain)
@@ -60,13 +57,12 @@ def nats_over_plain(
 
 
 def kl_at_least(readings: Sequence[Reading], seed: int) -> tuple[float, tuple[float, float], float]:
-    """A lower bound of the mean KL(q || p) of a token, for temperatures above 0, its 95% interval,
-    and the sharpness that gives it.
+    """Return a lower bound of the mean KL(q || p) per token, its 95% interval, and its sharpness.
 
-    For any other distribution s, KL(q || p) >= E_q[log s - log p] (what is missing is KL(q || s));
-    s are the target's own distributions at other temperatures, p among them, so that it is never
-    below 0. The best one is chosen on the tokens that it is judged on, which adds no more than half
-    a nat over all of them, on the mean.
+    For temperatures above 0. For any other distribution s, KL(q || p) >= E_q[log s - log p]; the
+    gap is KL(q || s). The candidates s are the target's distributions at other temperatures, p
+    included, so the bound is never below 0. Choosing the best s on the judged tokens adds at most
+    half a nat over all of them, on average.
     """
     gains = np.array([one.gains.sum(0) for one in readings])
     tokens = np.array([one.nats.size for one in readings])

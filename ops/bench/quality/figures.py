@@ -1,4 +1,4 @@
-"""The figures of `bench quality`: what docs/measuring.md defines, as pure functions."""
+"""Figures of `bench quality`, as docs/measuring.md defines them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from ops.bench.quality.divergence import Reading, excess_nats, kl_at_least, nats
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """An answer, timed, with its text and what the target makes of its tokens."""
+    """A timed answer with its text and the target's scores of its tokens."""
 
     run: Run
     text: str
@@ -36,8 +36,10 @@ def figures_at(
     right: Mapping[str, Decimal],
     seed: int,
 ) -> dict[str, Any]:
-    """Of one method at one temperature, beside plain decoding of the same prompts in the same
-    order. right: by prompt id the number that solves it, where there is one."""
+    """Return a method's figures at one temperature, next to plain decoding of the same prompts.
+
+    Both lists have the same order. right: the correct number by prompt id, if there is one.
+    """
     runs, plain_runs = [one.run for one in answers], [one.run for one in plain]
     speedups = paired_speedups(runs, plain_runs)
     mat = mean_accepted_tokens(runs)
@@ -68,7 +70,7 @@ def figures_at(
 
 
 def _matches(temperature: float, runs: Sequence[Run], plain: Sequence[Run]) -> dict[str, Any]:
-    """Above temperature 0 two answers by plain decoding differ as well, so that there is none."""
+    """Return the match figures; None above temperature 0, where plain answers differ too."""
     if temperature > 0.0:
         return {"match_rate": None, "tokens_before_divergence": None}
     pairs = [(run.token_ids, other.token_ids) for run, other in zip(runs, plain, strict=True)]
@@ -86,8 +88,7 @@ def _matches(temperature: float, runs: Sequence[Run], plain: Sequence[Run]) -> d
 def _numbers(
     answers: Sequence[GivenAnswer], plain: Sequence[GivenAnswer], right: Mapping[str, Decimal]
 ) -> dict[str, Any]:
-    """Of the prompts that a number solves: the share of answers that end with it, and of those
-    that end with the number (or without any) that plain decoding's ends with."""
+    """Return the accuracy on graded prompts, and the share with plain decoding's number."""
     graded = [
         (final_number(one.text), final_number(other.text), right[one.run.prompt_id])
         for one, other in zip(answers, plain, strict=True)

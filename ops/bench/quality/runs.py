@@ -1,5 +1,4 @@
-"""The runs of `bench quality`: every setting on the same prompts, then the target reads what was
-said."""
+"""The runs of `bench quality`: variants answer the prompts, then the target scores answers."""
 
 import asyncio
 import random
@@ -24,7 +23,7 @@ from workers.bundle import load_bundle
 
 @dataclass(frozen=True)
 class QualityPlan:
-    """What is measured, and under which settings; setup has the variants' methods."""
+    """The prompts and settings of a benchmark; the set-up has the variants' methods."""
 
     setup: Setup
     variants: Sequence[Variant]
@@ -35,7 +34,7 @@ class QualityPlan:
     seed: int
 
     def names_at(self, temperature: float) -> list[str]:
-        """The methods that answer at this temperature."""
+        """Return the methods that answer at this temperature."""
         return [v.spec.name for v in self.variants if v.differs_at(temperature)]
 
 
@@ -46,8 +45,10 @@ Said = dict[tuple[float, str, str], Answer]
 async def measure(
     plan: QualityPlan, bar: Progress
 ) -> tuple[dict[float, dict[str, list[GivenAnswer]]], int]:
-    """By temperature and method the answers, in the order of the prompts, and how many of these
-    were left out as too long."""
+    """Return the answers by temperature and method, and the number of prompts left out as too long.
+
+    Answers are in the order of the prompts.
+    """
     bundle = load_bundle(plan.setup.bundle)
     longest = plan.setup.engine.max_context - plan.max_tokens
     encoded, skipped = encode(bundle, plan.prompts, longest)
@@ -74,7 +75,7 @@ async def measure(
 
 @torch.inference_mode()
 def read_answer(logits: torch.Tensor, tokens: Sequence[int], temperature: float) -> Reading:
-    """Of an answer's tokens, by the target's logits [tokens, vocab] where each was emitted."""
+    """Score an answer's tokens by the target's logits [tokens, vocab] at their positions."""
     scores = logits.float() / (temperature or 1.0)
     log_p, said = scores.log_softmax(-1), torch.tensor(tokens)[:, None]
     entropy = torch.special.entr(log_p.exp()).sum(-1)
@@ -132,8 +133,11 @@ def _turns(
     encoded: Sequence[EncodedPrompt],
     order: random.Random,
 ) -> list[list[tuple[str, EncodedPrompt]]]:
-    """What is answered together. One at a time, all methods follow each other on a prompt, in an
-    order of chance; several in flight are all of one method."""
+    """Return the groups of answers that are decoded together.
+
+    With one request at a time, all methods follow each other on a prompt in random order. Several
+    requests in flight are all of one method.
+    """
     shuffled = order.sample(encoded, len(encoded))
     if concurrency == 1:
         return [[(name, item)] for item in shuffled for name in order.sample(names, len(names))]

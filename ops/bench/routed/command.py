@@ -1,4 +1,4 @@
-"""`specadapt bench routed`: routed requests beside every method pinned, on the real service."""
+"""`specadapt bench routed`: compare routed requests with pinned ones on the real service."""
 
 import asyncio
 from typing import Annotated
@@ -12,7 +12,7 @@ from ops.harness.output import emit, progress
 
 def bench_routed(
     url: Annotated[
-        str | None, typer.Option("--url", help="a running service  [default: starts one]")
+        str | None, typer.Option("--url", help="address of a running service  [default: start one]")
     ] = None,
     config: flags.Config = None,
     bundle: flags.Bundle = None,
@@ -21,23 +21,26 @@ def bench_routed(
     ids: flags.Ids = None,
     limit: flags.Limit = None,
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="the oracle needs two or more")
+        int,
+        typer.Option("--repeats", min=1, help="number of repeats; the oracle needs at least two"),
     ] = 2,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     in_process: Annotated[
         bool,
         typer.Option(
-            "--in-process", help="each method in an engine of this process too: what serving costs"
+            "--in-process",
+            help="also run each method in an engine of this process, to measure the cost of "
+            "serving",
         ),
     ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Send each prompt through the service routed and pinned to each method, one at a time.
+    """Compare routed requests with requests pinned to each method, one request at a time.
 
-    A service that is started here serves --methods, anew and cold in every repeat; at --url these
-    are what is compared with what is routed there.
+    A service that this command starts serves --methods and restarts in every repeat. With --url,
+    --methods names the methods of that service to compare with.
 
     Example: `specadapt bench routed --limit 80 --temperature 0.8 --json routed.json`
     """
@@ -55,7 +58,7 @@ def bench_routed(
     plan = Plan(select(prompts, ids, limit, seed), repeats, max_tokens, temperature, seed)
     settings = served_config(config)
     if url is not None and in_process:
-        raise InputError("--in-process: its engine is that of a service started here; no --url")
+        raise InputError("--in-process needs a service that this command starts; leave out --url")
     if url is not None:
         wanted = None if methods is None else names(methods)
         site = asyncio.run(joined(url, settings, wanted))

@@ -30,10 +30,10 @@ ROUTED = "routed"
 
 @dataclass(frozen=True)
 class Run:
-    """One answer as its client saw it; seconds run from the request to the answer's end, and
-    first_text_seconds to its first text (None where it has none).
+    """An answer as its client saw it.
 
-    method: the one that answered, reason: why, as the service says.
+    seconds: from the request to the answer's end. first_text_seconds: to its first text, None
+    without text. method, reason: the method that answered and the service's reason for it.
     """
 
     arm: str
@@ -78,9 +78,9 @@ class Rates:
 
 
 def rates_of(runs: Sequence[Run], methods: Sequence[str], repeats: int) -> Rates:
-    """The rates of the prompts that all arms answered in every repeat with enough tokens to count.
+    """Return the rates of the prompts that all arms answered in every repeat with enough tokens.
 
-    Raises ValueError where there is none.
+    Raises ValueError if there is none.
     """
     arms = {arm: row for row, arm in enumerate((ROUTED, *methods))}
     domains = {run.prompt_id: run.domain for run in runs}
@@ -108,10 +108,10 @@ def over_repeats(rates: Floats) -> Floats:
 def summarise(
     runs: Sequence[Run], methods: Sequence[str], repeats: int, seed: int
 ) -> dict[str, Any]:
-    """All figures but those of failures. The best single method is chosen once, on all prompts
-    that count, and stays the same in the intervals, the domains and without loops.
+    """Return all figures but those of failures.
 
-    Raises ValueError where no prompt counts.
+    The best single method is chosen once, on all prompts that count, for all intervals and domains.
+    Raises ValueError if no prompt counts.
     """
     rates = rates_of(runs, methods, repeats)
     speeds = [harmonic_mean(rates.pinned[:, i].ravel()) for i in range(len(methods))]
@@ -162,9 +162,11 @@ def decode_speed(runs: Sequence[Run], arm: str) -> float | None:
 def served_over_in_process(
     served: Sequence[Run], in_process: Sequence[Run], methods: Sequence[str], seed: int
 ) -> dict[str, Any] | None:
-    """By method the tokens/s after the first token through the service over those of an engine in
-    this process, with its interval; of the prompts that both answered with enough tokens to count.
-    None where nothing was asked in this process."""
+    """Return, by method, tokens/s through the service over those in this process, with intervals.
+
+    The first token does not count. Uses the prompts that both answered with enough tokens. Returns
+    None if nothing ran in this process.
+    """
     if not in_process:
         return None
     ratios = {}
@@ -202,8 +204,10 @@ def mean_accepted_tokens(runs: Sequence[Run], arm: str) -> float:
 
 
 def same_text(runs: Sequence[Run], answers: int) -> float | None:
-    """Of the prompts with all of their `answers`, the share whose answers have one text; None
-    where no prompt has all of them."""
+    """Return the share of prompts whose `answers` answers have the same text.
+
+    Counts the prompts that have all their answers; None if there is none.
+    """
     texts: dict[str, list[str]] = {}
     for run in runs:
         texts.setdefault(run.prompt_id, []).append(run.text)
@@ -212,8 +216,10 @@ def same_text(runs: Sequence[Run], answers: int) -> float | None:
 
 
 def _compared(rates: Rates, best: int) -> dict[str, Any]:
-    """How many prompts these are, and the ratios between routed, the method with index `best` and
-    the oracle: None where there is no prompt, or no oracle."""
+    """Return the number of prompts and the ratios of routed, best single method and oracle.
+
+    best: the index of the best method. Ratios are None without prompts or without an oracle.
+    """
     found: dict[str, Any] = {
         "counted": len(rates.prompts),
         "routed_over_best_single": None,

@@ -17,7 +17,7 @@ RATIOS = {
 
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
-    """A line per arm, the ratios with their intervals, a line per domain, and what was left out."""
+    """Yield tables: a line per arm, ratios with intervals, a line per domain, exclusions."""
     routed, chosen = figures[ROUTED], figures["chosen"]
     rows = [[ROUTED, *map(routed.get, PER_ARM), None]]
     rows += [

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from ops.bench.http.runs import Questions
-from ops.bench.routed.beside import Beside
 from ops.bench.routed.figures import ROUTED, Run
+from ops.bench.routed.in_process import InProcess
 from ops.bench.routed.service import Site
 from ops.harness.boundary import InputError
 from ops.harness.chat_client import Reply, model_name
@@ -41,9 +41,13 @@ class Plan:
 
 @dataclass
 class Measured:
-    """The answers, those of the engine in this process, how many requests failed, and the routing
-    table at the end of each repeat."""
+    """The results of all repeats, and `advance`, which is called for each request.
 
+    in_process: answers of the engine in this process. tables: the routing table at the end of each
+    repeat.
+    """
+
+    advance: Callable[[], None]
     runs: list[Run] = field(default_factory=list)
     in_process: list[Run] = field(default_factory=list)
     errors: int = 0
@@ -51,29 +55,30 @@ class Measured:
 
 
 def measure(site: Site, plan: Plan, advance: Callable[[], None]) -> Measured:
-    """All repeats; `advance` is called for each request.
+    """Run all repeats and call `advance` for each request.
 
-    Raises InputError where a method has no replica.
+    Raises InputError if a method has no replica.
     """
-    measured = Measured()
+    measured = Measured(advance)
     for repeat in range(plan.repeats):
-        with site.service() as url, site.beside() as engine:
-            asyncio.run(_repeat(url, site, engine, plan, repeat, measured, advance))
+        with site.service() as url, site.in_process() as engine:
+            asyncio.run(_repeat(url, site, engine, plan, repeat, measured))
     return measured
 
 
 async def _repeat(
     url: str,
     site: Site,
-    engine: Beside | None,
+    engine: InProcess | None,
     plan: Plan,
     repeat: int,
     measured: Measured,
-    advance: Callable[[], None],
 ) -> None:
-    """Every prompt once by every arm, prompts and arms in an order of chance, and right before or
-    after it in the engine of this process. One request at a time: what is compared runs within
-    seconds of each other."""
+    """Ask every prompt once by every arm, one request at a time, in random order.
+
+    The engine of this process answers each pinned prompt right before or after the service, so that
+    compared runs are seconds apart.
+    """
     sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=plan.temperature)
     warm_up = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     async with AsyncExitStack() as stack:
@@ -93,12 +98,12 @@ async def _repeat(
                 measured.errors += 1
             else:
                 measured.runs.append(_run(arm, prompt, repeat, reply))
-            advance()
+            measured.advance()
 
         async def in_process(arm: str, prompt: Prompt) -> None:
             if engine is not None and arm != ROUTED:
                 measured.in_process.append(await engine.ask(arm, prompt, repeat, sampling))
-                advance()
+                measured.advance()
 
         for _ in range(WARM_UPS):
             for arm, questions in arms.items():

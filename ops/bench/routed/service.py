@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from ops.bench.routed.arm_keys import kept_apart, new_keys
-from ops.bench.routed.beside import Beside, beside
 from ops.bench.routed.figures import ROUTED
+from ops.bench.routed.in_process import InProcess, in_process_engine
 from ops.harness.boundary import InputError
 from ops.harness.chat_client import model_names
 from ops.harness.engines import POLLING_SECONDS
@@ -23,17 +23,17 @@ from workers.methods import METHODS
 class Site:
     """What is measured.
 
-    service: gives the address of a service for one repeat. beside: the same methods in an engine
-    of this process, or None. methods: to be pinned. rest: seconds after an answer until no engine
-    uses the machine any more. settings: what is known of it. keys: by arm the API key that it asks
-    with; none where the service keeps no arms apart.
+    service: yields the address of a service for one repeat. in_process: yields an engine of this
+    process with the same methods, or None. methods: the methods to pin. rest: seconds after an
+    answer until no engine uses the machine. settings: facts about the service. keys: the API key of
+    each arm, if needed.
     """
 
     service: Callable[[], AbstractContextManager[str]]
     methods: tuple[str, ...]
     rest: float
     settings: dict[str, Any]
-    beside: Callable[[], AbstractContextManager[Beside | None]] = nullcontext
+    in_process: Callable[[], AbstractContextManager[InProcess | None]] = nullcontext
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -51,7 +51,7 @@ def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
         "methods": {spec.name: spec.settings_hash() for spec in setup.methods},
     }
     rest = _rest_seconds(settings, setup.names)
-    # vLLM's suffix drafter draws on everybody's answers, and refuses to be told apart
+    # vLLM's suffix drafter uses all clients' answers and cannot separate them
     apart = all(spec.engine == "torch" for spec in setup.methods)
     keys = new_keys((ROUTED, *setup.names)) if apart else {}
 
@@ -62,13 +62,13 @@ def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
             yield url
 
     site = Site(service, tuple(setup.names), rest, {**known, "arms_apart": apart}, keys=keys)
-    return replace(site, beside=lambda: beside(setup)) if in_process else site
+    return replace(site, in_process=lambda: in_process_engine(setup)) if in_process else site
 
 
 async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) -> Site:
-    """The service at the URL, with the methods wanted or else all of its own.
+    """Return the service at a URL with the named methods, or all of its own.
 
-    Raises InputError where nobody answers or a method is not served.
+    Raises InputError if no service answers or a method is not served.
     """
     async with httpx.AsyncClient(base_url=url, timeout=None) as client:
         model, *others = await model_names(client)
@@ -76,7 +76,9 @@ async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) ->
     served = [name.removeprefix(pinning) for name in others if name.startswith(pinning)]
     unknown = [name for name in wanted or () if name not in served]
     if unknown:
-        raise InputError(f"--methods: {', '.join(unknown)} not served, only {', '.join(served)}")
+        raise InputError(
+            f"--methods: {', '.join(unknown)} is not served; available methods: {', '.join(served)}"
+        )
     if not served:
         raise InputError(f"--url: the service at {url} has no methods to pin")
     methods = tuple(wanted or served)

@@ -23,10 +23,10 @@ Outcome = Literal["answered", "broken_off", "refused", "lost"]
 
 @dataclass
 class Request:
-    """A request as its client sees it; moments are in seconds on the event loop's clock.
+    """A request as its client sees it; times are in seconds on the event loop's clock.
 
-    pieces: when each piece of text came. done: the stream has ended as it should. id: of its
-    observation. error: what the service said, or what the connection failed of.
+    pieces: the times of its pieces of text. done: whether the stream ended properly. id: of its
+    observation. error: the service's message, or the connection's failure.
     """
 
     due: float
@@ -55,8 +55,10 @@ class Request:
 
 
 def client(url: str) -> httpx.AsyncClient:
-    """A client that never asks twice and gives each request a connection of its own: one that was
-    kept open and whose other end has died would say nothing of the service as it is now."""
+    """Return a client that never retries and opens a new connection for each request.
+
+    A kept connection whose other end has died would say nothing about the service.
+    """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits)
 

@@ -32,7 +32,9 @@ class FaultName(StrEnum):
 def bench_chaos(
     fault: Annotated[
         list[FaultName] | None,
-        typer.Option("--fault", help="may be repeated  [default: all, one after the other]"),
+        typer.Option(
+            "--fault", help="fault to inject; repeatable  [default: all, one after the other]"
+        ),
     ] = None,
     config: flags.Config = None,
     bundle: flags.SmallBundle = flags.SMALL_BUNDLE,
@@ -40,16 +42,22 @@ def bench_chaos(
     trace: flags.Arrivals = None,
     quiet: Annotated[
         float,
-        typer.Option("--quiet", min=1.0, metavar="S", help="seconds before and after a fault"),
+        typer.Option(
+            "--quiet",
+            min=1.0,
+            metavar="S",
+            help="seconds without faults before and after each fault",
+        ),
     ] = 20.0,
     prompts: flags.Prompts = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Start a service, ask it for streams at given times, and break it, one fault after the other.
+    """Inject faults into a service under load and report what clients notice.
 
-    Without --config: naive, ngram and two replicas of eagle3, behind two ingresses.
+    Starts the service itself and injects one fault after the other. Without --config it serves
+    naive, ngram and two replicas of eagle3 behind two ingresses.
 
     Example: `specadapt bench chaos --fault replica --fault feedback --trace arrivals.csv`
     """

@@ -33,7 +33,7 @@ _KILLER_SECONDS = 60.0
 _CHAT = "/v1/chat/completions"
 
 Pids = Collection[int]
-"""Of the processes that are to be replaced before the service is whole again."""
+"""Process ids that must be replaced before the service is whole again."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _asking(site: Site, tokens: int, **fields: Any) -> dict[str, Any]:
 
 
 def _connected(site: Site, number: int, said: bytes) -> Iterator[Pids]:
-    """So many connections over which this was said, and from which nothing is read."""
+    """Open connections, send the text over each and never read from them."""
     address = urlsplit(site.service.url)
     with ExitStack() as connections:
         for _ in range(number):

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from ops.load.chaos.site import Site
 from schemas import AppConfig, MethodDeployment
 
 METHODS = {"naive": 1, "ngram": 1, "eagle3": 2}
-"""Of the service where no configuration names others: how many replicas each."""
+"""Replicas per method of the default service."""
 INGRESSES = 2
 SNAPSHOT_SECONDS = 5.0
 RECOVERY_SECONDS = 240.0
@@ -40,8 +40,7 @@ class Load:
 
 
 def served(bundle: Path) -> AppConfig:
-    """The service where no configuration is given: there is another replica of one method, another
-    method and another ingress for whatever is killed."""
+    """Return the default service: for every part that is killed there is a second one."""
     methods = tuple(
         MethodDeployment(name=name, min_replicas=count, max_replicas=count)
         for name, count in METHODS.items()
@@ -67,8 +66,10 @@ def arrivals_of(file: Path | None, rate: float, quiet: float, seed: int) -> Floa
 def run_faults(
     config: AppConfig, names: Sequence[str], load: Load, advance: Callable[[str], None]
 ) -> Iterator[Run]:
-    """Each fault's run, on one service, or on a new one where it did not become whole again;
-    `advance` is called with the fault that is next."""
+    """Run each fault on one service, or on a new one if the last did not recover.
+
+    Calls `advance` with the name of the next fault.
+    """
     remaining = list(names)
     while remaining:
         with own_service(config) as service:
@@ -107,8 +108,7 @@ async def _run(site: Site, name: str, load: Load) -> Run:
 
 
 async def _in_the_middle(requests: Sequence[Request]) -> str:
-    """The method of an answer that has begun and not ended, as soon as there is one. Raises
-    TimeoutError where none comes."""
+    """Wait for an answer that has begun and not ended; return its method. Raises TimeoutError."""
     async with asyncio.timeout(STREAM_SECONDS):
         while True:
             for request in reversed(requests):
@@ -117,8 +117,8 @@ async def _in_the_middle(requests: Sequence[Request]) -> str:
             await asyncio.sleep(0.01)
 
 
-async def _until_whole(site: Site, without: Sequence[int], seconds: float) -> float | None:
-    """When the service is whole, without any of these processes; None where it is not in time."""
+async def _until_whole(site: Site, without: Collection[int], seconds: float) -> float | None:
+    """Return the time at which the service is whole without these processes, or None."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while loop.time() < deadline:

@@ -26,7 +26,7 @@ _LOOK_SECONDS = 5.0
 
 
 class Site:
-    """A running service, each of whose parts can be reached."""
+    """A running service, with access to each of its parts."""
 
     def __init__(self, service: OwnService) -> None:
         self.service = service
@@ -36,7 +36,7 @@ class Site:
         self.state_folder = self.store / table.fit_id
 
     def busiest(self, method: str) -> Process:
-        """Of a method's replicas the one that has the most tokens to emit, as it says itself."""
+        """Return the replica of a method that reports the most outstanding tokens."""
         routing = self._routing() or {"loads": []}
         tokens = {load["replica"]: load["outstanding_tokens"] for load in routing["loads"]}
         hosts = {load["replica"] for load in routing["loads"] if method in load["methods"]}
@@ -70,7 +70,7 @@ class Site:
         return frozenset(state.get("seen", ()))
 
     def waiting(self) -> int | None:
-        """Observations that an ingress has not yet had acknowledged; None where it is away."""
+        """Return the observations that an ingress has not had acknowledged; None if it is away."""
         routing = self._routing()
         return None if routing is None else int(routing["feedback"]["observations_waiting"])
 

@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from ops.harness.boundary import InputError
 from ops.harness.own_service import own_service
+from ops.harness.settings import ServiceFlags
 from ops.load.experiment import Experiment
 from ops.load.learning.report import figures_of
 from ops.load.learning.runs import Phase, run_phases
@@ -30,10 +31,9 @@ from ops.load.served import over_http, served_config
 from router.embed import Encoder
 from router.fit.profile import Profile
 from router.table import save_table
-from schemas import AppConfig
 
 PHASES = {"steady": 2, "slower": 3, "killed": 3, "new_kind": 3}
-"""By scenario, how many times `pairs` it asks."""
+"""Number of phases of `pairs` pairs each, by scenario."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,8 @@ class Plan:
     that the table of new_kind, fitted on the profile `fitted_on`, has not seen.
     """
 
-    config: AppConfig
+    given: ServiceFlags
     profile: Path
-    bundle: Path | None
-    routing: Path | None
-    methods: str | None
     replicas: int
     temperature: float
     pairs: int
@@ -62,18 +59,11 @@ class Plan:
 def run_scenario(
     plan: Plan, name: str, advance: Callable[[], None]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A scenario's figures, and what they depend on; `advance` is called for each pair."""
+    """Return a scenario's figures and settings; call `advance` for each pair."""
     with _table(plan, name) as folder:
-        experiment = Experiment.load(
-            plan.config,
-            plan.profile,
-            plan.bundle,
-            folder,
-            plan.methods,
-            plan.replicas,
-            plan.temperature,
-        )
-        experiment = over_http(experiment)
+        given = replace(plan.given, routing=folder)
+        loaded = Experiment.load(given, plan.profile, plan.replicas, plan.temperature)
+        experiment = over_http(loaded)
         calm = static_table(experiment.table, experiment.config.router)
 
         def static(question: Question) -> str:
@@ -115,11 +105,11 @@ def _phases(
 def _table(plan: Plan, name: str) -> Iterator[Path | None]:
     """The folder of the scenario's table; None leaves it to the configuration."""
     if name != "new_kind":
-        yield plan.routing
+        yield plan.given.routing
         return
     if plan.fitted_on is None:
-        raise InputError("--fitted-on: new_kind needs a profile to fit a table on; name one")
-    router = plan.config.router
+        raise InputError("--fitted-on: the scenario new_kind needs a profile to fit a table on")
+    router = plan.given.config.router
     encoder = Encoder(router.encoder, router.encoder_threads)
     measured = Profile.load(plan.fitted_on)
     made = table_without(measured, plan.new, encoder, plan.clusters, plan.seed)

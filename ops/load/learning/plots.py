@@ -11,7 +11,7 @@ from matplotlib.ticker import PercentFormatter
 from ops.harness.plot_style import GREY, colour_of, figure, legend
 
 WINDOW = 31
-"""Pairs whose median makes a point of a curve."""
+"""Pairs per median of a curve."""
 
 
 def draw(figures: dict[str, Any], out: Path, stem: str) -> list[Path]:

@@ -15,7 +15,7 @@ ROUTED = "routed"
 
 
 def figures_of(run: Run, about: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A scenario's figures: by phase, and as series over time. `about` names what was done."""
+    """Return a scenario's figures by phase and over time. `about` describes the scenario."""
     phases = [
         _phase(name, run.starts[name], list(pairs), seed)
         for name, pairs in groupby(run.pairs, key=lambda pair: pair.phase)
@@ -40,7 +40,7 @@ def figures_of(run: Run, about: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
-    """What people read: a line a phase."""
+    """Yield a table per scenario with a line per phase."""
     columns = [
         "phase",
         "routed s",
@@ -62,8 +62,12 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
 
 def _phase(name: str, began: float, pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
     def ratio(some: Sequence[Pair]) -> dict[str, Any] | None:
-        both = [(p.routed, p.static) for p in some if p.routed and p.static]
-        return versus(*zip(*both, strict=True), seed)["mean_latency"] if len(both) > 1 else None
+        both = [pair for pair in some if pair.routed and pair.static]
+        if len(both) < 2:
+            return None
+        found = versus([p.routed for p in both], [p.static for p in both], seed)
+        ratio: dict[str, Any] = found["mean_latency"]
+        return ratio
 
     return {
         "phase": name,

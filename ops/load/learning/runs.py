@@ -1,4 +1,4 @@
-"""The runs behind `bench learning`: what routing learns, beside the static table as it was fitted.
+"""The runs of `bench learning`: learned routing compared with the fitted table.
 
 Every request is asked twice, shortly after one another: routed, and pinned to the method that the
 fitted table gives its cluster. Both ways share the replicas, and the order alternates.
@@ -27,7 +27,7 @@ Static = Callable[[Question], str]
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run: its pairs' questions, and what happens to the service before them."""
+    """A part of a run: its questions, and the event that happens to the service before them."""
 
     name: str
     questions: Sequence[Question]
@@ -36,7 +36,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Pair:
-    """One question asked both ways; None where there was no answer. `at`: seconds into the run."""
+    """One question asked both ways; None without an answer. `at`: seconds into the run."""
 
     at: float
     phase: str
@@ -77,13 +77,14 @@ async def run_phases(
     seed: int,
     advance: Advance,
 ) -> Run:
-    """The phases one after the other, on one clock; `advance` is called for each pair."""
+    """Run the phases one after the other on one clock; call `advance` for each pair."""
     run = Run()
     async with client(service.url) as http:
         model = await model_name(http)
         await until_quiet(http, service.replicas)
         loop = asyncio.get_running_loop()
         started = loop.time()
+        asker = _Asker(http, model, started)
         looking = asyncio.create_task(_look(http, run, started))
         waiting: list[asyncio.Task[None]] = []
         try:
@@ -98,9 +99,7 @@ async def run_phases(
                     # the second one comes half a mean gap after the first
                     second = at + 0.5 / pairs_per_s
                     dues = (at, second) if index % 2 == 0 else (second, at)
-                    asked = _pair(
-                        http, model, question, static(question), dues, started, phase.name
-                    )
+                    asked = asker.pair(question, static(question), dues, phase.name)
                     waiting.append(asyncio.create_task(_into(run, asked, advance)))
             await asyncio.gather(*waiting)
         finally:
@@ -119,27 +118,34 @@ async def _into(run: Run, asked: Any, advance: Advance) -> None:
     advance()
 
 
-async def _pair(
-    http: httpx.AsyncClient,
-    model: str,
-    question: Question,
-    pinned: str,
-    dues: tuple[float, float],
-    started: float,
-    phase: str,
-) -> tuple[Pair, str | None]:
-    """The pair, and what came instead of its routed answer."""
+@dataclass(frozen=True)
+class _Asker:
+    http: httpx.AsyncClient
+    model: str
+    started: float
 
-    async def ask(method: str | None, due: float) -> tuple[Outcome | None, str | None]:
+    async def pair(
+        self, question: Question, pinned: str, dues: tuple[float, float], phase: str
+    ) -> tuple[Pair, str | None]:
+        """Ask a question routed and pinned, at the loop's times `dues`.
+
+        Returns the pair, and the failure of its routed request if it failed.
+        """
+        (routed, failure), (static, _) = await asyncio.gather(
+            self._ask(question, None, dues[0]), self._ask(question, pinned, dues[1])
+        )
+        return Pair(min(dues) - self.started, phase, routed, static), failure
+
+    async def _ask(
+        self, question: Question, method: str | None, due: float
+    ) -> tuple[Outcome | None, str | None]:
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        body = Ask(question, method).body(self.model)
         try:
-            outcome = await answered(http, Ask(question, method).body(model), due, started)
+            outcome = await answered(self.http, body, due, self.started)
             return outcome, None if outcome is not None else "refused"
         except (AnswerError, httpx.HTTPError) as error:
             return None, str(error) or type(error).__name__
-
-    (routed, failure), (static, _) = await asyncio.gather(ask(None, dues[0]), ask(pinned, dues[1]))
-    return Pair(min(dues) - started, phase, routed, static), failure
 
 
 async def _look(http: httpx.AsyncClient, run: Run, started: float) -> None:

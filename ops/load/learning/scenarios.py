@@ -31,9 +31,9 @@ class Prompts:
     def drawn(
         self, count: int, rng: np.random.Generator, wanted: Callable[[str], bool] = lambda _: True
     ) -> list[Question]:
-        """So many questions [count] of the wanted domains, drawn with replacement.
+        """Draw questions [count] of the wanted domains with replacement.
 
-        Raises InputError where there is none.
+        Raises InputError if no prompt has such a domain.
         """
         pool = [q for q, d in zip(self.questions, self.domains, strict=True) if wanted(d)]
         if not pool:

@@ -10,13 +10,13 @@ from ops.harness.output import emit, progress, table
 
 
 def loadtest(
-    url: Annotated[str, typer.Option("--url", help="the server, without /v1")],
+    url: Annotated[str, typer.Option("--url", help="address of the server, without /v1")],
     rate: flags.Rate,
     requests: Annotated[int, typer.Option("--requests", min=2, metavar="N")] = 100,
     trace: flags.Arrivals = None,
     prompts: flags.Prompts = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="[default: the first of /v1/models]")
+        str | None, typer.Option("--model", help="model name  [default: the first in /v1/models]")
     ] = None,
     key: Annotated[str, typer.Option("--key", envvar="OPENAI_API_KEY", show_default=False)] = "",
     ttft_slo: flags.TtftSlo = None,
@@ -26,9 +26,10 @@ def loadtest(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Ask an OpenAI server at given times, whatever becomes of the answers, and time it.
+    """Send open-loop load to an OpenAI-compatible server and measure latency and goodput.
 
-    Goodput counts answers that keep to both objectives. `specadapt plot` draws the figures.
+    Requests are sent at fixed times, whether or not earlier answers have ended. Goodput counts
+    answers that meet both objectives. `specadapt plot` draws the figures.
 
     Example: `specadapt loadtest --url http://127.0.0.1:8000 --rate 2 --ttft-slo 1 --tpot-slo 0.1`
     """

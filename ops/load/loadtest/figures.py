@@ -12,7 +12,7 @@ ENGINE = (
     *("method", "target_steps", "mean_batch", "routing_ms", "engine_first_token_ms"),
     *("queue_seconds", "decode_seconds", "stalled_seconds", "total_seconds"),
 )
-"""Of the statistics in the service's own usage, those that tell where an answer's time went."""
+"""Statistics in the service's usage that tell where an answer's time went."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Answered:
 
 
 def summary(answers: Sequence[Answered], seconds: float, target: Target) -> dict[str, Any]:
-    """The figures of a run that took so many seconds. docs/measuring.md has their definitions."""
+    """Return the figures of a run of `seconds`, as docs/measuring.md defines them."""
     done = [answer for answer in answers if answer.error is None]
     good = sum(answer.good(target) for answer in answers)
     lags = [answer.sent - answer.due for answer in answers]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ops.harness.boundary import InputError
+from ops.harness.settings import ServiceFlags
 from ops.load.arrivals import Floats, excerpt
 from ops.load.capacity import share
 from ops.load.experiment import Experiment
@@ -18,8 +19,17 @@ from workers.replay_engine.engine import rows_of
 
 
 @dataclass(frozen=True)
+class Arrivals:
+    """A part of a recorded trace: `seconds` of it, `speed` times faster (None: all of it)."""
+
+    trace: Path
+    seconds: float
+    speed: float | None
+
+
+@dataclass(frozen=True)
 class Asked:
-    """The same for every policy. work: each request's seconds [n] of a full replica."""
+    """The requests of every policy. work: each request's seconds [n] of a full replica."""
 
     config: AppConfig
     load: Load
@@ -28,29 +38,25 @@ class Asked:
 
 
 def asked(
-    config: AppConfig,
+    given: ServiceFlags,
     profile: Path,
-    bundle: Path | None,
-    routing: Path | None,
-    methods: str | None,
     temperature: float,
-    trace: Path,
-    seconds: float,
-    speed: float | None,
+    arrivals: Arrivals,
     demand: float,
     seed: int,
 ) -> Asked:
-    """Requests whose work is `demand` replicas' on the mean over so many `seconds`.
+    """Draw requests whose work keeps `demand` replicas busy on average.
 
-    Raises InputError, and ValueError where profile, bundle and table do not fit together.
+    Raises InputError, and ValueError if profile, bundle and table do not fit together.
     """
-    found = over_http(Experiment.load(config, profile, bundle, routing, methods, 1, temperature))
+    found = over_http(Experiment.load(given, profile, 1, temperature))
+    seconds = arrivals.seconds
     each = {question: _work(found, question) for question in found.questions}
     count = round(demand * seconds / float(np.mean(list(each.values()))))
     if count < 2:
         raise InputError(f"--demand: {demand:g} is {count} requests in this time; ask for more")
-    load = found.load_of(excerpt(trace, count, seconds, speed, seed), seed)
-    served = served_config(found.config, found.table.methods, 1, config.layout, profile)
+    load = found.load_of(excerpt(arrivals.trace, count, seconds, arrivals.speed, seed), seed)
+    served = served_config(found.config, found.table.methods, 1, given.config.layout, profile)
     work = np.asarray([each[question] for question in load.asked])
     settings = found.settings()
     del settings["replicas"]  # they come and go

@@ -10,7 +10,7 @@ import numpy as np
 from ops.load.arrivals import Floats
 
 BIN_SECONDS = 5.0
-"""Demand is averaged over so many seconds."""
+"""Interval over which demand is averaged."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Count:
 
 
 def replica_figures(counts: Sequence[Count], seconds: float) -> dict[str, Any]:
-    """Of a run of so many seconds: each count holds until the next one.
+    """Return the figures of replicas over a run of `seconds`.
 
-    A replica has its GPU while it starts and while it stops.
+    Each count holds until the next. A replica has its GPU while it starts and stops.
     """
     changes = [after.wanted - before.wanted for before, after in pairwise(counts)]
     ends = [*(count.at for count in counts[1:]), seconds]
@@ -59,8 +59,10 @@ def replica_figures(counts: Sequence[Count], seconds: float) -> dict[str, Any]:
 
 
 def demand_figures(arrivals: Floats, work: Floats, seconds: float) -> dict[str, Any]:
-    """What arrives [n], in seconds of a full replica's work [n], per second: so many replicas'
-    worth, by bins of BIN_SECONDS over the `seconds` of arrivals."""
+    """Return the demand per second, in replicas, by bins of BIN_SECONDS.
+
+    arrivals: [n] times. work: [n] each request's seconds of a full replica. seconds: of arrivals.
+    """
     edges = np.arange(0.0, seconds + BIN_SECONDS, BIN_SECONDS)
     offered, _ = np.histogram(arrivals, edges, weights=work)
     return {

@@ -1,4 +1,4 @@
-"""`bench scaling`'s figures as a plot: replicas beside demand, and what clients waited."""
+"""The plot of `bench scaling`: replicas and demand over time, and clients' waiting times."""
 
 from pathlib import Path
 from typing import Any

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig
@@ -26,16 +27,16 @@ def check(policy: str) -> None:
     """Raises InputError where nothing has this name."""
     if policy not in (FOLLOW_WORK, FIXED) and not _target(policy) > 0.0:
         raise InputError(
-            f"--policies: no {policy}, only {FOLLOW_WORK}, {FIXED}, and {ONGOING}N for Ray Serve's "
-            "with N ongoing requests a replica"
+            f"--policies: {policy} is unknown; known policies: {FOLLOW_WORK}, {FIXED}, and "
+            f"{ONGOING}N for Ray Serve's with N ongoing requests per replica"
         )
 
 
 def scaled(config: AppConfig, policy: str, methods: int, gpus: int) -> AppConfig:
-    """The configuration with a GPU for each replica and from one to all of `gpus` replicas, or all
-    of them; where each of several methods has its own, an equal part of the GPUs.
+    """Return the configuration with one GPU per replica and 1 to `gpus` replicas, or all of them.
 
-    Raises InputError where there is no GPU for each.
+    Several methods with replicas of their own share the GPUs equally. Raises InputError if a method
+    gets none.
     """
     most = gpus // (1 if config.layout == "shared" else methods)
     if most == 0:
@@ -56,10 +57,10 @@ def builder(policy: str) -> Build:
 
 
 def _by_ongoing_requests(target: float, config: AppConfig) -> serve.Application:
-    """The application under Ray Serve's own policy, with our bounds, delays and look-back: only
-    what is followed differs."""
+    """Build the application under Ray Serve's own policy, with our bounds, delays and look-back."""
     ingress = build(config)._bound_deployment
-    settings, methods = ingress.init_args
+    given: Any = ingress.init_args
+    settings, methods = given
     swapped: dict[int, serve.Application] = {}
     for name, method in methods.items():
         if id(method) in swapped:  # a shared deployment stands there for each of its methods

@@ -25,8 +25,7 @@ from schemas import AppConfig
 
 LOOK_SECONDS = 0.5
 REPORT_SECONDS = 2.0
-"""Replicas and ingresses tell Ray Serve's controller so often what it scales by: time is
-compressed, and Ray's ten seconds with it."""
+"""Interval of metric reports to Ray Serve's controller: Ray's ten seconds in compressed time."""
 REPORT_VARIABLES = (
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S",
@@ -47,7 +46,7 @@ class Run:
 def run_policy(
     config: AppConfig, policy: str, gpus: int, load: Load, advance: Callable[[], None]
 ) -> Run:
-    """A policy's run on a service of its own; `advance` is called for each answer."""
+    """Run a policy on a service of its own; call `advance` for each answer."""
     for variable in REPORT_VARIABLES:  # before Ray starts, whose processes inherit them
         os.environ[variable] = str(REPORT_SECONDS)
     deployments = 1 if config.layout == "shared" else len(config.methods)
@@ -83,8 +82,11 @@ async def _run(service: OwnService, at_first: int, load: Load, advance: Callable
 
 
 async def _until_exactly(replicas: int) -> None:
-    """Wait until so many run and no other comes or goes: every policy begins with as many,
-    whatever it made of the warm-up. Raises TimeoutError."""
+    """Wait until exactly this number of replicas runs and none starts or stops.
+
+    Every policy so begins with the same number, whatever it did in the warm-up. Raises
+    TimeoutError.
+    """
     async with asyncio.timeout(SETTLE_SECONDS):
         while await asyncio.to_thread(_count, 0.0) != Count(0.0, replicas, 0, 0):
             await asyncio.sleep(LOOK_SECONDS)

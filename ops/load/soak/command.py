@@ -9,12 +9,17 @@ from ops.harness.output import emit, table
 
 
 def bench_soak(
-    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="of arrivals")] = 60.0,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.1, help="duration of arrivals in minutes")
+    ] = 60.0,
     warm_up: Annotated[
-        float, typer.Option("--warm-up", min=0.0, metavar="MINUTES", help="not counted")
+        float,
+        typer.Option(
+            "--warm-up", min=0.0, metavar="MINUTES", help="minutes at the start that do not count"
+        ),
     ] = 10.0,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="S", help="seconds between two looks")
+        float, typer.Option("--every", min=0.1, metavar="S", help="sampling interval in seconds")
     ] = 15.0,
     config: flags.Config = None,
     bundle: flags.SmallBundle = flags.SMALL_BUNDLE,
@@ -24,10 +29,10 @@ def bench_soak(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Start a service, ask it for hours, and see whether what its processes hold grows: Poisson
-    arrivals, three in five streamed, one in five left after a few tokens, one wanted whole.
+    """Run a service under load for hours and check that memory, files and tasks do not grow.
 
-    Without --config: the service of `bench chaos`.
+    Arrivals are Poisson. Of five requests three stream, one disconnects after a few tokens and one
+    asks for a whole answer. Without --config it serves what `bench chaos` serves.
 
     Example: `specadapt bench soak --minutes 60 --json soak.json`
     """

@@ -9,16 +9,16 @@ from ops.harness.processes import Process
 from ops.load.soak.samples import Sample
 
 SHARE = 0.1
-"""Of the time after the warm-up: its first and its last such part are compared."""
+"""Share of the time after the warm-up that the first and the last part have."""
 
 
 def figures_of(
     samples: Sequence[Sample], warm_up: float, idle: tuple[Sample, Sample]
 ) -> dict[str, Any]:
-    """By process and in sum, of what is held in the first and the last tenth after `warm_up`
-    seconds; `idle`: before the load and after it, with nothing to do.
+    """Return what processes hold in the first and last tenth after `warm_up` seconds.
 
-    Raises ValueError where fewer than two samples came after the warm-up.
+    By process and in sum. idle: samples before and after the load. Raises ValueError if fewer than
+    two samples follow the warm-up.
     """
     after = [sample for sample in samples if sample.at >= warm_up]
     if len(after) < 2:

@@ -17,7 +17,7 @@ from ops.load.soak.clients import drive
 from ops.load.soak.samples import Sample, sample, watch
 
 STEADY_SECONDS = 5.0
-"""Without a request, before what is held with nothing to do is looked at."""
+"""Idle seconds before the idle state is sampled."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Held:
-    """By one process. memory_mb: what it alone holds (USS). handles: open file descriptors."""
+    """Resources of a process. memory_mb: private memory (USS). handles: open files."""
 
     memory_mb: float
     handles: int
@@ -28,8 +28,10 @@ class Held:
 
 @dataclass
 class Sample:
-    """At one moment, `at` seconds into the run. tasks: of asyncio, by deployment, over its
-    replicas; empty where a replica was away."""
+    """A sample, `at` seconds into the run.
+
+    tasks: asyncio tasks over a deployment's replicas; empty if a replica was away.
+    """
 
     at: float
     held: dict[Process, Held] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Sample:
 
 
 async def watch(service: OwnService, every: float, samples: list[Sample]) -> None:
-    """Add a sample each so many seconds until it is cancelled."""
+    """Add a sample at each interval until cancelled."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:

@@ -58,13 +58,13 @@ class GgufFile:
         return str(self.required("general.architecture"))
 
     def required(self, key: str) -> Any:
-        """A field's value; raises InputError where it is missing."""
+        """Return a field's value. Raises InputError if it is missing."""
         if key not in self.fields:
             raise self.refusal(f"{key} is missing: {FIX}")
         return self.fields[key]
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A field's value as a positive number; raises InputError where it is none."""
+        """Return a field's value as a positive number. Raises InputError if it is not one."""
         value = self.required(key) if default is None else self.fields.get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.refusal(f"{key} is {value!r}: it must be a number")
@@ -103,7 +103,7 @@ class GgufFile:
         from gguf import LlamaFileType
 
         kind = self.fields.get("general.file_type")
-        names = {member.value: member.name for member in LlamaFileType}
+        names: dict[Any, str] = {member.value: member.name for member in LlamaFileType}
         quantisation = names.get(kind, str(kind))
         return {
             "name": self.path.name.removesuffix(".gguf"),

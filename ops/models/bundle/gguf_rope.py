@@ -9,7 +9,7 @@ from ops.models.bundle.gguf_file import FIX, GgufFile
 
 FREQUENCIES = "rope_freqs.weight"
 DEFAULT_BASE = 10000.0
-"""llama.cpp's where a file names none."""
+"""The default of llama.cpp."""
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 """Every published model with Llama 3's scaling has these."""
 CONTEXTS = tuple(2**power for power in range(4, 21))
@@ -57,8 +57,9 @@ def rope_parameters(file: GgufFile, dims: int) -> dict[str, Any]:
         )
     if FREQUENCIES in file.tensors:
         raise file.refusal(f"{FREQUENCIES} and {scaling}type {kind!r} exclude each other")
-    scaled = plain | {"rope_type": kind, "factor": file.number(f"{scaling}factor")}
-    return scaled | _yarn(file, scaling, scaled["factor"]) if kind == "yarn" else scaled
+    number = file.number(f"{scaling}factor")
+    scaled = plain | {"rope_type": kind, "factor": number}
+    return scaled | _yarn(file, scaling, number) if kind == "yarn" else scaled
 
 
 def _yarn(file: GgufFile, scaling: str, factor: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ KINDS = ("gpt2", "llama")
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")
-"""What llama.cpp does for `default`: one pattern after the other splits what is left."""
+"""The patterns of llama.cpp's `default`; each splits what the one before left."""
 SINGLE_DIGITS = {
     *("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
 }
@@ -61,7 +61,7 @@ def save_tokenizer(file: GgufFile, out: Path) -> None:
     if _begins(file):
         named["add_bos_token"] = True
     try:
-        tokenizer = PreTrainedTokenizerFast(
+        tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
             tokenizer_object=_backend(file),
             chat_template=fields.get("tokenizer.chat_template"),
             # as transformers writes them when it has read a tokenizer from disk
@@ -146,10 +146,11 @@ def _backend(file: GgufFile) -> Any:
     if file.fields["tokenizer.ggml.model"] == "gpt2":
         return _byte_level(file)
     from tokenizers import decoders, pre_tokenizers
-    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+    from transformers.integrations import gguf
 
-    architecture, described, _ = get_gguf_tokenizer(str(file.path))
-    backend = convert_gguf_tokenizer(architecture, described)[0]
+    reader: Any = gguf
+    architecture, described, _ = reader.get_gguf_tokenizer(str(file.path))
+    backend = reader.convert_gguf_tokenizer(architecture, described)[0]
     if architecture == "llama" and not file.fields.get(SPACE_PREFIX, True):
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
         # without the last step, which takes the prefix away again
@@ -209,7 +210,7 @@ def _begins(file: GgufFile) -> bool:
 
 
 def _check(file: GgufFile, tokenizer: Any) -> None:
-    """Refuse a tokenizer whose ids are not the file's, or that cuts its special tokens."""
+    """Refuse a tokenizer whose ids differ from the file's or that splits its special tokens."""
     tokens, types = (file.fields[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
     if len(tokenizer) > len(tokens):
         raise file.refusal(

@@ -45,7 +45,7 @@ def _without_memory(file: GgufFile, config: Any) -> Any:
 
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config)
+            return AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     except Exception as error:  # transformers refuses sizes in ways of its own
         raise file.refusal(f"its fields make no model: {error}") from error
 

@@ -16,18 +16,23 @@ def import_model(
         Path,
         typer.Argument(
             metavar="SRC",
-            help="a GGUF file, a Hugging Face folder, or a bundle whose target is in a package",
+            help="GGUF file, Hugging Face folder, or bundle whose target is in a package",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="[default: bundles/<the name of SRC>]"),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="folder of the new bundle  [default: bundles/<name of SRC>]",
+        ),
     ] = None,
     json: flags.Json = None,
 ) -> None:
-    """Make a bundle of a GGUF file or a Hugging Face folder; nothing where it is there already.
+    """Make a bundle from a GGUF file or a Hugging Face folder.
 
-    A bundle that names a packaged model gets its target in the user's cache.
+    Does nothing if the bundle exists. The target of a bundle that names a packaged model goes to
+    the user's cache.
 
     Example: `specadapt bundle import SmolLM2-135M-Instruct.Q4_1.gguf --out bundles/mine`
     """
@@ -45,7 +50,7 @@ def import_model(
 
 
 bundle = typer.Typer(
-    help="Bundles out of models that others made.",
+    help="Import third-party models.",
     callback=show_help,
     invoke_without_command=True,
 )

@@ -36,10 +36,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import.
+    """The result of an import.
 
-    folder: the bundle's, or that in the cache where a package's model went. fresh: whether it was
-    made now. forward: what computes it.
+    folder: of the bundle, or in the cache for a packaged model. fresh: whether it was created now.
+    forward: the implementation that computes its forward pass.
     """
 
     folder: Path
@@ -54,19 +54,20 @@ class Imported:
 
 
 def imported(source: Path, out: Path | None, say: Say) -> Imported:
-    """Make the source a bundle in `out` (default: bundles/NAME), or what a bundle's `packaged`
-    names in the user's cache; what is there already stays.
+    """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names.
 
-    Raises InputError for a source that is none of these, is not what its hash says, or has another
-    model's place.
+    `out` defaults to bundles/NAME; a packaged model goes to the user's cache. What exists stays.
+    Raises InputError for another kind of source, one with another hash, or an `out` that holds
+    another model.
     """
     if (source / MANIFEST).is_file():
         bundle = load_bundle(source)
         if bundle.packaged is None:
-            raise InputError(f"SRC: {source} has its target already: there is nothing to import")
+            raise InputError(f"SRC: {source} already has its target; there is nothing to import")
         if out is not None:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
         return _packaged(bundle.packaged, say)
+    convert: Callable[[Path, Path, Callable[[str], None]], None]
     if source.is_file():
         convert, facts = convert_gguf, GgufFile(source).facts()
     elif (source / "config.json").is_file():
@@ -92,7 +93,7 @@ def _packaged(packaged: Packaged, say: Say) -> Imported:
         return _described(packaged.folder, fresh=False)
     file = _installed(packaged)
     if file_hash(file) != packaged.sha256:
-        raise InputError(f"{file} is another one than the bundle names: its SHA-256 differs")
+        raise InputError(f"{file} is not the file that the bundle names: its SHA-256 differs")
     facts = GgufFile(file).facts() | {"package": packaged.package}
     with _made(packaged.folder, facts, say) as scratch:
         if scratch is not None:
@@ -118,7 +119,7 @@ def _installed(packaged: Packaged) -> Path:
     try:
         files = distribution(Requirement(packaged.package).name)
     except PackageNotFoundError as error:
-        raise InputError(f"the package {packaged.package} is not here; {fix}") from error
+        raise InputError(f"the package {packaged.package} is not installed; {fix}") from error
     file = Path(str(files.locate_file(packaged.file)))
     if not file.is_file():
         raise InputError(f"the package {packaged.package} has no {packaged.file}; {fix}")
@@ -127,7 +128,7 @@ def _installed(packaged: Packaged) -> Path:
 
 @contextmanager
 def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None]:
-    """A folder beside `folder` that becomes it when all of it is there; None where it is made."""
+    """Yield a scratch folder that becomes `folder` when it is complete, or None if that exists."""
     if folder.exists():
         if _provenance(folder).get("sha256") != facts["sha256"]:
             raise InputError(f"{folder} is there with something else in it: name another --out")

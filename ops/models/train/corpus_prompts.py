@@ -18,10 +18,9 @@ PROMPT_TOKENS = 1024
 def write_prompts(
     bundle: Bundle, corpus: Path, split: str, per_domain: int | None, out: Path
 ) -> int:
-    """Write up to `per_domain` prompts of each domain (None: all) as a prompts file; returns their
-    number.
+    """Write up to `per_domain` prompts of each domain (None: all); return their number.
 
-    A conversation is cut before one of its answers, drawn by the row's id; prompts whose reference
+    A conversation is cut before one of its answers, drawn by the row's id. Prompts whose reference
     answer has fewer than 8 or more than 200 tokens are left out.
     """
     tokenizer = bundle.tokenizer()

@@ -17,18 +17,22 @@ def generate(
     prompts: Annotated[
         list[Path] | None,
         typer.Option(
-            "--prompts", metavar="FILE", help="JSON Lines, may be repeated  [default: the corpus's]"
+            "--prompts",
+            metavar="FILE",
+            help="prompts as JSON Lines; repeatable  [default: the corpus's]",
         ),
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="prompts, equal per domain")] = 12_000,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="sequences in one step")] = 32,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, help="number of prompts, equal per domain")
+    ] = 12_000,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="sequences per step")] = 32,
     max_tokens: flags.MaxTokens = 160,
     dtype: flags.DtypeFlag = None,
     threads: Threads = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Let the target answer prompts, the corpus's or yours: what drafters are distilled on.
+    """Generate the target's answers to prompts, as training data for drafters.
 
     Example: `specadapt train generate --rows 12000`
     """

@@ -8,22 +8,8 @@ import typer
 
 from ops.harness import flags
 from ops.harness.boundary import InputError
-from ops.harness.output import emit, say, table
-from ops.models.train.flags import (
-    BatchesPerStep,
-    BatchTokens,
-    BundleDir,
-    Corpus,
-    Device,
-    EvalEvery,
-    LearningRate,
-    Minutes,
-    OutDir,
-    Patience,
-    Threads,
-    Tokens,
-    WarmupTokens,
-)
+from ops.harness.output import emit, table
+from ops.models.train.flags import BundleDir, Corpus, RunFlags, with_flags
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,38 +27,35 @@ TITLES = {
 }
 
 POSITIONS = {"medusa": 4, "eagle": 3, "eagle3": 4}
-"""How many tokens ahead a kind of head is trained, unless --positions says otherwise."""
+"""Default number of tokens ahead by kind of head."""
 
 VOCABULARY = {"medusa": 2048, "eagle3": 2048}
-"""How many of the most frequent tokens a kind of head speaks, unless --vocabulary says otherwise;
-EAGLE-1/2 speaks through the target's own LM head, all of it or so many of its rows."""
+"""Default vocabulary size by kind of head. EAGLE-1/2 uses the target's own LM head."""
 
 HELD_EVERY = 20
-"""Without a corpus every so many-th answer is measured on and not learned from."""
-
-WARMUP_TOKENS = 100_000
+"""Without a corpus, every n-th answer is held out."""
 
 
 def train_head_command(kind: str) -> Callable[..., None]:
-    """The command that trains heads of a kind."""
+    """Return the command that trains heads of a kind."""
 
+    @with_flags(
+        work=Path("runs") / kind,
+        tokens=20_000_000,
+        batches_per_step=1,
+        warmup_tokens=100_000,
+    )
     def command(
         context: typer.Context,
+        training: RunFlags,
         corpus: Corpus = Path("runs/corpus"),
         bundle: BundleDir = Path("bundles/demo"),
         target: Annotated[
             Path | None,
-            typer.Option("--target", metavar="DIR", help="the target  [default: the bundle's]"),
-        ] = None,
-        work: Annotated[
-            Path | None,
             typer.Option(
-                "--work",
-                metavar="DIR",
-                help=f"checkpoints, features and log; resumed from  [default: runs/{kind}]",
+                "--target", metavar="DIR", help="folder of the target  [default: the bundle's]"
             ),
         ] = None,
-        out: OutDir = None,
         generations: Annotated[
             Path,
             typer.Option("--generations", metavar="FILE", help="answers of the target"),
@@ -81,7 +64,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
             float,
             typer.Option(
                 "--corpus-share",
-                help="share of the learning that is the corpus's; 0 needs no corpus",
+                help="share of the training that uses the corpus; 0 needs no corpus",
             ),
         ] = 0.6,
         start: Annotated[
@@ -89,88 +72,68 @@ def train_head_command(kind: str) -> Callable[..., None]:
             typer.Option(
                 "--start",
                 metavar="DIR",
-                help="a head to go on from; its vocabulary and shape stay",
+                help="folder of a head to continue from; it sets vocabulary and shape",
             ),
         ] = None,
         positions: Annotated[
-            int, typer.Option("--positions", min=1, max=8, help="tokens ahead that are trained")
+            int,
+            typer.Option("--positions", min=1, max=8, help="number of tokens ahead to train for"),
         ] = POSITIONS[kind],
         vocabulary: Annotated[
             int,
             typer.Option(
-                "--vocabulary", min=0, help="most frequent tokens that the head speaks; 0: all"
+                "--vocabulary",
+                min=0,
+                help="size of the head's vocabulary, most frequent tokens first; 0 for all",
             ),
         ] = VOCABULARY.get(kind, 0),
         length: Annotated[
-            int, typer.Option("--length", min=16, help="tokens of a row; longer text is cut")
+            int, typer.Option("--length", min=16, help="tokens per row; longer text is cut")
         ] = 512,
         cache_gb: Annotated[
-            float, typer.Option("--cache-gb", min=0, help="how much of the target's states is kept")
+            float,
+            typer.Option(
+                "--cache-gb", min=0, help="GB of the target's hidden states to keep on disk"
+            ),
         ] = 10.0,
         features: Annotated[
             Path | None,
             typer.Option(
                 "--features",
                 metavar="DIR",
-                help="where they are kept; another head's folder saves computing them again  "
-                "[default: <work>/features]",
+                help="folder of the hidden states; heads can share it  [default: <work>/features]",
             ),
         ] = None,
-        learning_rate: LearningRate = None,
-        warmup_tokens: WarmupTokens = None,
-        tokens: Tokens = 20_000_000,
-        minutes: Minutes = None,
-        patience: Patience = None,
-        eval_every: EvalEvery = 200,
-        batch_tokens: BatchTokens = 4096,
-        batches_per_step: BatchesPerStep = 1,
-        device: Device = "auto",
-        threads: Threads = None,
-        seed: flags.Seed = 0,
         json: flags.Json = None,
     ) -> None:
         import torch
 
-        from ops.models.train.setup import at_rate, batching, training_device
+        from ops.models.train.setup import run_of
         from training.heads.stored import StoredHead
         from training.heads.teacher import Teacher
         from training.heads.train import HEAD_HYPER, Plan, train_head
-        from training.trainer import Budget, Run
         from workers.bundle import load_bundle, name_part
 
-        if batch_tokens % length:
-            raise InputError(f"--batch-tokens: {batch_tokens} is not a multiple of --length")
-        work = work or Path("runs") / kind
-        run = Run(
-            folder=work,
-            out=out or bundle / kind,
-            budget=Budget(
-                tokens,
-                minutes or float("inf"),
-                WARMUP_TOKENS if warmup_tokens is None else warmup_tokens,
-            ),
-            hyper=at_rate(batching(HEAD_HYPER, batch_tokens, batches_per_step), learning_rate),
-            seed=seed,
-            device=training_device(device, threads),
-            report=say,
-            patience=patience,
-            eval_every=eval_every,
-        )
+        if training.batch_tokens % length:
+            raise InputError(
+                f"--batch-tokens: {training.batch_tokens} is not a multiple of --length"
+            )
+        run = run_of(training, HEAD_HYPER, bundle / kind)
         begun = None if start is None else StoredHead(start, kind)
         folder = target or load_bundle(bundle).part("target")
         rows, held = _data(generations, corpus, corpus_share)
         teacher = Teacher.load(folder, run.device, run.hyper.compile)
-        torch.manual_seed(seed)
+        torch.manual_seed(training.seed)
         if begun is None:
             words = _vocabulary(rows, vocabulary, len(teacher.lm_head))
             head = _head(kind, teacher, words, positions)
         else:
             begun.refuse_other_target(teacher)
             head, positions = _started(begun, teacher, context)
-        states = features or work / "features"
+        states = features or training.work / "features"
         plan = Plan(positions, states, length, cache_gb=cache_gb, start=begun)
         figures = train_head(head, teacher, rows, held, run, plan)
-        if out is None:
+        if training.out is None:
             name_part(bundle, kind)
         _emit(figures, json)
 
@@ -183,8 +146,10 @@ def train_head_command(kind: str) -> Callable[..., None]:
 
 
 def _data(generations: Path, corpus: Path, share: float) -> "tuple[TokenRows, TokenRows]":
-    """Rows to learn from and rows to measure on: the corpus's held ones, or, where no corpus is
-    learned, some of the generations."""
+    """Return the rows to train on and the rows to evaluate on.
+
+    The latter are the corpus's held-out rows, or some of the generations if no corpus is used.
+    """
     from numpy import arange, flatnonzero
 
     from ops.models.train.setup import distillation_rows, read_split
@@ -223,8 +188,8 @@ def _started(begun: "StoredHead", teacher: "Teacher", context: typer.Context) ->
     spoken, target = len(teacher.lm_head) if words is None else len(words), len(teacher.lm_head)
     if _is_given(context, "vocabulary") and (given["vocabulary"] or target) != spoken:
         raise InputError(
-            f"--vocabulary: the head in {begun.folder} speaks {spoken} tokens, which stay; leave "
-            "the flag out"
+            f"--vocabulary: the head in {begun.folder} has a fixed vocabulary of {spoken} tokens; "
+            "leave the flag out"
         )
     positions = given["positions"]
     if begun.kind == "medusa":

@@ -10,7 +10,9 @@ from ops.harness.output import emit, table
 from ops.models.train.flags import BundleDir, Corpus, Threads
 
 DRAFT_METHOD = "draft_verify"
-PerDomain = Annotated[int, typer.Option("--per-domain", min=1, help="held rows")]
+PerDomain = Annotated[
+    int, typer.Option("--per-domain", min=1, help="number of held-out rows per domain")
+]
 
 
 def measure_draft(
@@ -20,8 +22,7 @@ def measure_draft(
     threads: Threads = None,
     json: flags.Json = None,
 ) -> None:
-    """Measure the tokens per target step of the bundle's draft model on held rows, at temperature
-    0.
+    """Measure the tokens per target step of the bundle's draft model on held-out rows.
 
     Example: `specadapt train measure-draft --json runs/draft-before.json`
     """
@@ -38,13 +39,13 @@ def measure_heads(
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     methods: Annotated[
-        str, typer.Option("--methods", metavar="A,B", help="each as it is served")
+        str, typer.Option("--methods", metavar="A,B", help="methods to measure")
     ] = "draft_verify,medusa,eagle,eagle2,eagle3",
     per_domain: PerDomain = 24,
     threads: Threads = None,
     json: flags.Json = None,
 ) -> None:
-    """Measure the tokens per target step of the bundle's heads on held rows, at temperature 0.
+    """Measure the tokens per target step of the bundle's heads on held-out rows.
 
     Example: `specadapt train measure-heads --methods medusa,eagle3`
     """

@@ -8,7 +8,7 @@ from ops.harness.output import emit, table
 def emit_losses(
     held: dict[str, float], json: Path | None, agreement: dict[str, float] | None = None
 ) -> None:
-    """Held losses by domain, and how often a draft model agrees with the target."""
+    """Print held-out losses by domain, and a draft model's agreement with the target."""
     by_domain = {d: v for d, v in held.items() if d != "mean"}
     figures = {
         "loss": held["mean"],

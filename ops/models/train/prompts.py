@@ -15,12 +15,11 @@ def prompts(
     bundle: BundleDir = Path("bundles/demo"),
     out: Annotated[Path, typer.Option("--out", metavar="DIR")] = Path("runs/prompts"),
     per_domain: Annotated[
-        int, typer.Option("--per-domain", min=1, help="prompts of the training rows")
+        int, typer.Option("--per-domain", min=1, help="number of training prompts per domain")
     ] = 600,
     json: flags.Json = None,
 ) -> None:
-    """Cut prompts out of the corpus: held.jsonl, all that may be profiled, and train.jsonl, to fit
-    clusters on.
+    """Write prompts from the corpus: held.jsonl to profile, train.jsonl to fit clusters on.
 
     Example: `specadapt train prompts`
     """

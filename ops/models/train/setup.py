@@ -3,28 +3,30 @@
 import os
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from ops.harness.boundary import InputError
+from ops.harness.output import say
+from ops.models.train.flags import RunFlags, Shape
 
 if TYPE_CHECKING:
     from training.corpus import Row
     from training.model import Llama
     from training.tokens import TokenRows
-    from training.trainer import Budget, Hyper
+    from training.trainer import Budget, Hyper, Run
 
 
 def default_threads() -> int:
-    """Every core this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def training_device(name: str, threads: int | None) -> str:
-    """The torch device for "auto", "cpu" or "cuda"; sets the number of CPU threads."""
+    """Return the torch device for "auto", "cpu" or "cuda", and set the number of CPU threads."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):
@@ -35,22 +37,10 @@ def training_device(name: str, threads: int | None) -> str:
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The flags that give a model its shape."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    ffn: int
-
-
 def model(
     shape: Shape, start: Path | None, bundle: Path, seed: int, context: typer.Context
 ) -> "Llama":
-    """The weights in `start`, or random ones of `shape` with the vocabulary of the bundle's
-    tokenizer."""
+    """Return the weights in `start`, or random ones of this shape with the bundle's vocabulary."""
     return _started(start, bundle, context) if start else _fresh(shape, bundle, seed)
 
 
@@ -72,7 +62,7 @@ def _started(start: Path, bundle: Path, context: typer.Context) -> "Llama":
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             flag = name.replace("_", "-")
-            raise InputError(f"--{flag}: the weights of --start have their own shape; leave it out")
+            raise InputError(f"--{flag}: the weights of --start set the shape; leave this flag out")
     if not (start / "config.json").is_file():
         raise InputError(f"--start: {start} holds no model (no config.json)")
     model, vocab = Llama.load(start), _vocabulary(bundle)
@@ -92,10 +82,28 @@ def _vocabulary(bundle: Path) -> int:
     return len(family.tokenizer())
 
 
+def run_of(given: RunFlags, hyper: "Hyper", out: Path, start: Path | None = None) -> "Run":
+    """Return the training run that flags describe; `out` is where the model goes by default."""
+    from training.trainer import Run
+
+    sized = batching(hyper, given.batch_tokens, given.batches_per_step)
+    return Run(
+        folder=given.work,
+        out=given.out or out,
+        budget=budget(given.tokens, given.minutes, start, given.warmup_tokens),
+        hyper=at_rate(sized, given.learning_rate),
+        seed=given.seed,
+        device=training_device(given.device, given.threads),
+        report=say,
+        patience=given.patience,
+        eval_every=given.eval_every,
+    )
+
+
 def budget(
     tokens: int, minutes: float | None, start: Path | None, warmup_tokens: int | None
 ) -> "Budget":
-    """A run's bounds; one that starts from trained weights needs little of a warm-up."""
+    """Return a run's limits; the default warm-up is shorter for trained weights."""
     from training.trainer import Budget
 
     bounds = Budget(tokens=tokens, minutes=minutes if minutes is not None else float("inf"))
@@ -105,14 +113,14 @@ def budget(
 
 
 def batching(hyper: "Hyper", batch_tokens: int, batches_per_step: int) -> "Hyper":
-    """`hyper` with the sizes that flags give; raises InputError for a size that does not pack."""
+    """Return `hyper` with these batch sizes. Raises InputError for a size that does not pack."""
     if batch_tokens % 2048:
         raise InputError(f"--batch-tokens: {batch_tokens} is not a multiple of 2048")
     return replace(hyper, tokens_per_batch=batch_tokens, batches_per_step=batches_per_step)
 
 
 def at_rate(hyper: "Hyper", learning_rate: float | None) -> "Hyper":
-    """`hyper` with another peak for matrices, and that of everything else in proportion."""
+    """Return `hyper` with this peak rate for matrices, and other rates in proportion."""
     if learning_rate is None:
         return hyper
     share = learning_rate / hyper.matrix_lr
@@ -120,14 +128,16 @@ def at_rate(hyper: "Hyper", learning_rate: float | None) -> "Hyper":
 
 
 def distillation_rows(generations: Path, corpus: Path, corpus_share: float) -> "TokenRows":
-    """The target's answers, with rows of the corpus that bring `corpus_share` of the learning."""
+    """Return the target's answers, mixed with the corpus to `corpus_share` of the training."""
     from training.generations import generation_rows
     from training.tokens import answers_only, mixed
 
     if not generations.is_file():
-        raise InputError(f"--generations: {generations} is not there; `specadapt train generate`")
+        raise InputError(
+            f"--generations: {generations} does not exist; run `specadapt train generate`"
+        )
     if not 0 <= corpus_share < 1:
-        raise InputError(f"--corpus-share: {corpus_share} is not at least 0 and below 1")
+        raise InputError(f"--corpus-share: {corpus_share} must be at least 0 and below 1")
     rows = generation_rows(generations)
     if corpus_share == 0:
         return rows
@@ -135,7 +145,7 @@ def distillation_rows(generations: Path, corpus: Path, corpus_share: float) -> "
 
 
 def read_split(corpus: Path, split: str) -> "TokenRows":
-    """Token rows of "train" or "held"; raises InputError where the corpus is not built."""
+    """Return the token rows of "train" or "held". Raises InputError if the corpus is not built."""
     from training.tokens import TokenRows
 
     file = corpus / f"{split}.npz"
@@ -145,7 +155,7 @@ def read_split(corpus: Path, split: str) -> "TokenRows":
 
 
 def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
-    """`count` rows of a corpus file, equal per domain, in a seeded order."""
+    """Return `count` rows of a corpus file, equal per domain, in an order that `seed` fixes."""
     import random
 
     from training.corpus import read_rows
@@ -164,16 +174,19 @@ def pick_rows(file: Path, count: int, seed: int) -> list["Row"]:
 
 
 def prompt_rows(files: Sequence[Path], count: int, seed: int) -> list["Row"]:
-    """Up to `count` prompts of these files, equal per domain, as rows whose answer is empty."""
+    """Return up to `count` prompts of these files, equal per domain, as rows with empty answers."""
     from ops.harness import prompts
-    from training.corpus import Row
+    from training.corpus import Message, Row
 
     return [
         Row(
             id=prompt.id,
             domain=prompt.domain,
             source="prompts",
-            messages=[*prompt.messages, {"role": "assistant", "content": ""}],
+            messages=[
+                *(Message(role=m["role"], content=m["content"]) for m in prompt.messages),
+                Message(role="assistant", content=""),
+            ],
         )
         for prompt in prompts.select(files, limit=count, seed=seed)
     ]

@@ -22,16 +22,17 @@ def tokenizer(
     corpus: Corpus = Path("runs/corpus"),
     bundle: BundleDir = Path("bundles/demo"),
     keep: Annotated[
-        bool, typer.Option("--keep", help="keep the bundle's tokenizer; only build the corpus")
+        bool, typer.Option("--keep", help="keep the bundle's tokenizer and only build the corpus")
     ] = False,
     vocabulary: Annotated[
-        int, typer.Option("--vocabulary", min=280, help="tokens of the new tokenizer")
+        int, typer.Option("--vocabulary", min=280, help="vocabulary size of the new tokenizer")
     ] = 4096,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Build a corpus from conversations, split it by source text, train a tokenizer on it, and
-    write the rows as token ids.
+    """Build a corpus from conversations and train a tokenizer on it.
+
+    Splits the corpus by source text and writes its rows as token ids.
 
     Example: `specadapt train tokenizer --data chats.jsonl --data code.jsonl --keep`
     """

@@ -15,44 +15,51 @@ BATCHES = "1,2,4,8"
 
 
 def tune_batch(
-    methods: Annotated[str, typer.Option("--methods", metavar="M,M", help="that draft")],
+    methods: Annotated[str, typer.Option("--methods", metavar="M,M", help="methods that draft")],
     batches: Annotated[
-        str, typer.Option("--batches", metavar="N,N", help="sequences in a step")
+        str, typer.Option("--batches", metavar="N,N", help="batch sizes, in sequences")
     ] = BATCHES,
     gammas: Annotated[
         str | None,
         typer.Option(
             "--gammas",
             metavar="N,N",
-            help="draft tokens a step beside the method's own; 0 is plain  [default: 0,1,2,4,6]",
+            help="draft tokens per step to try, with the method's own; 0 is plain decoding  "
+            "[default: 0,1,2,4,6]",
         ),
     ] = None,
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="prompts, equal per domain")] = 18,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="of all that is timed")] = 3,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="number of prompts, equal per domain")
+    ] = 18,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="number of rounds of all measurements")
+    ] = 3,
     max_tokens: flags.MaxTokens = 64,
     temperature: flags.Temperature = 0.0,
     dtype: flags.DtypeFlag = None,
     threads: flags.Threads = None,
     routing: Annotated[
         Path | None,
-        typer.Option("--routing", metavar="DIR", help="table that gets the schedules' step times"),
+        typer.Option(
+            "--routing", metavar="DIR", help="routing table to update with the new step times"
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="where to, with --routing")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="folder of the updated table, with --routing"),
     ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Find the number of draft tokens that emits the most tokens a second, by batch size.
+    """Find the number of draft tokens with the highest throughput for each batch size.
 
-    Counts the tokens of a step on real answers and times steps of every size, plain decoding
-    beside them; plans the schedule from both and decodes with it. What is printed goes into the
-    configuration's `methods`. A vLLM method is loaded once for each number of draft tokens, which
-    takes up to a minute each.
+    Counts tokens per step on real answers, times steps of every size next to plain decoding, plans
+    a schedule and decodes with it. Prints an entry for the configuration's `methods`. A vLLM method
+    is loaded once for each number of draft tokens, which takes up to a minute each.
 
     Example: `specadapt tune-batch --methods draft_verify --batches 1,4,8 --json batch.json`
     """
@@ -111,7 +118,7 @@ def tune_batch(
 
 
 def tables_of(figures: dict[str, Any]) -> list[Any]:
-    """By method: tokens per second by batch and gamma, what the schedule does, and its entry."""
+    """Return tables by method: tokens/s by batch and gamma, the schedule's result, its entry."""
     import yaml
 
     shown: list[Any] = []

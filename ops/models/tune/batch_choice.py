@@ -38,7 +38,7 @@ def gammas_for(method: MethodSpec, asked: Sequence[int] | None) -> list[int]:
     """The numbers of draft tokens to compare, rising: those asked for or else GAMMAS, as far as the
     method's tree is deep, and the method's own. Raises InputError for a method without a number."""
     if method.drafter == "none":
-        raise InputError(f"--methods: {method.name!r} drafts nothing; name methods that draft")
+        raise InputError(f"--methods: {method.name!r} does not draft; name methods that draft")
     depth = fixed_depth(method)
     usual = [gamma for gamma in GAMMAS if depth is None or gamma <= depth]
     return sorted({own_gamma(method), *(usual if asked is None else asked)})
@@ -56,7 +56,7 @@ def fixed_depth(method: MethodSpec) -> int | None:
 
 @dataclass
 class TunedRouting:
-    """A routing table whose methods get the step times of their schedules."""
+    """A routing table to update with the step times of tuned schedules."""
 
     table: RoutingTable
 
@@ -150,8 +150,7 @@ async def _tune(task: BatchTask, routing: TunedRouting | None, bar: Progress) ->
 
 
 def _check(task: BatchTask) -> None:
-    """Raise ValueError where the method cannot draft as many tokens as it would be asked for, or
-    the engine not hold as many sequences."""
+    """Raise ValueError if the method cannot draft that many tokens or the engine is too small."""
     method, most = task.method, max(task.gammas)
     depth = fixed_depth(method)
     if depth is not None and most > depth:

@@ -56,7 +56,7 @@ class BatchTask:
         return max(self.batches) * each
 
     def sampling(self, max_tokens: int, *, to_the_end: bool = False) -> SamplingParams:
-        """Parameters of one answer; to_the_end: of so many tokens, whatever it says."""
+        """Return the parameters of an answer. to_the_end: ignore end tokens."""
         return SamplingParams(
             temperature=self.temperature,
             max_tokens=max_tokens,
@@ -105,10 +105,10 @@ def own_gamma(method: MethodSpec) -> int:
 
 
 async def measure_gammas(task: BatchTask, bar: Progress) -> Measured:
-    """Every gamma at every batch size, and plain decoding beside them.
+    """Measure every gamma at every batch size, next to plain decoding.
 
-    Each round draws prompts of its own for a batch size, the same for every gamma. Methods that
-    share an engine take turns; of vLLM's own there is an engine per gamma, one after the other.
+    Each round draws new prompts for a batch size, the same for every gamma. Methods that share an
+    engine take turns; other vLLM methods have an engine per gamma, one after the other.
     """
     found = Measured()
     specs = {task.with_gamma(gamma).name: gamma for gamma in task.gammas}
@@ -186,7 +186,7 @@ async def _count_tokens(
 async def _answers(
     task: BatchTask, engines: Engines, name: str, prompts: Sequence[EncodedPrompt], places: int
 ) -> list[Answer]:
-    """All prompts' answers, so many of them in flight."""
+    """Return the answers to all prompts, with `places` requests in flight."""
     free = asyncio.Semaphore(places)
     sampling = task.sampling(task.max_tokens)
 

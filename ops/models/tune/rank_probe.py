@@ -14,15 +14,16 @@ from workers.torch_engine.tree import ROOT, Path
 
 
 class RankProbe:
-    """Tree, stop and verifier of a method whose answer is known beforehand.
+    """Tree, stop and verifier of a method whose answer is known in advance.
 
-    The tree is a chain of the answer's own tokens, so that every level's ranks are those after
-    what was really said; the verifier keeps none of them, so that a step begins at every
-    position, as it may in real decoding.
+    The tree is a chain of the answer's own tokens, so that ranks at every level follow the true
+    text. The verifier accepts none of them, so that a step begins at every position.
     """
 
     needs_distribution = False
     takes_trees = False
+    takes_sampled = False
+    samples = False
 
     def __init__(self, drafter: Drafter, levels: int, beyond: int) -> None:
         """beyond: what stands where the answer has ended or nothing was drafted."""
@@ -32,24 +33,24 @@ class RankProbe:
         self._ranks: Ranks = np.empty((0, levels), dtype=np.int64)
 
     def begin(self, answer: Sequence[int]) -> Ranks:
-        """The ranks [positions, levels] that decoding this answer will fill in."""
+        """Return the ranks [positions, levels] that decoding this answer fills in."""
         self._answer = answer
         self._ranks = np.full((len(answer) - 1, self._levels), self._beyond, dtype=np.int64)
         return self._ranks
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
-        """As a stop: all levels."""
+        """Return the number of levels, as a stop."""
         return self._levels
 
     def goes_on(self, proposal: Proposal) -> bool:  # noqa: ARG002
-        """As a stop: always."""
+        """Return True, as a stop."""
         return True
 
     def observe(self, proposal: Proposal, path: Path) -> None:
         """Nothing to learn."""
 
     def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
-        """As a tree: the answer's next token, and its rank among all."""
+        """Add the answer's next token, as a tree, and record its rank."""
         for proposal, rows in zip(proposals, rows_of(proposals, logits), strict=True):
             node, said = proposal.frontier[0], logits.rows([rows[0]])
             level = 0 if node == ROOT else proposal.depths[node] + 1
@@ -60,8 +61,8 @@ class RankProbe:
             proposal.frontier = [proposal.add(token, node, logits=said)]
 
     def finish(self, proposals: Sequence[Proposal]) -> None:
-        """As a tree: all nodes stay."""
+        """Keep all nodes, as a tree."""
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
-        """As a verifier: one token of the answer."""
+        """Accept one token of the answer, as a verifier."""
         return [Path((), self._answer[proposal.sequence.output_tokens]) for proposal in proposals]

@@ -11,13 +11,19 @@ from ops.harness.output import emit, progress, table
 
 
 def tune_tree(
-    method: Annotated[str, typer.Option("--method", metavar="M", help="whose drafter fills it")],
+    method: Annotated[
+        str, typer.Option("--method", metavar="M", help="method whose drafter fills the tree")
+    ],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="prompts, equal per domain")] = 18,
-    levels: Annotated[int, typer.Option("--levels", min=1, max=12, help="depth at most")] = 6,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="number of prompts, equal per domain")
+    ] = 18,
+    levels: Annotated[
+        int, typer.Option("--levels", min=1, max=12, help="maximum depth of the tree")
+    ] = 6,
     max_tokens: flags.MaxTokens = 64,
     temperature: flags.Temperature = 0.0,
     dtype: flags.DtypeFlag = None,
@@ -25,12 +31,11 @@ def tune_tree(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Find the tree that emits the most tokens a second for a method's drafter.
+    """Find the token tree with the highest throughput for a method's drafter.
 
-    Records how the drafter ranks the tokens of real answers, times steps by tree size, and plans
-    the static tree from both; then decodes with it. A method on EAGLE-2's dynamic tree gets its
-    `nodes`, `k` and depth instead, by decoding with several. What is printed goes into the
-    configuration's `methods`.
+    Records how the drafter ranks the tokens of real answers, times steps by tree size, plans a
+    static tree and decodes with it. For a method on EAGLE-2's dynamic tree, tries values of
+    `nodes`, `k` and depth instead. Prints an entry for the configuration's `methods`.
 
     Example: `specadapt tune-tree --method medusa --prompts mine.jsonl --json tree.json`
     """
@@ -73,7 +78,7 @@ async def _within_loop(tune: Any, *arguments: Any) -> dict[str, Any]:
 
 
 def tables_of(figures: dict[str, Any]) -> list[Any]:
-    """The choice, what it was measured at, and the entry for the configuration."""
+    """Return the chosen tree, its measurements, and the entry for the configuration."""
     import yaml
 
     measured = figures["measured"]

@@ -34,8 +34,10 @@ FINALISTS = 4
 
 
 def tune_static(task: TreeTask, bar: Progress) -> dict[str, Any]:
-    """The static tree that should emit the most tokens a second, and what it does emit beside the
-    best chain of the same drafter, the method as it is, and `naive`."""
+    """Find the static tree with the highest planned throughput and measure it.
+
+    It is compared with the best chain of the same drafter, the method as configured, and `naive`.
+    """
     answers = record_ranks(task, bar)
     shapes = candidate_shapes(answers, task.levels)
     seconds, plain_seconds = step_seconds(task, shapes, bar)

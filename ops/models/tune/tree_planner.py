@@ -17,7 +17,7 @@ from workers.torch_engine.trees.shape import RankPath
 
 Ranks = NDArray[np.int64]
 PRIOR = 16.0
-"""Visits that a depth's own rates count for beside those of a path, of which few may be known."""
+"""Weight, in visits, of a depth's rates against those of a path with few visits."""
 ROUNDS = 3
 """A tree decides at which positions steps begin, and these which tree is best."""
 
@@ -161,9 +161,9 @@ def tokens_per_step(paths: Iterable[RankPath], answers: Sequence[Ranks]) -> floa
 
 
 def plan_tree(answers: Sequence[Ranks], cost: StepCost, ranks: int) -> list[PlannedTree]:
-    """The fastest tree of each measured depth, the fastest of all first.
+    """Return the fastest tree of each measured depth, the fastest first.
 
-    ranks: children considered under one node. Raises ValueError where no position is recorded.
+    ranks: children considered under one node. Raises ValueError without recorded positions.
     """
     if not any(map(len, answers)):
         raise ValueError("no position of any answer is recorded: give longer answers")

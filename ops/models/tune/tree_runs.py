@@ -24,7 +24,7 @@ from workers.torch_engine.trees.shape import RankPath, format_path
 RANKS = 8
 """Children considered under one node."""
 SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, TREE_ROOM - 1)
-"""Nodes of the trees whose steps are timed."""
+"""Numbers of nodes of the trees that are timed."""
 FEW = 4
 """Prompts on which many trees are timed."""
 DYNAMIC_NODES = (4, 8, 12, 16, 24)
@@ -59,26 +59,23 @@ def with_tree(method: MethodSpec, name: str, tree: str, levels: int, **settings:
         # its verifier may take chains only
         method = method.model_copy(update={"verifier": "one_hot", "lossless": True})
     kept = {k: v for k, v in method.settings.get("tree", {}).items() if k == "sample"}
-    changed = {"tree": (kept if tree == "static" else {}) | settings, "stop": {"gamma": levels}}
-    update = {
-        "name": name,
-        "tree": tree,
-        "stop": "fixed",
-        "settings": {**method.settings, **changed},
-    }
+    shape: dict[str, Any] = (kept if tree == "static" else {}) | settings
+    changed: dict[str, Any] = {"tree": shape, "stop": {"gamma": levels}}
+    settled: dict[str, Any] = dict(method.settings) | changed
+    update = {"name": name, "tree": tree, "stop": "fixed", "settings": settled}
     return method.model_copy(update=update)
 
 
 def static(method: MethodSpec, name: str, paths: Sequence[RankPath]) -> MethodSpec:
-    """The method with a static tree of these nodes."""
+    """Return the method with a static tree of these nodes."""
     named = " ".join(map(format_path, sorted(paths, key=lambda path: (len(path), path))))
     return with_tree(method, name, "static", max(map(len, paths)), paths=named)
 
 
 def record_ranks(task: TreeTask, bar: Progress) -> list[Ranks]:
-    """Plain decoding's answers, ranked by the method's drafter at every position.
+    """Decode prompts plainly and rank the answers' tokens by the method's drafter.
 
-    Raises InputError for a drafter that fills no trees.
+    Raises InputError for a drafter that cannot fill trees.
     """
     stepper = task.stepper([task.method])
     method = stepper.models.methods[task.method.name]
@@ -159,10 +156,10 @@ def decode_all(
 
 
 def compare(measured: dict[str, list[Steps]]) -> dict[str, dict[str, float]]:
-    """By method: tokens per step, tokens per second of decoding, and the harmonic mean over prompts
-    of the paired speedup over `naive`.
+    """Return, by method, tokens per step, tokens/s of decoding, and the speedup over `naive`.
 
-    Answers that end within a round are left out; raises InputError where none is longer.
+    The speedup is a harmonic mean of paired speedups. Answers that end within a round are left out.
+    Raises InputError if none is longer.
     """
     baseline = measured[BASELINE]
     everyone = zip(*measured.values(), strict=True)

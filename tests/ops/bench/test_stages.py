@@ -56,7 +56,7 @@ def test_the_command_measures_every_batch(specadapt, tiny_bundle, prompts_file):
     assert "--batches: whole numbers of 1" in specadapt.refusal(
         *["bench", "stages", *common, "--batches", "0"]
     )
-    assert "--max-tokens: 2 or more" in specadapt.refusal(
+    assert "--max-tokens must be at least 2" in specadapt.refusal(
         *["bench", "stages", *common, "--max-tokens", 1]
     )
     table, drafting, *_ = stages_section(json.loads(json.dumps(figures))).blocks

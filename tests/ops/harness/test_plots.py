@@ -76,7 +76,7 @@ def test_every_figure_becomes_a_drawing(specadapt, tmp_path, seen):
 def test_what_cannot_be_drawn_is_refused(specadapt, tmp_path):
     file = tmp_path / "other.json"
     file.write_text("{}")
-    assert "no figures of bench load, learning, scaling, soak" in specadapt.refusal(
+    assert "not written by bench load, learning, scaling, soak" in specadapt.refusal(
         "plot", file, "--out", tmp_path
     )
     file.write_text("{")
@@ -85,9 +85,9 @@ def test_what_cannot_be_drawn_is_refused(specadapt, tmp_path):
 
 def test_bench_learning_refuses_bad_input(specadapt, tmp_path):
     common = ["bench", "learning", "--profile", tmp_path]
-    assert "--scenarios: no faster, only steady" in specadapt.refusal(
+    assert "--scenarios: faster is unknown; known scenarios: steady" in specadapt.refusal(
         *common, "--scenarios", "faster"
     )
-    assert "--fitted-on: new_kind needs a profile" in specadapt.refusal(
+    assert "--fitted-on: the scenario new_kind needs a profile" in specadapt.refusal(
         *common, "--scenarios", "new_kind"
     )

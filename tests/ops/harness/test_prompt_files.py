@@ -1,5 +1,8 @@
+import io
 import json
 import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -140,6 +143,19 @@ def test_ids_pick_and_missing_ids_are_named(tmp_path):
     (tmp_path / "ids").write_text("3 1\n\n3\n")
     with pytest.raises(InputError, match=r"ids, line 3: id '3' is given twice, first in .*line 1"):
         select([file], tmp_path / "ids")
+
+
+def test_prompts_come_through_pipes(tmp_path, monkeypatch):
+    text = '{"prompt": "What is 12 + 30?"}\n'
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[text])
+    writer.start()
+    assert [p.text for p in read(pipe)] == ["What is 12 + 30?"]
+    writer.join()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text}{{".encode())))
+    with pytest.raises(ValueError, match="-, line 2: not JSON"):
+        read(Path("-"))
 
 
 def test_a_prompt_of_a_command_line_that_is_not_utf8_is_refused():

@@ -117,6 +117,13 @@ def test_bad_input_is_refused_with_the_field_named(world, bench):
     kept = [{k: v for k, v in row.items() if k != "recorded"} for row in rows]
     (before / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     assert "profile again" in specadapt.refusal(*bench, "--profile", before)
+    for seconds in (1e9, 1e300):
+        rows[0]["prefill_seconds"] = seconds
+        (before / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert "check the seconds" in specadapt.refusal(*bench, "--profile", before)
+    broken = folder / "broken.jsonl"
+    broken.write_text('{"timestamp": ')
+    assert "broken.jsonl, line 1" in specadapt.refusal(*bench, "--arrivals", broken)
 
 
 def test_poisson_arrivals_come_at_their_rate():
@@ -142,10 +149,10 @@ def test_traces_are_stretched_to_one_arrival_a_second(tmp_path):
     lines.write_text('{"timestamp": 3000}\n{"timestamp": 0}\n{"timestamp": 4000}\n')
     assert trace(lines, 3) == pytest.approx([0.0, 1.5, 2.0])
     lines.write_text('{"timestamp": 0}\n{"time": 1}\n')
-    with pytest.raises(InputError, match=r"trace\.jsonl, line 2: no number in timestamp"):
+    with pytest.raises(InputError, match=r"trace\.jsonl, line 2: timestamp is not a number"):
         trace(lines, 2)
     lines.write_text('{"timestamp": 0}\n' * 3)
-    with pytest.raises(InputError, match="at one moment"):
+    with pytest.raises(InputError, match="at the same time"):
         trace(lines, 3)
     with pytest.raises(InputError, match=r"neither \.csv nor \.jsonl"):
         trace(tmp_path / "trace.txt", 3)

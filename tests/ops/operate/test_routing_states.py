@@ -93,5 +93,5 @@ def test_where_nothing_was_learned(specadapt, tmp_path, tiny_bundle):
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps(config.model_dump(mode="json")))
     asked = ["routing", "promote", "--config", file, "--out", tmp_path / "new"]
-    assert "nothing was learned yet" in specadapt.refusal(*asked)
+    assert "no learned state" in specadapt.refusal(*asked)
     assert "--snapshot: there is no snapshot 3" in specadapt.refusal(*asked, "--snapshot", 3)

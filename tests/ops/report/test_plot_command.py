@@ -8,13 +8,13 @@ import pytest
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        (None, "no figures of bench load"),
-        (3, "no figures of bench load"),
-        ("loads", "no figures of bench load"),
-        (["loads"], "no figures of bench load"),
-        ({"answers": 1}, "no figures of bench load"),
+        (None, "not written by bench load"),
+        (3, "not written by bench load"),
+        ("loads", "not written by bench load"),
+        (["loads"], "not written by bench load"),
+        ({"answers": 1}, "not written by bench load"),
         *(
-            ({kind: wrong}, "not as the command writes it now")
+            ({kind: wrong}, "written by another version")
             for kind in ("loads", "scenarios", "idle", "timeline", "policies")
             for wrong in (3, [3], {"a": 3}, [{"due": 1}])
         ),

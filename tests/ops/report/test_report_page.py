@@ -182,11 +182,11 @@ def test_the_page_of_a_profile(specadapt, world, fitted, tmp_path):
 @pytest.mark.usefixtures("fitted")
 def test_bad_input_is_one_line(specadapt, world, tmp_path):
     folder, _, _ = world
-    assert "--profile: name one" in specadapt.refusal("report", "--out", tmp_path)
+    assert "--profile: name a profile" in specadapt.refusal("report", "--out", tmp_path)
     both = ["--profile", folder / "fit", "--from-paper"]
-    assert "--profile: name one" in specadapt.refusal("report", "--out", tmp_path, *both)
+    assert "--profile: name a profile" in specadapt.refusal("report", "--out", tmp_path, *both)
     priced = ["--from-paper", "--price", 2.0]
-    assert "--price: the paper's numbers have no use" in specadapt.refusal(
+    assert "--price: has no effect with --from-paper" in specadapt.refusal(
         "report", "--out", tmp_path, *priced
     )
     hot = ["report", "--out", tmp_path, "--profile", folder / "fit"]

@@ -1,8 +1,6 @@
 """The report's own analyses, on made-up traces and profiles of which the answer is known."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +10,6 @@ from report_page import Page
 
 from ops.report.acceptance import acceptance_of, acceptance_section
 from ops.report.blocks import Chart, Section, Series
-from ops.report.bounds import bounds_section
-from ops.report.figure_files import read_figures
 from ops.report.memory import (
     STUDY,
     ModelSpec,
@@ -25,16 +21,9 @@ from ops.report.memory import (
 from ops.report.overlap import overlap, overlap_of, overlap_section
 from ops.report.page import page
 from ops.report.parameters import parameters, parameters_by_method, stored_bytes
-from ops.report.results import Mean, published
-from ops.report.speed import answers_tokens, cost_per_million, speed_section, throughput
-from ops.report.summary import certainty, summary_section
-from schemas.profile import StepRow
+from ops.report.results import Mean
+from ops.report.summary import certainty
 from tests.router.routing_world import (
-    ACCEPTANCE,
-    CENTROIDS,
-    ENCODER,
-    METHODS,
-    decode_steps,
     make_profile,
 )
 
@@ -156,81 +145,6 @@ def test_a_method_that_chooses_among_drafters_has_all_of_their_parameters(tiny_b
     assert min(both[4:]) > 0.0
 
 
-def test_throughput_is_of_the_whole_batch():
-    row = {"context": 128, "count": 1, "seconds": 0.5}
-    steps = [
-        StepRow(method="draft", batch=4, tokens=2.0, **row),
-        StepRow(method="draft", batch=1, tokens=2.0, **(row | {"context": 512})),
-        StepRow(method="naive", batch=4, **row),
-    ]
-    assert throughput(steps, 128) == {"draft": {4: 16.0}}
-    assert cost_per_million(1000.0, 3.6) == pytest.approx(1.0)
-
-
-def test_costs_are_of_the_step_grid():
-    from ops.report.measured import measured
-
-    profile, vectors = make_profile(per_cluster=8)
-    results = measured(profile, vectors, 2, 0.0, {}, seed=0)
-    steps = [s.model_copy(update={"tokens": 2.0}) for s in profile.steps]
-    consistency, sweep, costs = speed_section(results, steps, price=2.0).blocks
-    assert {row[0]: row[-1] for row in consistency.rows} == {
-        "naive": 0.0,
-        "draft": 0.0,
-        "ngram": 0.0,
-    }
-    drawn = {series.name: series.y for series in sweep.series}
-    assert drawn["draft"] == pytest.approx([0.010 / 0.015] * 3)
-    [draft] = [row for row in costs.rows if row[0] == "draft"]
-    assert draft[1] == pytest.approx(2.0 / 3600.0 / (2.0 / 0.015) * 1e6)
-    assert (0, 1) in costs.best, "plain decoding, whose steps are the shortest"
-    assert len(speed_section(results, steps, price=None).blocks) == 2
-    assert speed_section(results, steps, price=None).text == []
-
-
-def test_a_tables_steps_have_the_answers_tokens():
-    from ops.report.measured import measured
-    from router.fit.assign import build_table
-    from router.fit.retime import timed_by
-
-    profile, vectors = make_profile(per_cluster=8)
-    table = build_table(profile, vectors, CENTROIDS, ENCODER)
-    hot = [r.model_copy(update={"temperature": 0.8, "target_steps": 61.0}) for r in profile.rows]
-    timed = timed_by(table, replace(profile, rows=(*profile.rows, *hot)))
-    assert answers_tokens(profile, 0.0) is None, "what was measured says so itself"
-    assert answers_tokens(timed, 0.8) == pytest.approx(dict.fromkeys(METHODS, 1.0))
-    tokens = answers_tokens(timed, 0.0)
-    mean = sum(map(decode_steps, ACCEPTANCE["ngram"])) / 2
-    assert tokens["ngram"] == pytest.approx(60 / mean)
-    results = measured(profile, vectors, 2, 0.0, {}, seed=0)
-    section = speed_section(results, timed.steps, 2.0, tokens)
-    _, sweep, costs = section.blocks
-    assert "the routing table's" in sweep.note
-    drawn = {series.name: dict(zip(series.x, series.y, strict=True)) for series in sweep.series}
-    of = {(s.method, s.batch): s.seconds for s in timed.steps if s.context == 64}
-    for batch in (1, 4, 8):
-        faster = of["naive", batch] / of["ngram", batch]
-        assert drawn["ngram"][batch] == pytest.approx(tokens["ngram"] * faster)
-    [plain] = [row for row in costs.rows if row[0] == "naive"]
-    assert plain[-1] == pytest.approx(2.0 / 3600.0 / (8 / of["naive", 8]) * 1e6)
-
-
-def test_what_cannot_be_drawn_by_batch_is_said():
-    from ops.report.measured import measured
-
-    profile, vectors = make_profile(per_cluster=8)
-    results = measured(profile, vectors, 2, 0.0, {}, seed=0)
-    silent = speed_section(results, profile.steps, 2.0)
-    assert len(silent.blocks) == 1
-    assert (
-        "no speedup by batch size and cost: the profile's step grid says nothing" in silent.text[0]
-    )
-    assert "the profile's step grid is empty" in speed_section(results, (), None).text[0]
-    some = [s.model_copy(update={"tokens": 2.0}) for s in profile.steps if s.method != "ngram"]
-    [said, _] = speed_section(results, some, 2.0).text
-    assert "of ngram: " in said
-
-
 @pytest.mark.parametrize(
     ("ends", "neutral", "word"),
     [
@@ -248,62 +162,6 @@ def test_an_interval_says_how_sure(ends, neutral, word):
     assert certainty(Mean(value=1.0, low=ends[0], high=ends[1]), neutral) == word
 
 
-SHARE = {
-    "answers": 4,
-    "speedup": 1.4,
-    "best_of_prompt": 0.78,
-    "oracle_combine": 0.7,
-    "best_schedule": 0.67,
-    "ci95": {
-        name: [0.6, 0.8]
-        for name in ("speedup", "best_of_prompt", "oracle_combine", "best_schedule")
-    },
-}
-FIGURES = {
-    "answers": 4,
-    "best_single": {"name": "ngram", "speedup": 1.5},
-    "fixed": {"ngram": 1.5},
-    "oracle_length": {"ngram": 1.7},
-    "routed": 1.6,
-    "best_of_prompt": 1.8,
-    "oracle_combine": 2.0,
-    "best_schedule": 2.1,
-    "combined": {"ngram + draft": {"speedup": 2.0, "ci95": [1.9, 2.2]}},
-    "ci95": {
-        name: [1.0, 3.0]
-        for name in ("ngram", "routed", "best_of_prompt", "oracle_combine", "best_schedule")
-    },
-    "combine_over_best_single": 2.0 / 1.5,
-    "combine_over_best_single_ci95": [1.2, 1.4],
-    "by_domain": {"math": {"answers": 4, "ngram": 1.5, "oracle_combine": 2.0}},
-    "routed_over": {
-        "ngram": {"ratio": 1.6 / 1.5, "ci95": [0.99, 1.2]},
-        "best_of_prompt": {"ratio": 1.6 / 1.8, "ci95": [0.8, 0.9]},
-    },
-    "reached": {
-        "adaptive": SHARE
-        | {"by_domain": {"math": SHARE}, "by_cluster": {"3": SHARE | {"oracle_combine": 0.75}}},
-        "suffix": SHARE | {"by_domain": {"math": SHARE}, "by_cluster": {}},
-    },
-}
-
-
-def test_bounds_are_shown_and_said():
-    blocks = {block.id: block for block in bounds_section(FIGURES).blocks}
-    ladder = blocks["bounds-ladder"].series[0]
-    assert dict(zip(ladder.x, ladder.y, strict=True))["Oracle_Combine"] == 2.0
-    assert ladder.low == (1.0,) * 5
-    assert blocks["bounds-combined"].rows[0][-1] == pytest.approx(2.0 / 1.5)
-    assert blocks["bounds-reached-domain"].rows == [["math", *[0.7, 0.6, 0.8] * 2]]
-    assert blocks["bounds-reached-cluster"].rows == [["3", 0.75, 0.6, 0.8, None, None, None]]
-    assert blocks["bounds-reached"].rows[0][:5] == ["adaptive", 4, 1.4, 0.6, 0.8]
-    assert "bounds-cluster" not in blocks
-    said = " ".join(summary_section(published(), None, FIGURES, None, seed=0).text)
-    assert "Sure: choosing drafter and length at every position" in said
-    assert "Open: routing by the table is 1.07 times the best single drafter" in said
-    assert "Sure: adaptive reaches 70% of Oracle_Combine (95%: 0.60 to 0.80)" in said
-
-
 def test_no_text_ends_the_script_that_holds_it(tmp_path):
     hostile = "</script><!-- <b>"
     points = Series(hostile, [1.0], [2.0], texts=[hostile])
@@ -313,43 +171,6 @@ def test_no_text_ends_the_script_that_holds_it(tmp_path):
     read = Page(file)
     assert read.charts["c"]["data"][0]["text"] == [hostile]
     assert read.headings == [(1, hostile), (2, hostile), (3, hostile)]
-
-
-def test_files_are_told_apart(tmp_path):
-    bounds = tmp_path / "bounds.json"
-    bounds.write_text(json.dumps(FIGURES))
-    assert read_figures([bounds]) == {"bench bounds": FIGURES}
-    with pytest.raises(ValueError, match="a second file of bench bounds"):
-        read_figures([bounds, bounds])
-    for text in ("{}", "[1]"):
-        bounds.write_text(text)
-        with pytest.raises(ValueError, match="not of bench bounds"):
-            read_figures([bounds])
-    bounds.write_text("{")
-    with pytest.raises(ValueError, match="not JSON"):
-        read_figures([bounds])
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"combined": None}, "combined does not fit"),
-        ({"ci95": {"ngram": [1.0]}}, "ci95.ngram.1 is missing"),
-        ({"reached": {"suffix": {"speedup": 1.5}}}, "reached.suffix.answers is missing"),
-    ],
-)
-def test_a_file_of_another_version_is_named_with_its_field(tmp_path, changed, says):
-    file = tmp_path / "bounds.json"
-    file.write_text(json.dumps(FIGURES | changed))
-    with pytest.raises(ValueError, match=f"bounds.json: {says}.*`specadapt bench bounds` of anoth"):
-        read_figures([file])
-
-
-def test_files_that_were_published_can_be_read_or_say_why():
-    folder = Path("docs/results")
-    for name in ("demo-bounds", "router", "smollm2-bounds-avx2", "smollm2-stages-avx2"):
-        assert read_figures([folder / f"{name}.json"])
-    assert read_figures([folder / "smollm2-quality.json"])
 
 
 def test_intervals_along_the_answer_hold_the_mean():

@@ -109,7 +109,7 @@ def test_hardware_is_compared_by_its_price(specadapt, command):
         each = found["settings"]["price"][one["costs"]]
         assert one["price_per_hour"] == each * one["replicas"]
     refused = specadapt.refusal(*command, *flags, "--price", 1.0)
-    assert "--price: 1 for 2 of --costs; name one for each" in refused
+    assert "--price: got 1 prices for 2 --costs; give one for each" in refused
 
 
 def test_where_nothing_does_it_says_so(specadapt, command):
@@ -121,8 +121,8 @@ def test_where_nothing_does_it_says_so(specadapt, command):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--rate", 1], "--ttft-slo, --tpot-slo, --latency-slo: name one at least"),
-        (["--rate", 1e6, "--ttft-slo", 1], "--most: at 1e+06 requests a second"),
+        (["--rate", 1], "--ttft-slo, --tpot-slo, --latency-slo: set at least one"),
+        (["--rate", 1e6, "--ttft-slo", 1], "--most: at 1e+06 requests per second"),
     ],
 )
 def test_bad_input_is_named(specadapt, command, flags, says):

@@ -87,7 +87,7 @@ def test_objectives_are_counted(specadapt, command):
     [
         (["--policies", "routed,best"], "--policies: no best; there are routed, static_table"),
         (["--policies", "adaptive"], "--policies: adaptive chooses drafts at every step, which"),
-        (["--costs", "tpu"], "--costs: no tpu, only measured, h100-llama-8b"),
+        (["--costs", "tpu"], "--costs: tpu is unknown; known costs: measured, h100-llama-8b"),
         (["--replicas", "1"], "--replicas: 1 are too few for one of each of 2 methods"),
         (["--traces", "/nowhere"], "/nowhere: holds no trace"),
         (["--methods", "naive,suffix"], "suffix not in the routing table"),
@@ -125,7 +125,7 @@ def test_drafts_are_chosen_at_every_step_of_published_hardware(specadapt, tmp_pa
     [
         (["--max-tokens", 64], "--max-tokens: the traces have answers of up to 10, not 64"),
         (["--max-tokens", 10], "of the prompts to be asked were not traced, such as"),
-        (["--max-tokens", 10, "--method", "suffix"], "--method: no suffix, only"),
+        (["--max-tokens", 10, "--method", "suffix"], "--method: suffix is unknown; known methods:"),
     ],
 )
 def test_a_check_that_could_not_be_judged_is_refused_before_it_is_served(
@@ -252,7 +252,7 @@ def test_a_calibrated_service_is_simulated(specadapt, command, traces, loadtest,
         ({"settings": {"max_tokens": 64}}, "--served: max_tokens was 64 there and is 10 here"),
         ({"answered": 2}, "--served: 1 requests of"),
         ({"timeline": [{"due": 0.0, "prompt": "other"}]}, "such as other: trace the prompts"),
-        ({"timeline": [{"due": 0.0}]}, "is no JSON of `specadapt loadtest`"),
+        ({"timeline": [{"due": 0.0}]}, "was not written by `specadapt loadtest --json`"),
     ],
 )
 def test_other_load_tests_are_refused(specadapt, command, traces, loadtest, changes, says):

@@ -8,7 +8,7 @@ import pytest
 from ops.load.arrivals import poisson
 from ops.simulate import chance
 from ops.simulate.calibration import simulated
-from ops.simulate.chance import beside_chance, interval_of
+from ops.simulate.chance import interval_of, with_chance
 from ops.simulate.experiment import Experiment
 from ops.simulate.outcomes import Objectives
 from ops.simulate.overhead import NOTHING
@@ -73,7 +73,7 @@ def test_each_figure_is_judged_beside_its_interval():
     names = ("tokens_per_s", "latency_mean_s", "latency_p95_s", "ttft_mean_s")
     test = replace(test, figures={name: served[name] for name in names})
     figures = simulated(experiment, FLEET, [test], NOTHING)[0].figures(METHODS, Objectives())
-    found = beside_chance(experiment, FLEET, test, compared(test, figures))
+    found = with_chance(experiment, FLEET, test, compared(test, figures))
     assert not found["latency_mean_s"]["inside"]
     assert found["latency_p95_s"]["inside"]
     low, high = found["latency_p95_s"]["prompts_redrawn"]

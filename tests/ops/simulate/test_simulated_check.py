@@ -6,7 +6,7 @@ import pytest
 
 from ops.harness.boundary import InputError
 from ops.simulate.check_rounds import LoadTest, answered, planned
-from ops.simulate.served import beside
+from ops.simulate.served import rounds_compared
 
 FIGURES = ("tokens_per_s", "latency_mean_s", "latency_p95_s")
 
@@ -28,7 +28,7 @@ def test_medians_of_rounds_are_judged(late, near):
         {"tokens_per_s": value, "latency_mean_s": value, "latency_p95_s": value * late}
         for value in (2.0, 0.1, 3.0)
     ]
-    found = beside(served, simulated)
+    found = rounds_compared(served, simulated)
     assert found["within"] is near
     p95 = found["figures"]["latency_p95_s"]
     assert p95["ratio"] == pytest.approx(late)
@@ -47,7 +47,7 @@ def test_a_kept_round_is_not_asked_again_and_has_to_be_of_these_tests(tmp_path):
     with pytest.raises(InputError, match="holds other load tests"):
         answered(None, tests[:1], 0, kept, print)
     kept.write_text("[{}]")
-    with pytest.raises(InputError, match="holds no load tests of this command"):
+    with pytest.raises(InputError, match="was not written by this command"):
         answered(None, tests, 0, kept, print)
 
 

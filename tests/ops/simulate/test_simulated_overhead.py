@@ -128,7 +128,7 @@ def test_other_files_are_no_overhead(tmp_path, text):
     file = tmp_path / "overhead.json"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(InputError, match="no output of `specadapt calibrate`"):
+    with pytest.raises(InputError, match="not written by `specadapt calibrate`"):
         read_overhead(file)
     assert read_overhead(None) == NOTHING
 
@@ -197,11 +197,11 @@ def test_a_service_has_learned_from_the_load_test_before(experiment):
     assert learned.policy.table.version == version, "what a run learns is its own"
     still, nothing = in_turn(replace(experiment.world, flush_seconds=None), FLEET, METHODS, asked)
     assert (nothing, len(still)) == (None, 2)
-    with pytest.raises(InputError, match="load tests in turn are of one service"):
+    with pytest.raises(InputError, match="consecutive load tests need one service"):
         in_turn(experiment.world, Fleet(21, shared=True), METHODS, asked)
 
 
 def test_a_server_that_says_nothing_of_its_engines_is_refused(experiment):
     [asked] = load_tests(experiment, NOTHING, ("routed", 0.5, 1))
-    with pytest.raises(InputError, match="nothing is said there"):
+    with pytest.raises(InputError, match="the files have no engine times"):
         calibration.calibrated(experiment, FLEET, [[replace(asked, hops=[])]])

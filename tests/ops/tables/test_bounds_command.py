@@ -50,7 +50,7 @@ def test_the_share_that_decoding_reached(specadapt, traced, prompts_file, tmp_pa
 def test_what_a_routing_table_would_reach(specadapt, traced, world, tmp_path):
     folder, _, _ = world
     table = ["--routing", folder / "routing"]
-    assert "--routing: its fit has seen 2 of 6 prompts" in specadapt.refusal(*traced, *table)
+    assert "--routing: the table was fitted on 2 of 6 prompts" in specadapt.refusal(*traced, *table)
     ids = tmp_path / "ids.txt"
     ids.write_text("\n".join(f"edit-{i}" for i in range(6)))
     figures = specadapt.json(*traced, *table, "--ids", ids)

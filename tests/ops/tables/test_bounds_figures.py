@@ -114,7 +114,7 @@ def test_an_answer_without_a_plain_rate_has_no_share(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[]", "no output of `bench decode"),
+        ("[]", "was not written by `bench decode"),
         ('{"methods": {"naive": {}}, "settings": {"prompts": {"ids": ["x"]}}}', "other prompts"),
         ('{"methods": {}, "settings": {"prompts": {"ids": ["a1"]}}}', "no naive"),
         (

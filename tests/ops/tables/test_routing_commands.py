@@ -123,7 +123,7 @@ def test_retimed_answers_take_what_the_table_predicts(world, tmp_path):
     assert (alone["rows"], alone["methods"]) == (6, ["naive"])
     strange = specadapt.refusal(*arguments, "--methods", "naive,x", "--out", tmp_path / "x")
     assert "x not in the routing table" in strange
-    assert "seconds would be lost" in specadapt.refusal(*arguments, "--out", folder / "held")
+    assert "times are lost" in specadapt.refusal(*arguments, "--out", folder / "held")
     assert "no routing table" in specadapt.refusal(*arguments[:-1], tmp_path, "--out", tmp_path)
 
 

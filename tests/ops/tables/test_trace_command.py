@@ -143,6 +143,24 @@ def test_another_targets_answers_are_refused(specadapt, command, tmp_path):
     assert "another target" in specadapt.refusal(*other)
 
 
+def test_an_earlier_trace_without_these_answers_is_refused(specadapt, command, tmp_path):
+    folder = tmp_path / "trace"
+    other = [*command, "--limit", 4, "--answers", folder, "--out", tmp_path / "other"]
+    folder.mkdir()
+    (folder / "part-00000.parquet").write_bytes(b"PAR1")
+    assert "part-00000.parquet: cannot be read as Parquet" in specadapt.refusal(*other)
+    (folder / "part-00000.parquet").unlink()
+    specadapt.json(*command, "--limit", 4, "--methods", "naive")
+    asked = specadapt.refusal(*other, "--temperature", 0.8)
+    assert f"{folder} has no answer to these prompts at temperature 0.8" in asked
+    [file] = files(folder)
+    table = pq.read_table(file)
+    at = table.schema.get_field_index("answer")
+    empty = pa.array([None] * len(table), table.schema.field(at).type)
+    pq.write_table(table.set_column(at, table.schema.field(at), empty), file)
+    assert "has no answer to" in specadapt.refusal(*other)
+
+
 def test_what_cannot_be_traced_is_refused(specadapt, command):
     assert "typical" in specadapt.refusal(*command, "--methods", "naive,medusa_typical")
 
@@ -178,7 +196,7 @@ def test_a_profile_takes_acceptance_from_traces_and_measures_seconds(
     out = tmp_path / "routing"
     fitted = specadapt.json("fit", "--profile", tmp_path / "profile", "--out", out, "--clusters", 2)
     assert fitted
-    assert "has answers already" in specadapt.refusal(*profiled)
+    assert "already has answers" in specadapt.refusal(*profiled)
 
     retime = ["retime", "--routing", out, "--out"]
     sources = {"profile": tmp_path / "profile", "traces": tmp_path / "trace"}

@@ -1,6 +1,5 @@
 """`generate` and `bench decode` on a tiny bundle: the real engine, the real transformers."""
 
-import random
 import time
 
 import pytest
@@ -156,9 +155,7 @@ async def test_a_methods_clock_stands_still_while_others_decode(tiny_bundle):
     encoded, _ = encode(bundle, prompts, 100)
     asked = Asked(SamplingParams(max_tokens=9, ignore_eos=True), 0)
     done, clock = [], time.perf_counter()
-    runs, seconds = await in_lockstep(
-        setup, bundle, encoded, asked, 1, random.Random(0), lambda: done.append(1)
-    )
+    runs, seconds = await in_lockstep(setup, bundle, encoded, asked, 1, lambda: done.append(1))
     assert sum(seconds.values()) <= time.perf_counter() - clock
     assert len(done) == len(runs) == 4
     answers = {(run.method, run.prompt_id): run for run in runs}

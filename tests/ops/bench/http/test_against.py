@@ -100,7 +100,10 @@ def test_the_program_of_a_command_may_lie_beside_ours():
     [program, flag] = split_command("specadapt --help")
     assert os.access(program, os.X_OK)
     assert flag == "--help"
-    for command, said in [("no-such-program serve", "no program"), ("x --port 1", "leave --port")]:
+    for command, said in [
+        ("no-such-program serve", "no such program"),
+        ("x --port 1", "leave out --port"),
+    ]:
         with pytest.raises(InputError, match=said):
             split_command(command)
 

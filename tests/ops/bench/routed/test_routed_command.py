@@ -60,7 +60,7 @@ def test_what_cannot_be_measured_is_refused(specadapt, listening, prompts_file):
     command = ["bench", "routed", "--url", listening, "--prompts", prompts_file]
     assert "--max-tokens" in specadapt.refusal(*command, "--max-tokens", 7)
     said = specadapt.refusal(*command, "--methods", "ngram,eagle")
-    assert "--methods: eagle not served, only naive, ngram" in said
+    assert "--methods: eagle is not served; available methods: naive, ngram" in said
     assert "--url" in specadapt.refusal("bench", "routed", "--url", "http://127.0.0.1:9")
     assert "--in-process" in specadapt.refusal(*command, "--in-process")
 

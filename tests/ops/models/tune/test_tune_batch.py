@@ -142,7 +142,7 @@ def test_vllm_has_one_number_of_draft_tokens_per_engine(name, shared, engines):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--methods", "naive"], "--methods: 'naive' drafts nothing"),
+        (["--methods", "naive"], "--methods: 'naive' does not draft"),
         (["--methods", "turbo"], "unknown method 'turbo'"),
         (["--methods", "ngram", "--batches", "0,4"], "--batches: whole numbers of 1"),
         (["--methods", "ngram", "--gammas", "one"], "--gammas: whole numbers of 0"),

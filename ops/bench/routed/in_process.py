@@ -15,8 +15,8 @@ from workers.chat_template import ChatTokenizer, encode_chat
 
 
 @dataclass(frozen=True)
-class Beside:
-    """An engine with the methods of a service, which nobody else uses."""
+class InProcess:
+    """An engine in this process with the methods of a service."""
 
     engines: Engines
     tokenizer: ChatTokenizer
@@ -45,8 +45,8 @@ class Beside:
 
 
 @contextmanager
-def beside(setup: Setup) -> Iterator[Beside]:
+def in_process_engine(setup: Setup) -> Iterator[InProcess]:
     """The set-up's methods in this process, with as many threads as the service's replicas."""
     bundle = load_bundle(setup.bundle)
-    with engines_of(setup, bundle, "beside") as engines:
-        yield Beside(engines, bundle.tokenizer())
+    with engines_of(setup, bundle, "in-process") as engines:
+        yield InProcess(engines, bundle.tokenizer())
