@@ -10,6 +10,40 @@ from schemas import DecodeChunk, SamplingParams
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 
 
+class Clock:
+    """A clock that stands until a test moves it."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Counted:
+    """A counter that keeps the tags it is given."""
+
+    def __init__(self):
+        self.tags = []
+
+    def inc(self, _=1.0, tags=None):
+        self.tags.append(tags)
+
+
+def scope(path, *headers, version="2.4", method="POST"):
+    """Return the ASGI scope of a request."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": version},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), *headers],
+        "scheme": "http",
+    }
+
+
 def prompt(**fields):
     given = {
         "token_ids": tuple(range(20, 40)),

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
+import yaml
 from fastapi import FastAPI
 from served import service_config
 
@@ -15,6 +17,7 @@ from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.guard.middleware import guarded
 from deployments.learning import storage
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
@@ -26,7 +29,7 @@ from deployments.request.answer import Answerer, Served
 from deployments.request.calls import MethodStream
 from deployments.request.refusals import Refusals
 from router.embed import Encoder
-from schemas import AppConfig, DecodeRequest
+from schemas import AppConfig, DecodeRequest, GuardConfig
 from workers.bundle import Bundle
 from workers.engine import Engine
 from workers.loader import load_engine
@@ -116,6 +119,33 @@ async def ingress(
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         yield Ingress(config, engine, feedback, link, loads, streams, answerer, reader, app, http)
+
+
+@pytest.fixture
+def openai_client(ingress: Ingress) -> openai.AsyncOpenAI:
+    """The openai package, with nothing changed but its address."""
+    return openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=ingress.http)
+
+
+@pytest.fixture
+def behind_guard(ingress: Ingress, tmp_path: Path) -> Callable[..., Callable[..., Any]]:
+    """Put a guard before the service, whose keys are `keys` where they are given; get a maker of
+    clients."""
+
+    def guard(keys: Any = None, **settings: Any) -> Callable[..., httpx.AsyncClient]:
+        if keys is not None:
+            settings["keys_file"] = tmp_path / "keys.yaml"
+            settings["keys_file"].write_text(yaml.safe_dump(keys))
+        app = guarded(ingress.app, GuardConfig(**settings), Metrics())
+
+        def client(key: str = "", prefix: str = "") -> httpx.AsyncClient:
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=prefix)
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            return httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers)
+
+        return client
+
+    return guard
 
 
 class Steps:

@@ -1,8 +1,15 @@
-"""Observations as an ingress would send them."""
+"""Observations and load reports as they are sent."""
 
 import time
 
-from schemas import DecodeStats, Observation
+from schemas import DecodeStats, LoadReport, Observation
+
+
+def load(replica: str = "a", **fields) -> LoadReport:
+    """Return the report of an idle replica of plain decoding, with `fields` changed."""
+    idle = {"methods": ("naive",), "running": 0, "waiting": 0, "outstanding_tokens": 0}
+    idle |= {"free_slots": 1000, "time": 0.0}
+    return LoadReport.model_validate(idle | {"replica": replica} | fields)
 
 
 def observation(identity: str, method: str = "naive", cluster: int = 0, **stats) -> Observation:

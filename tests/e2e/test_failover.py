@@ -3,13 +3,11 @@
 import json
 import os
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
 import pytest
-import ray
 from running_service import START_SECONDS, until
 from served import service_config
 
@@ -137,75 +135,3 @@ def test_after_a_death_in_the_middle_of_a_stream_another_method_goes_on(service,
     assert (said(chunks + more), done) == (text, "[DONE]")
     assert "".join(pieces) == text
     reasons_until_back(service, messages)
-
-
-def live_steps(service):
-    evidence = service.routing()["evidence"]
-    return sum(sum(cluster["live_steps"].values()) for cluster in evidence)
-
-
-def learned(service):
-    until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
-    return service.routing(), live_steps(service)
-
-
-def test_without_the_feedback_actor_it_answers_and_says_so(service):
-    answers = [service.chat(ignore_eos=True) for _ in range(4)]
-    assert "x-specadapt-degraded" not in answers[-1].headers
-    before, steps = learned(service)
-    assert steps > 4
-    ray.kill(service.feedback(), no_restart=False)
-
-    def degraded():
-        answer = service.chat(max_tokens=2)
-        assert answer.status_code == 200
-        return answer.headers.get("x-specadapt-degraded") == "no-feedback"
-
-    until(degraded)
-    until(lambda: not degraded(), START_SECONDS)
-    after, steps_after = learned(service)
-    assert after["feedback"]["epoch"] > before["feedback"]["epoch"]
-    assert after["version"] >= before["version"]
-    assert steps_after > 0.99 * steps
-    assert httpx.get(f"{service.url}/health").status_code == 200
-
-
-def outcome(answer):
-    """How an answer of 24 tokens that its client has read to the end came out."""
-    assert answer.status_code == 200, answer.text
-    if not answer.headers["content-type"].startswith("text/event-stream"):
-        assert answer.json()["usage"]["completion_tokens"] == 24
-        return "whole"
-    *chunks, last = events(answer)
-    if last == "[DONE]":
-        assert chunks[-1]["usage"]["completion_tokens"] == 24
-        return "whole"
-    assert last["error"]["code"] == "answer_broken_off"
-    return "broken off"
-
-
-def test_whatever_dies_every_client_gets_an_answer_or_an_error_event(service, messages):
-    ended = threading.Event()
-
-    def client(stream):
-        options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-        outcomes = []
-        while not ended.is_set():
-            answer = service.chat(messages=messages, max_tokens=24, **options, **GREEDY)
-            outcomes.append(outcome(answer))
-        return outcomes
-
-    with ThreadPoolExecutor(8) as pool:
-        try:
-            clients = {pool.submit(client, stream): stream for stream in (True, False) * 4}
-            for _ in range(3):
-                until(lambda: waiting(service, FAVOURITE) > 0)
-                kill(service, FAVOURITE)
-                assert "failover" in reasons_until_back(service, messages)
-        finally:
-            ended.set()
-        outcomes = {stream: [] for stream in (True, False)}
-        for one, stream in clients.items():
-            outcomes[stream] += one.result()
-    assert set(outcomes[False]) == {"whole"}
-    assert outcomes[True].count("whole") > outcomes[True].count("broken off")

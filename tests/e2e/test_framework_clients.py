@@ -2,7 +2,6 @@
 
 import httpx
 import numpy as np
-import openai
 import pytest
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from llama_index.core.llms import ChatMessage
@@ -56,11 +55,6 @@ def test_langchain_structured_output(langchain):
     longer = langchain.model_copy(update={"max_tokens": 60})
     structured = longer.with_structured_output(Verdict)
     assert isinstance(structured.invoke("Is it so?"), Verdict)
-
-
-def test_langchain_tools_are_refused(langchain):
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        langchain.bind_tools([Verdict]).invoke("Is it so?")
 
 
 def test_langchain_completions(base):

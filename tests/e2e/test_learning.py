@@ -12,9 +12,8 @@ from replayed import replay_config
 from running_service import CALL_SECONDS, START_SECONDS, Service, until
 
 from ops.harness.own_service import OwnService
-from ops.load.learning.report import figures_of
 from ops.load.learning.runs import Phase, Run, run_phases
-from ops.load.learning.scenarios import Prompts, busiest, killed, new_kind, slower, steady
+from ops.load.learning.scenarios import Prompts, busiest, new_kind
 from ops.load.policies import Question, static_table
 from router import cluster
 from router.embed import Encoder
@@ -151,41 +150,6 @@ def test_traffic_leaves_a_method_that_is_slower_and_comes_back(world):
     finally:
         world.own.set_factor(FIRST, 1.0)
     until(lambda: world.share(FIRST) > 0.7, seconds=START_SECONDS)
-
-
-@pytest.mark.slow
-def test_slower(world):
-    run = world.run(slower(world.known, FIRST, 100, np.random.default_rng(0)))
-    assert run.failures == []
-    # the pinned requests are on the same replicas, so some go elsewhere at all times
-    before, during = (shares(run, phase).get(FIRST, 0.0) for phase in ("before", "slower"))
-    assert before > 0.5
-    assert during < 0.7 * before
-    figures = figures_of(run, {}, seed=0)
-    _, slow, _ = figures["phases"]
-    assert slow["second_half"]["ratio"] > 1.05, "ahead of the table that goes on with the method"
-
-
-@pytest.mark.slow
-def test_killed(world):
-    run = world.run(killed(world.known, FIRST, 60, np.random.default_rng(0)))
-    assert run.failures == [], "no client notices"
-    assert all(pair.routed is not None for pair in run.pairs)
-    live = until(
-        lambda: len(world.service.routing()["loads"]) >= world.own.replicas, seconds=START_SECONDS
-    )
-    assert live
-    until(lambda: world.share(FIRST) > 0.7, seconds=START_SECONDS)
-
-
-@pytest.mark.slow
-def test_steady(world):
-    run = world.run(steady(world.known, 100, np.random.default_rng(0)))
-    assert run.failures == []
-    [phase] = figures_of(run, {}, seed=0)["phases"]
-    budget = world.service.config.router.exploration
-    _, high = phase["static_over_routed"]["ci95"]
-    assert high > 1.0 / (1.0 + budget), "not behind the static table by more than it may explore"
 
 
 @pytest.mark.slow

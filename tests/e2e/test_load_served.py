@@ -66,17 +66,25 @@ def test_policies_side_by_side(world):
     }  # fmt: skip
 
 
-def test_a_scenario(world):
-    figures = specadapt("bench", "learning", *world, "--scenarios", "killed", "--pairs", 20)
-    scenario = figures["scenarios"]["killed"]
-    assert scenario["method"] == "draft_verify"
-    assert scenario["failed"] == []
-    assert [phase["phase"] for phase in scenario["phases"]] == [
-        "before", "one killed", "all killed",
-    ]  # fmt: skip
-    assert len(scenario["pairs"]) == 60
-    assert all(pair["routed_s"] is not None for pair in scenario["pairs"])
-    assert scenario["table"][-1]["version"] > 0
+PHASES = {
+    "steady": (40, ["steady"]),
+    "slower": (60, ["before", "slower", "recovered"]),
+    "killed": (60, ["before", "one killed", "all killed"]),
+}
+"""By scenario the pairs that it asks in all where --pairs is 20, and its phases."""
+
+
+def test_learning_scenarios(world):
+    names = ",".join(PHASES)
+    figures = specadapt("bench", "learning", *world, "--scenarios", names, "--pairs", 20)
+    assert figures["scenarios"]["killed"]["method"] == "draft_verify"
+    for name, (pairs, phases) in PHASES.items():
+        scenario = figures["scenarios"][name]
+        assert scenario["failed"] == [], name
+        assert [phase["phase"] for phase in scenario["phases"]] == phases
+        assert len(scenario["pairs"]) == pairs
+        assert all(pair["routed_s"] is not None for pair in scenario["pairs"])
+        assert scenario["table"][-1]["version"] > 0
 
 
 def test_replicas_come_under_ray_serves_own_policy(world, tmp_path):

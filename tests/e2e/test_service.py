@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import json
 import os
 import signal
@@ -106,26 +105,6 @@ def test_head_has_no_body(service):
         assert int(response.headers["content-length"]) > 0
 
 
-def test_a_pin_is_obeyed(service):
-    for method in ("naive", "ngram", "draft_verify"):
-        response = service.chat(model=f"tiny:{method}")
-        assert response.headers["x-specadapt-method"] == method
-        assert response.headers["x-specadapt-reason"] == "pinned"
-
-
-def test_bad_input_is_refused_and_the_service_lives_on(service, client):
-    url = f"{service.url}/v1/chat/completions"
-    assert httpx.post(url, content=b'{"model": ', timeout=CALL_SECONDS).status_code == 400
-    assert httpx.post(url, content=b"x" * 10_000_000, timeout=CALL_SECONDS).status_code == 413
-    assert service.chat(temprature=1).json()["error"]["param"] == "temprature"
-    assert service.chat("many words " * 600).json()["error"]["code"] == "context_length_exceeded"
-    with pytest.raises(openai.NotFoundError, match="gpt-4"):
-        client.chat.completions.create(model="gpt-4", messages=HELLO)
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        client.chat.completions.create(model="tiny", messages=HELLO, tools=[{"type": "function"}])
-    assert service.chat().status_code == 200
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away_frees_the_replica(service, stream):
     """Long before the end of the answer, which takes minutes."""
@@ -151,44 +130,6 @@ def test_a_client_that_goes_away_frees_the_replica(service, stream):
         assert service.routing()["version"] == before, "nothing is learned from it"
     finally:
         service.method("naive", "set_extra_target_forwards", "naive", 0)
-
-
-def test_a_client_that_goes_away_ends_the_work_within_one_step(service):
-    """The step that runs when it leaves is the last one. Steps are counted by the tokens that are
-    left, each decodes one, and are made so long that this client looks twenty times during one."""
-    extra, fields, loads = 200, {"logprobs": True, "max_tokens": 400}, []
-
-    def slow(forwards):
-        service.method("naive", "set_extra_target_forwards", "naive", forwards)
-
-    def left():
-        """Tokens left to decode, as the replica last reported; 0 once nothing runs."""
-        loads.append(service.load("naive")["outstanding_tokens"])
-        return loads[-1]
-
-    def looks():
-        """How often this client looks until a step has just begun."""
-        before, looked = loads[-1], len(loads)
-        until(lambda: left() != before, seconds=120)
-        assert loads[-1], "the answer ended"
-        return len(loads) - looked
-
-    try:
-        slow(extra)
-        with contextlib.ExitStack() as stack:
-            lines = service.stream(stack, "tiny:naive", **fields)  # gone, it would leave at once
-            next(lines)
-            until(left)
-            looks()
-            while looks() < 20:
-                extra *= 2
-                slow(extra)
-                looks()  # the step under way may be of the old kind
-        at_leaving = len(loads) - 1
-        until(lambda: left() == 0, seconds=120)
-        assert loads[at_leaving] - min(filter(None, loads[at_leaving:])) <= 1
-    finally:
-        slow(0)
 
 
 async def test_sixty_four_streams_at_once(service):
@@ -219,14 +160,6 @@ async def test_sixty_four_streams_at_once(service):
     until(service.idle)
     assert service.routing()["circuits"].keys() == {"naive", "draft_verify", "ngram"}
     assert set(service.routing()["circuits"].values()) == {"closed"}
-
-
-def test_many_clients_at_once(service):
-    with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        answers = list(
-            pool.map(lambda i: service.chat(f"prompt {i}", stream=bool(i % 2)), range(24))
-        )
-    assert [answer.status_code for answer in answers] == [200] * 24
 
 
 def live_steps(service):

@@ -8,8 +8,6 @@ from pydantic import BaseModel
 from schemas.json_files import json_lines, read_json, read_record
 from schemas.text_files import MAX_DEPTH, FileError
 
-CASES = Path(__file__).parents[2].parent / "shared" / "cases"
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -80,9 +78,3 @@ def test_a_record_names_its_field(file):
     file.write_text('{"x": "far"}')
     with pytest.raises(FileError, match=r"rows\.jsonl: x: Input should be a valid integer"):
         read_record(file, Point)
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
-def test_the_shared_half_of_a_pair_is_refused():
-    with pytest.raises(FileError, match=r"08_surrogate\.jsonl, line 1: .*surrogate"):
-        list(json_lines(CASES / "08_surrogate.jsonl"))

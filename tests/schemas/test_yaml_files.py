@@ -1,13 +1,9 @@
 """YAML as every command and the service read it."""
 
-from pathlib import Path
-
 import pytest
 
 from schemas.text_files import FileError
 from schemas.yaml_files import parse_yaml, read_yaml
-
-CASES = Path(__file__).parents[2].parent / "shared" / "cases"
 
 
 def test_documents_are_read_and_empty_ones_left_out(tmp_path):
@@ -57,9 +53,3 @@ def test_what_is_not_yaml_is_one_line(text, said):
         parse_yaml(text, "some.yaml")
     assert str(caught.value).startswith("some.yaml")
     assert said in str(caught.value)
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
-def test_the_shared_duplicate_is_refused():
-    with pytest.raises(FileError, match=r"line 3: .*'http' is given twice, first in line 1"):
-        read_yaml(CASES / "dupkeys.yaml")

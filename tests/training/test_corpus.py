@@ -2,19 +2,15 @@
 
 import json
 import random
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests.training.rows import single_turn
-from training.corpus import CorpusError, build_corpus, read_rows, row_text
+from training.corpus import CorpusError, build_corpus, read_rows
 from training.corpus.rows import conversations
 from training.corpus.split import (
-    RARE,
-    SAME,
     group_by_text,
-    shingles,
     split_rows,
     without_near_copies,
 )
@@ -70,39 +66,6 @@ def instruct_split(request):
     rows = list(conversations(INSTRUCT))[:: request.param]
     held = split_rows(rows, seed=0, share=0.04)
     return rows, held
-
-
-@needs_data
-def test_held_rows_share_few_rare_8_grams_with_train_rows(instruct_split):
-    """Measured on prompt and response together, in words. Rare 8-grams (at most RARE rows of
-    the corpus have them) are the text itself: a held row shares less than SAME of them with any
-    one train row. With all train rows together the free texts share hardly any; logic and
-    tool_use rows are filled templates, and code shares its page frames and imports."""
-    rows, held = instruct_split
-    holders = defaultdict(list)
-    for index, row in enumerate(rows):
-        for shingle in shingles(row_text(row)):
-            holders[shingle].append(index)
-    own, shared = defaultdict(int), defaultdict(int)
-    worst = 0.0
-    for index, row in enumerate(rows):
-        if not held[index]:
-            continue
-        rare = [found for s in shingles(row_text(row)) if len(found := holders[s]) <= RARE]
-        if not rare:
-            continue
-        own[row["domain"]] += len(rare)
-        shared[row["domain"]] += sum(any(not held[other] for other in found) for found in rare)
-        others = defaultdict(int)
-        for found in rare:
-            for other in found:
-                if not held[other]:
-                    others[other] += 1
-        worst = max(worst, max(others.values(), default=0) / len(rare))
-    assert worst < SAME
-    shares = {domain: shared[domain] / own[domain] for domain in own}
-    templated = {"logic": 0.35, "tool_use": 0.25, "code": 0.20, "edit": 0.10}
-    assert all(share < templated.get(domain, 0.015) for domain, share in shares.items()), shares
 
 
 @needs_data

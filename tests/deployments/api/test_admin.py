@@ -1,30 +1,16 @@
 """The admin's endpoints on a real engine, behind the guard."""
 
-import httpx
 import pytest
-import yaml
-from asking import HELLO
+from asking import HELLO, posted
 
 from deployments.guard.key_file import hash_of
-from deployments.guard.middleware import guarded
-from deployments.metrics import Metrics
-from schemas import AppConfig, GuardConfig
+from schemas import AppConfig
 
 
 @pytest.fixture
-async def root(ingress, tmp_path):
-    file = tmp_path / "keys.yaml"
-    keys = [
-        {"name": "root", "sha256": hash_of("root-key"), "admin": True},
-        {"name": "app", "sha256": hash_of("app-key")},
-    ]
-    file.write_text(yaml.safe_dump({"keys": keys}))
-    app = guarded(ingress.app, GuardConfig(keys_file=file), Metrics())
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    headers = {"authorization": "Bearer root-key"}
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://test", headers=headers
-    ) as client:
+async def root(behind_guard):
+    keys = [{"name": "root", "sha256": hash_of("root-key"), "admin": True}]
+    async with behind_guard({"keys": keys})("root-key") as client:
         yield client
 
 
@@ -34,9 +20,7 @@ async def test_the_configuration_in_force(root, config):
 
 
 async def test_forgetting_and_going_back(root, ingress):
-    key = {"authorization": "Bearer app-key"}
-    answer = await ingress.http.post("/v1/chat/completions", json=HELLO, headers=key)
-    assert answer.is_success
+    await posted(ingress, "/v1/chat/completions", HELLO)
     await ingress.link.exchange(everything=True)
     learned = ingress.link.table.live.steps.tolist()
     assert (await root.get("/admin/routing/history")).json() == {"snapshots": []}

@@ -28,14 +28,6 @@ def test_prompts_in_any_of_their_forms(prompt, expected):
     assert completion(prompt).prompts() == expected
 
 
-@pytest.mark.parametrize("prompt", [[], 3, {}, [True], ["a", 1], [[1], "a"], [["a"]], ["a"] * 65])
-def test_what_is_no_prompt_is_refused(prompt):
-    with pytest.raises(ApiError) as caught:
-        completion(prompt)
-    assert (caught.value.status, caught.value.code) == (400, "invalid_value")
-    assert caught.value.param.startswith("prompt")
-
-
 @pytest.mark.parametrize(
     ("prompt", "param", "why"),
     [

@@ -1,6 +1,5 @@
 """Completions of several prompts in one request, in the shapes the openai package reads."""
 
-import openai
 import pytest
 from asking import events, second_fails, until
 
@@ -45,12 +44,11 @@ async def test_choices_stand_beside_their_prompt(ingress):
 
 
 @pytest.mark.parametrize("echo", [False, True])
-async def test_streamed_they_say_the_same(ingress, echo):
-    client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=ingress.http)
+async def test_streamed_they_say_the_same(openai_client, echo):
     asked = {k: v for k, v in GREEDY.items() if k != "ignore_eos"} | {"echo": echo}
-    whole = await client.completions.create(prompt=PROMPTS, **asked)
+    whole = await openai_client.completions.create(prompt=PROMPTS, **asked)
     texts, usage = dict.fromkeys(range(3), ""), None
-    stream = await client.completions.create(
+    stream = await openai_client.completions.create(
         prompt=PROMPTS, **asked, stream=True, stream_options={"include_usage": True}
     )
     async for chunk in stream:
@@ -74,6 +72,7 @@ async def test_an_echo_is_the_prompt_and_the_answer(ingress):
 @pytest.mark.parametrize(
     ("prompt", "param"),
     [
+        ([-1], "prompt"),
         (["a", ""], "prompt[1]"),
         ([[5], []], "prompt[1]"),
         ([[5], [10**8]], "prompt[1]"),

@@ -1,12 +1,8 @@
 """What the OpenAI endpoints accept, and which error names what they do not."""
 
-import contextlib
 import json
-from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
@@ -257,30 +253,6 @@ def test_missing_fields_are_named():
 )
 def test_what_is_not_a_json_object_is_refused(body):
     assert refusal(ChatRequest, body).code == "invalid_json"
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-def test_no_body_raises_anything_but_an_api_error(body):
-    for kind in (ChatRequest, CompletionRequest):
-        with pytest.raises(ApiError):
-            parse(kind, body)
-    with contextlib.suppress(ApiError):  # "{}" is one that leaves everything out
-        parse(ExplainRequest, body)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(deadline=None)
-@given(st.sampled_from([*ChatRequest.model_fields, "n", "tools", "logit_bias", "x"]), JSON)
-def test_no_value_raises_anything_but_an_api_error(field, value):
-    with suppress(ApiError):
-        chat(**{field: value})
 
 
 @pytest.mark.parametrize(

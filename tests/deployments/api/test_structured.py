@@ -33,20 +33,3 @@ async def test_a_completion_follows_a_regular_expression(ingress):
     asked = {"model": "tiny", "prompt": "well?", "max_tokens": 20, "grammar": pattern}
     [choice] = (await posted(ingress, "/v1/completions", asked))["choices"]
     assert choice["text"] in ("yes!", "no!")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        (form({"type": "objekt"}), "response_format.json_schema.schema"),
-        (form({"unevaluatedItems": False}), "response_format.json_schema.schema"),
-        ({"grammar": {"kind": "regex", "text": "[a"}}, "grammar.text"),
-        ({"grammar": {"kind": "lark", "text": "start: nothing"}}, "grammar.text"),
-        ({"grammar": {"kind": "json_schema", "text": "{"}}, "grammar.text"),
-    ],
-)
-async def test_what_cannot_be_enforced_is_a_400_that_names_it(ingress, fields, param):
-    asked = ASKED | {"model": "tiny"} | fields
-    response = await ingress.http.post("/v1/chat/completions", json=asked)
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == param

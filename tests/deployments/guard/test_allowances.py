@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from asking import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,15 +11,6 @@ from deployments.errors import ApiError
 from deployments.guard.caller import Caller
 from deployments.guard.limits import Bucket, Meter, Meters, retry_after, worst
 from schemas.keys import ApiKey, KeyRing, Limits
-
-
-class Clock:
-    """Stands until it is moved."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -5,21 +5,20 @@ import json
 import logging
 import warnings
 
-import httpx
 import pytest
-import yaml
-from asking import HELLO
+from asking import HELLO, Counted, scope
+from observations import load
 from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
-from deployments.errors import line_full, request_fault
+from deployments.errors import ApiError, line_full, request_fault
 from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
 from deployments.request.deadline import missed
 from deployments.request.shedding import shed
-from schemas import GuardConfig, LoadReport
+from schemas import GuardConfig
 
 KEYS = {
     "keys": [
@@ -41,26 +40,19 @@ KEYS = {
 ORIGIN = "https://chat.example.com"
 
 
-def client(app, key=None):
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers)
-
-
 @pytest.fixture
-def app(ingress, tmp_path):
-    file = tmp_path / "keys.yaml"
-    file.write_text(yaml.safe_dump(KEYS))
-    return guarded(ingress.app, GuardConfig(keys_file=file, cors_origins=(ORIGIN,)), Metrics())
+def client(behind_guard):
+    """Make a client of the service with these keys."""
+    return behind_guard(KEYS, cors_origins=(ORIGIN,))
 
 
-async def test_only_accepted_keys_are_answered(app):
-    async with client(app, "app-key") as known:
+async def test_only_accepted_keys_are_answered(client):
+    async with client("app-key") as known:
         response = await known.post("/v1/chat/completions", json=HELLO)
         assert response.status_code == 200
         assert (await known.get("/v1/models")).status_code == 200
     for key in (None, "guessed", hash_of("app-key")):
-        async with client(app, key) as stranger:
+        async with client(key) as stranger:
             response = await stranger.post("/v1/chat/completions", json=HELLO)
             assert response.status_code == 401
             assert response.json()["error"]["code"] == "invalid_api_key"
@@ -71,11 +63,10 @@ async def test_only_accepted_keys_are_answered(app):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_is_no_failure(ingress, monkeypatch, caplog, stream):
+async def test_a_client_that_leaves_is_no_failure(ingress, caplog, stream):
     """Ray's proxy says so by an error where the app asks what else the client sends."""
     metrics = Metrics()
-    counted = []
-    monkeypatch.setattr(metrics.refused, "inc", lambda **tags: counted.append(tags))
+    metrics.refused = counted = Counted()
     app = guarded(ingress.app, GuardConfig(), metrics)
     body = json.dumps(HELLO | {"stream": stream, "max_tokens": 400, "ignore_eos": True}).encode()
     asked = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -91,29 +82,25 @@ async def test_a_client_that_leaves_is_no_failure(ingress, monkeypatch, caplog, 
         if message["type"] == "http.response.body":
             begun.set()
 
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    path = "/v1/chat/completions"
-    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
-    scope |= {"headers": headers, "query_string": b"", "http_version": "1.1", "scheme": "http"}
-    await app(scope, receive, send)
+    length = (b"content-length", b"%d" % len(body))
+    await app(scope("/v1/chat/completions", length), receive, send)
     assert begun.is_set()
-    assert not counted
+    assert not counted.tags
     assert "unexpected failure" not in caplog.text
 
 
-async def test_an_admins_key_is_for_admin_alone(app):
-    async with client(app, "root-key") as root:
+async def test_an_admins_key_is_for_admin_alone(client):
+    async with client("root-key") as root:
         assert (await root.get("/v1/models")).status_code == 403
         assert (await root.get("/admin/nothing")).status_code == 404
-    async with client(app, "app-key") as known:
+    async with client("app-key") as known:
         assert (await known.get("/admin/nothing")).status_code == 403
 
 
 @pytest.mark.parametrize("prefix", ["/live", "/admin", "/web", "/v1/admin"])
-async def test_a_route_prefix_changes_nobodys_rights(app, prefix):
+async def test_a_route_prefix_changes_nobodys_rights(client, prefix):
     """Ray's proxy leaves the prefix in the path and names it in `root_path`."""
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=prefix)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+    async with client(prefix=prefix) as http:
 
         async def statuses(path):
             asked = [{"authorization": f"Bearer {key}-key"} for key in ("no", "app", "root")]
@@ -126,19 +113,18 @@ async def test_a_route_prefix_changes_nobodys_rights(app, prefix):
         assert await statuses("/live/health") == [401, 404, 403]
 
 
-async def test_without_a_key_file_everybody_may_ask_but_nobody_administers(ingress):
-    app = guarded(ingress.app, GuardConfig(), Metrics())
-    async with client(app) as anybody:
+async def test_without_a_key_file_everybody_may_ask_but_nobody_administers(behind_guard):
+    client = behind_guard()
+    async with client() as anybody:
         assert (await anybody.post("/v1/chat/completions", json=HELLO)).status_code == 200
         assert (await anybody.get("/admin/nothing")).status_code == 403
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path="/live")
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as anybody:
+    async with client(prefix="/live") as anybody:
         assert (await anybody.post("/live/admin/routing/reset")).status_code == 403
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answers_tokens_count(app, stream):
-    async with client(app, "meagre-key") as meagre:
+async def test_an_answers_tokens_count(client, stream):
+    async with client("meagre-key") as meagre:
         asked = HELLO | {"stream": stream}
         assert (await meagre.post("/v1/chat/completions", json=asked)).status_code == 200
         response = await meagre.post("/v1/chat/completions", json=asked)
@@ -165,12 +151,12 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("case", BATCHES)
-async def test_a_batch_is_as_many_requests_as_it_holds(app, monkeypatch, ingress, case):
+async def test_a_batch_is_as_many_requests_as_it_holds(client, monkeypatch, ingress, case):
     path, asked, status, param = BATCHES[case]
     if status == 400:  # it is refused before anything is done for it
         monkeypatch.setattr(ingress.reader, "chat", None)
         monkeypatch.setattr(ingress.reader, "completion", None)
-    async with client(app, "few-key") as few:
+    async with client("few-key") as few:
         response = await few.post(path, json=asked)
         assert response.status_code == status, response.text
         if status == 400:
@@ -190,8 +176,8 @@ async def test_a_batch_is_as_many_requests_as_it_holds(app, monkeypatch, ingress
         ("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 1}),
     ],
 )
-async def test_the_tokens_of_everything_that_is_read_count(app, path, asked):
-    async with client(app, "meagre-key") as meagre:
+async def test_the_tokens_of_everything_that_is_read_count(client, path, asked):
+    async with client("meagre-key") as meagre:
         assert (await meagre.post(path, json=asked)).status_code == 200
         again = await meagre.post(path, json=asked)
     assert again.status_code == 429
@@ -199,19 +185,19 @@ async def test_the_tokens_of_everything_that_is_read_count(app, path, asked):
 
 
 async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answer(
-    app, ingress, monkeypatch
+    client, ingress, monkeypatch
 ):
     """Of two prompts at once the second finds the first one's tokens spent."""
     begun = []
 
     async def refuses(asked):
         begun.append(asked)
-        async with client(app, "meagre-key") as second:
+        async with client("meagre-key") as second:
             assert (await second.post("/v1/chat/completions", json=HELLO)).status_code == 429
         raise line_full()
 
     monkeypatch.setattr(ingress.answerer, "answers", refuses)
-    async with client(app, "meagre-key") as meagre:
+    async with client("meagre-key") as meagre:
         for _ in range(2):
             response = await meagre.post("/v1/chat/completions", json=HELLO)
             assert response.json()["error"]["code"] == "server_busy"
@@ -219,20 +205,20 @@ async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answ
 
 
 @pytest.mark.parametrize("error", [missed(started=False), request_fault("no token may follow")])
-async def test_what_ends_by_the_requests_own_wish_is_charged(app, ingress, monkeypatch, error):
+async def test_what_ends_by_the_requests_own_wish_is_charged(client, ingress, monkeypatch, error):
     """Short deadlines, or grammars that lead nowhere, would have prompts read for nothing."""
 
     async def fails(_):
         raise error
 
     monkeypatch.setattr(ingress.answerer, "answers", fails)
-    async with client(app, "meagre-key") as meagre:
+    async with client("meagre-key") as meagre:
         first = await meagre.post("/v1/chat/completions", json=HELLO)
         again = await meagre.post("/v1/chat/completions", json=HELLO)
     assert (first.status_code, again.status_code) == (error.status, 429)
 
 
-async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(app, monkeypatch):
+async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(client, monkeypatch):
     """A coroutine that nobody awaits is a line in the log for every refused request."""
 
     def full(*_):
@@ -241,7 +227,7 @@ async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(app, monkeypatch):
     monkeypatch.setattr(Caller, "read", full)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        async with client(app, "app-key") as asking:
+        async with client("app-key") as asking:
             response = await asking.post("/v1/chat/completions", json=HELLO)
     assert response.status_code == 429
     assert not told
@@ -253,8 +239,8 @@ def test_what_no_browser_calls_an_origin_is_refused(origin):
         GuardConfig(cors_origins=(origin,))
 
 
-async def test_browsers_are_told_what_a_page_may_do(app):
-    async with client(app) as browser:
+async def test_browsers_are_told_what_a_page_may_do(client):
+    async with client() as browser:
         page = await browser.get("/")
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["x-frame-options"] == "DENY"
@@ -267,45 +253,21 @@ async def test_browsers_are_told_what_a_page_may_do(app):
         assert "access-control-allow-origin" not in refused.headers
 
 
-async def test_every_request_is_logged_under_its_id_without_its_words(app, caplog):
+async def test_a_long_request_id_is_cut_before_it_is_logged(client, caplog):
     with caplog.at_level(logging.INFO, "specadapt.access"):
-        async with client(app, "app-key") as known:
-            given = {"x-request-id": "mine-1"}
-            response = await known.post("/v1/chat/completions", json=HELLO, headers=given)
+        async with client("app-key") as known:
             await known.get("/v1/models", headers={"x-request-id": "x" * 200})
-    first, second = (json.loads(record.message) for record in caplog.records[-2:])
-    usage = response.json()["usage"]
-    assert first["request_id"] == "mine-1"
-    assert first["answered_by"] == response.headers["x-specadapt-method"]
-    assert (first["key"], first["tenant"], first["status"]) == ("app", "acme", 200)
-    assert first["tokens"] == usage["total_tokens"]
-    assert second["request_id"] == "x" * 128
-    assert "hello" not in caplog.text
-    assert "app-key" not in caplog.text
-
-
-def load(waiting, healthy=True):
-    return LoadReport(
-        replica=f"r{waiting}",
-        methods=("naive",),
-        running=8,
-        waiting=waiting,
-        outstanding_tokens=0,
-        free_slots=0,
-        healthy=healthy,
-        time=0.0,
-    )
+    assert json.loads(caplog.records[-1].message)["request_id"] == "x" * 128
 
 
 def test_low_priorities_make_room_first():
-    from deployments.errors import ApiError
-
-    shed("low", [load(0), load(0)], 0)
-    shed("low", [load(3), load(1)], 10)
+    ill = load(waiting=10, healthy=False)
+    shed("low", [load()] * 2, 0)
+    shed("low", [load(waiting=3), load(waiting=1)], 10)
     for priority, waiting in (("low", 5), ("normal", 15)):
-        shed(priority, [load(waiting - 1), load(0), load(10, healthy=False)], 10)
+        shed(priority, [load(waiting=waiting - 1), load(), ill], 10)
         with pytest.raises(ApiError) as refused:
-            shed(priority, [load(waiting), load(0), load(10, healthy=False)], 10)
+            shed(priority, [load(waiting=waiting), load(), ill], 10)
         assert (refused.value.status, refused.value.code) == (503, "shed")
         assert refused.value.headers()["retry-after"]
-    shed("high", [load(10), load(10)], 10)
+    shed("high", [load(waiting=10)] * 2, 10)

@@ -1,15 +1,11 @@
 """Whose prompts may speed up whose: from the key to the engine."""
 
-import httpx
 import pytest
-import yaml
 from asking import HELLO
 from pydantic import ValidationError
 
 from deployments.guard.isolation import check_isolation, scope_of
 from deployments.guard.key_file import hash_of
-from deployments.guard.middleware import guarded
-from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from schemas import GuardConfig
 from schemas.keys import ApiKey
@@ -60,19 +56,11 @@ def test_a_store_of_everybodys_answers_is_refused(tmp_path, isolation):
 
 
 @pytest.fixture
-def client(ingress, tmp_path):
-    """Makes a client of the service under an isolation, for keys of two tenants."""
+def client(behind_guard):
+    """Make a client of the service under an isolation, for keys of two tenants."""
     keys = [key("one", "acme"), key("two", "acme"), key("other", "initech"), key("alone")]
     body = {"keys": [k.model_dump() for k in keys], "tenants": {"acme": {}, "initech": {}}}
-    file = tmp_path / "keys.yaml"
-    file.write_text(yaml.safe_dump(body))
-
-    def made(isolation=None):
-        app = guarded(ingress.app, GuardConfig(keys_file=file, isolation=isolation), Metrics())
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        return httpx.AsyncClient(transport=transport, base_url="http://test")
-
-    return made
+    return lambda isolation=None: behind_guard(body, isolation=isolation)()
 
 
 async def asked_by(client, name, asked):

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from asking import HELLO, until
+from asking import HELLO, scope, until
 
 from deployments.guard import slots
 from deployments.guard.slots import Slots
@@ -19,10 +19,7 @@ class Client:
     def __init__(self, app, path=CHAT, method="POST"):
         self.messages = asyncio.Queue()
         self.sent = []
-        headers = [(b"content-type", b"application/json")]
-        scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
-        scope |= {"headers": headers, "query_string": b"", "http_version": "1.1"}
-        self.task = asyncio.create_task(app(scope | {"scheme": "http"}, self.messages.get, self))
+        self.task = asyncio.create_task(app(scope(path, method=method), self.messages.get, self))
 
     async def __call__(self, message):
         self.sent.append(message)

@@ -44,11 +44,6 @@ class TestFeedback:
         repeated = await successor.exchange([observation("0")], ("", -1))
         assert live_steps(repeated.table) == pytest.approx(live_steps(before.table))
 
-    async def test_a_superseded_owner_acknowledges_nothing(self, config):
-        old, new = Feedback(config), Feedback(config)
-        assert not (await old.exchange([observation("a")], ("", -1))).acknowledged
-        assert (await new.exchange([observation("b")], ("", -1))).acknowledged
-
     async def test_an_older_actor_that_ray_starts_again_leaves_the_live_one_alone(self, config):
         Feedback(config, "old")
         live = Feedback(config, "live")

@@ -15,27 +15,6 @@ def store(folder):
     return StateStore(str(folder))
 
 
-def test_a_new_owner_finds_what_the_last_one_saved(tmp_path):
-    first = store(tmp_path / "a" / "b")
-    assert first.claim() is None
-    first.save({"version": 1})
-    first.save({"version": 2})
-    second = store(tmp_path / "a" / "b")
-    assert second.claim() == {"version": 2}
-    assert second.epoch == first.epoch + 1
-
-
-def test_an_older_owner_cannot_overwrite_a_newer_one(tmp_path):
-    old, new = store(tmp_path), store(tmp_path)
-    old.claim()
-    old.save({"by": "old"})
-    new.claim()
-    new.save({"by": "new"})
-    with pytest.raises(SupersededError):
-        old.save({"by": "old, late"})
-    assert store(tmp_path).claim() == {"by": "new"}
-
-
 def test_an_older_owner_that_starts_again_does_not_take_over(tmp_path):
     """Of a deployment that is being replaced, say; the newer one that starts again does."""
     old, new = StateStore(str(tmp_path), "old"), StateStore(str(tmp_path), "new")

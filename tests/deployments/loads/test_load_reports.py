@@ -1,32 +1,21 @@
-"""Replicas' load reports: the board they are pinned on and an ingress's line to it, without Ray."""
+"""The board of load reports and an ingress's line to it, without Ray."""
+
+from types import SimpleNamespace
 
 import pytest
+from asking import Clock
+from observations import load
 
 from deployments.loads import board as board_module
 from deployments.loads.board import LoadBoard
 from deployments.loads.line import LoadsLine
-from schemas import LoadReport
-
-
-def load(replica, **fields):
-    base = {"replica": replica, "methods": ("naive",), "running": 0, "waiting": 0}
-    return LoadReport.model_validate(
-        base | {"outstanding_tokens": 0, "free_slots": 100, "time": 0.0} | fields
-    )
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The board's clock; it goes on when `seconds` is added to."""
-
-    class Clock:
-        seconds = 0.0
-
-        def monotonic(self):
-            return self.seconds
-
+    """The board's clock."""
     made = Clock()
-    monkeypatch.setattr(board_module, "time", made)
+    monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=made))
     return made
 
 
@@ -47,12 +36,12 @@ async def test_the_last_report_of_each_replica_counts_until_it_expires(clock):
     board = LoadBoard(0.25)
     await board.report(load("a", running=1))
     await board.report(load("a", running=2))
-    clock.seconds += 1.0
+    clock.now += 1.0
     await board.report(load("b"))
     assert [r.running for r in (await board.loads()).reports] == [2, 0]
-    clock.seconds += 2.5
+    clock.now += 2.5
     assert [r.replica for r in (await board.loads()).reports] == ["b"]
-    clock.seconds += 60.0
+    clock.now += 60.0
     assert (await board.loads()).reports == ()
     assert board.idle_seconds() == 0.0
 
@@ -67,7 +56,7 @@ async def test_a_young_board_does_not_hide_replicas_known_before(clock):
     await door.board.report(load("b", running=3))
     await door.line.fetch()
     assert {r.replica: r.running for r in door.line.reports} == {"a": 0, "b": 3}
-    clock.seconds += 2.0
+    clock.now += 2.0
     await door.line.fetch()
     assert {r.replica for r in door.line.reports} == {"b"}
 

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from observations import load
 from ray.serve._private.common import (
     DeploymentHandleSource,
     DeploymentID,
@@ -17,7 +18,7 @@ from ray.serve.request_router import PendingRequest
 
 from deployments.app import REPLICA_CHOICE
 from deployments.request.in_flight import InFlight, publish
-from schemas import DecodeRequest, LoadReport, SamplingParams
+from schemas import DecodeRequest, SamplingParams
 
 METHOD = DeploymentID("naive", "app")
 
@@ -53,18 +54,8 @@ class World:
 
     def report(self, name, outstanding, age=0.1, healthy=True):
         self.reports = [report for report in self.reports if report.replica != name]
-        self.reports.append(
-            LoadReport(
-                replica=name,
-                methods=("naive",),
-                running=0,
-                waiting=0,
-                outstanding_tokens=outstanding,
-                free_slots=1000,
-                healthy=healthy,
-                time=time.time() - age,
-            )
-        )
+        fields = {"outstanding_tokens": outstanding, "healthy": healthy, "time": time.time() - age}
+        self.reports.append(load(name, **fields))
 
     async def send(self, identity, tokens=50, router=None):
         """The replica that takes a request, as the ingress calls it; it stays under way."""

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from observations import observation
 
 from deployments.learning.feedback import Feedback
 from deployments.replica.warm_up import (
@@ -16,7 +17,6 @@ from deployments.replica.warm_up import (
     warm_up,
 )
 from router import predict
-from schemas import DecodeStats
 from workers.engine import EngineBusyError
 
 
@@ -101,18 +101,8 @@ class Disturbed:
         self.rounds += 1
         steps = 5 * turn + 5  # answers of other lengths have other seconds: a step's are compared
         seconds = self._seconds[turn] if turn < len(self._seconds) else 9.0
-        stats = DecodeStats(
-            request_id=request.request_id,
-            method="naive",
-            temperature=0.0,
-            prompt_tokens=3,
-            output_tokens=TOKENS,
-            context_length=3 + TOKENS,
-            target_steps=steps + 1,
-            decode_seconds=steps * seconds,
-            finish_reason="length",
-        )
-        yield SimpleNamespace(stats=stats)
+        measured = {"target_steps": steps + 1, "decode_seconds": steps * seconds}
+        yield SimpleNamespace(stats=observation(request.request_id, **measured).stats)
 
 
 async def test_the_answer_with_the_shortest_steps_counts_and_never_the_first():
@@ -140,20 +130,17 @@ async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(con
     feedback = Feedback(config)
     before = feedback._adaptation.table
     steps, context = 10, 100
-    answers = [
-        DecodeStats(
-            request_id=f"warm-up-{name}",
-            method=name,
-            temperature=0.0,
-            prompt_tokens=context - TOKENS // 2,
-            output_tokens=TOKENS,
-            context_length=context + TOKENS // 2,
-            target_steps=steps + 1,
-            decode_seconds=2.0 * steps * predict.step_seconds(before, m, 1.0, context),
-            finish_reason="length",
-        )
-        for m, name in enumerate(before.methods)
-    ]
+    measured = {
+        "prompt_tokens": context - TOKENS // 2,
+        "output_tokens": TOKENS,
+        "context_length": context + TOKENS // 2,
+        "target_steps": steps + 1,
+    }
+    answers = []
+    for m, name in enumerate(before.methods):
+        seconds = 2.0 * steps * predict.step_seconds(before, m, 1.0, context)
+        made = observation(f"warm-up-{name}", name, **measured, decode_seconds=seconds)
+        answers.append(made.stats)
     await feedback.warmed_up("replica-1", answers)
     after = feedback._adaptation.table
     assert after.live.step_ratio == pytest.approx(np.full(len(before.methods), 2.0), rel=0.2)

@@ -70,45 +70,55 @@ async def test_the_only_method_that_may_answer_is_asked_once_more(ingress):
     assert (await spoken(answer))[-1].finish_reason == "length"
 
 
-async def test_where_an_engine_stalls_in_the_middle_another_goes_on(ingress, monkeypatch):
+@pytest.fixture(autouse=True)
+def watchful(monkeypatch):
+    """Calls look at the load reports often."""
+    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
+
+
+def reports(ingress, **replicas):
+    """Let each replica report the method it is given."""
+    [load] = ingress.loads.reports
+    ingress.loads.reports = tuple(
+        load.model_copy(update={"replica": name, "methods": (method,)})
+        for name, method in replicas.items()
+    )
+
+
+async def test_where_an_engine_stalls_in_the_middle_another_goes_on(ingress):
     async def stalling(request, _):
         yield DecodeChunk(request_id=request.request_id, text="so far")
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
-    [load] = ingress.loads.reports
-    ingress.loads.reports = tuple(
-        load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
-    )
+    reports(ingress, first=ORDER[0], second=ORDER[1])
     ingress.streams["draft_verify"] = stalling
     answer = await answered(ingress, prompt())
     assert (await anext(answer.chunks)).text == "so far"
     waiting = asyncio.create_task(anext(answer.chunks))
-    failed = ingress.loads.reports[0].model_copy(update={"healthy": False})
-    ingress.loads.reports = (failed, *ingress.loads.reports[1:])
+    failed, other = ingress.loads.reports
+    ingress.loads.reports = (failed.model_copy(update={"healthy": False}), other)
     await asyncio.wait_for(waiting, 120.0)
     assert (answer.method, answer.reason) == ("ngram", "failover")
 
 
-async def test_one_of_a_methods_replicas_that_falls_silent_is_given_up(ingress, monkeypatch):
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ingress, alone):
+    """Whether it is the method's only one, or one of two and known to have the request."""
+
     async def silent(request, _):
-        ingress.answerer.in_flight.accepted(request.request_id, "silent")
+        if not alone:
+            ingress.answerer.in_flight.accepted(request.request_id, "silent")
         reached.set()
         await asyncio.Event().wait()
         yield DecodeChunk(request_id=request.request_id, text="never")
 
     reached = asyncio.Event()
-    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
-    [load] = ingress.loads.reports
-    silent_one, *others = (
-        load.model_copy(update={"replica": name, "methods": (method,)})
-        for name, method in (("silent", ORDER[0]), ("other", ORDER[0]), ("third", ORDER[1]))
-    )
-    ingress.loads.reports = (silent_one, *others)
+    reports(ingress, silent=ORDER[0], other=ORDER[1] if alone else ORDER[0], third=ORDER[1])
     ingress.streams[ORDER[0]] = silent
     asked = asyncio.create_task(answered(ingress, prompt()))
     await asyncio.wait_for(reached.wait(), 120.0)
-    ingress.loads.reports = tuple(others)
+    assert not asked.done()
+    ingress.loads.reports = ingress.loads.reports[1:]
     answer = await asyncio.wait_for(asked, 120.0)
     assert (answer.method, answer.reason) == (ORDER[1], "failover")
 
@@ -122,28 +132,7 @@ async def test_after_two_failures_in_the_middle_an_answer_is_broken_off(ingress)
     assert ingress.link.waiting == 0
 
 
-async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ingress, monkeypatch):
-    reached = asyncio.Event()
-
-    async def silent(request, _):
-        reached.set()
-        await asyncio.Event().wait()
-        yield DecodeChunk(request_id=request.request_id, text="never")
-
-    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
-    [load] = ingress.loads.reports
-    ingress.loads.reports = tuple(
-        load.model_copy(update={"replica": name, "methods": (name,)}) for name in ORDER
-    )
-    ingress.streams["draft_verify"] = silent
-    asked = asyncio.create_task(answered(ingress, prompt()))
-    await asyncio.wait_for(reached.wait(), 120.0)
-    assert not asked.done()
-    ingress.loads.reports = ingress.loads.reports[1:]
-    assert (await asked).reason == "failover"
-
-
-async def test_reports_that_stop_altogether_end_no_answer(ingress, monkeypatch):
+async def test_reports_that_stop_altogether_end_no_answer(ingress):
     reached, asked_again = asyncio.Event(), asyncio.Event()
 
     async def late(request, _):
@@ -156,7 +145,6 @@ async def test_reports_that_stop_altogether_end_no_answer(ingress, monkeypatch):
             asked_again.set()
             return super().__iter__()
 
-    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
     ingress.streams["draft_verify"] = late
     asked = asyncio.create_task(answered(ingress, prompt()))
     await asyncio.wait_for(reached.wait(), 120.0)

@@ -1,9 +1,8 @@
 """What an answer says where encoder, feedback actor or fresh news of the table is missing."""
 
 import pytest
-from asking import HELLO
+from asking import HELLO, Counted
 from stores import gone
-from test_limits import Counted
 
 from deployments.actors import ActorLine
 from deployments.learning.link import FeedbackLink

@@ -1,22 +1,24 @@
-"""What an ingress has under way, beside what its replicas report."""
+"""What an ingress has under way, in addition to what its replicas report."""
+
+from observations import load
 
 from deployments.request.in_flight import InFlight
-from schemas import DecodeRequest, LoadReport, SamplingParams
+from schemas import DecodeRequest, SamplingParams
 
 
 def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
     """`requests`: tokens that each may still emit, the last `waiting` of them in the line."""
     requests = requests or {}
     running = len(requests) - waiting
-    return LoadReport(
-        replica=replica,
+    return load(
+        replica,
         methods=methods,
         running=running,
         waiting=waiting,
         running_by_method={methods[0]: running} if running else {},
         outstanding_tokens=outstanding + sum(requests.values()),
         requests=requests,
-        **{"free_slots": 1000, "time": 0.0, **more},
+        **more,
     )
 
 

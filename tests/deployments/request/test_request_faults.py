@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from asking import HELLO, events, posted
+from asking import HELLO, Clock, events, posted
 
 from deployments.request.circuits import Circuit
 
@@ -78,12 +78,3 @@ async def test_health_says_that_no_method_may_answer(ingress):
     assert (await ingress.http.get("/health")).json()["methods"] == sorted(ingress.streams)
     await posted(ingress, "/v1/chat/completions", HELLO)
     assert "closed" in ingress.answerer.circuits.states().values()
-
-
-class Clock:
-    """The circuits' clock, set by hand."""
-
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
