@@ -16,6 +16,23 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 WAIT_SECONDS = 120.0
 
+CONTRAST = """
+const [ink, ground] = [arguments[0], arguments[1]].map((colour) => {
+  const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+});
+return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+"""
+RECORD = """window.sent = [];
+const real = window.fetch;
+window.fetch = (url, options) => {
+  if (url.endsWith('completions')) window.sent.push(JSON.parse(options.body).messages);
+  return real(url, options);
+};"""
+
 QUIET = (
     "--headless=new",
     "--disable-gpu",
@@ -137,6 +154,17 @@ class ChatPage:
 
     def run(self, script: str) -> Any:
         return self.driver.execute_script(script)
+
+    def contrast(self, ink: str, ground: str) -> float:
+        """Return the contrast of two CSS colours as WCAG 2.2 defines it, 1 to 21."""
+        return float(self.driver.execute_script(CONTRAST, ink, ground))
+
+    def record_conversations(self) -> None:
+        """Keep the messages of what is asked from now on; `conversations` returns them."""
+        self.run(RECORD)
+
+    def conversations(self) -> list[list[dict[str, str]]]:
+        return list(self.run("return window.sent"))
 
     def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
         """The condition's first true value; fails where there is none in time."""

@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from page_service import LIST
 
 if TYPE_CHECKING:
     from chat_page import ChatPage
 
 pytestmark = pytest.mark.browser
-
-LIST = "Make a list of who has what.\nPaula bought 67 peaches. Anna bought 24 sandwiches."
 
 RENDERED = {
     "one\ntwo\n\nthree": "<p>one\ntwo</p><p>three</p>",
@@ -85,14 +84,7 @@ def test_what_was_drafted_is_tinted(page: "ChatPage", method: str) -> None:
 
 
 def test_an_answer_can_be_asked_for_again(page: "ChatPage") -> None:
-    page.run(
-        """window.sent = [];
-        const real = window.fetch;
-        window.fetch = (url, options) => {
-          if (url.endsWith('completions')) window.sent.push(JSON.parse(options.body).messages);
-          return real(url, options);
-        };"""
-    )
+    page.record_conversations()
     page.ask("Hello!")
     page.finished()
     page.ask(LIST)
@@ -103,12 +95,12 @@ def test_an_answer_can_be_asked_for_again(page: "ChatPage") -> None:
     page.until(lambda: page.all(".assistant")[-1] != first)
     page.finished(2)
     assert page.facts()["tokens/s"]
-    _, asked, again = page.run("return window.sent")
+    _, asked, again = page.conversations()
     assert again == asked
 
     page.ask("Thanks!")
     page.finished(3)
-    conversation = page.run("return window.sent")[-1]
+    conversation = page.conversations()[-1]
     assert [m["role"] for m in conversation] == ["user", "assistant"] * 2 + ["user"]
     assert conversation[:3] == asked
 

@@ -47,15 +47,11 @@ def drawn(browser: "Browser", file: Path, width: int = 1000) -> "ChatPage":
 
 @pytest.fixture
 def report(browser: "Browser", file: Path) -> "ChatPage":
-    """The page, its charts drawn."""
-    page = browser.begin(file.as_uri())
-    page.until(lambda: len(page.all(".chart .barlayer")) == len(CHARTS))
-    return page
+    return drawn(browser, file)
 
 
-def test_it_is_drawn_and_asks_for_nothing(report: "ChatPage") -> None:
+def test_every_bar_is_drawn(report: "ChatPage") -> None:
     assert report.console_errors() == []
-    assert report.run("return performance.getEntriesByType('resource').length") == 0
     for chart, bars in {"figure-6": 60, "figure-7": 10}.items():
         paths = f"[...document.querySelectorAll('#{chart}-chart .point path')]"
         assert report.run(f"return {paths}.filter((p) => p.getBBox().height > 0).length") == bars
@@ -119,35 +115,19 @@ def test_pictures_are_legible_on_any_page(
     found = page.run(INKS)
     assert {picture["ground"] for picture in found} == {0}
     for ink in {ink for picture in found for ink in picture["inks"]} - {"null"}:
-        assert page.driver.execute_script(CONTRAST, ink, ground) >= 3.0, f"{ink} on {ground}"
+        assert page.contrast(ink, ground) >= 3.0, f"{ink} on {ground}"
     browser.reset()
 
 
 @PAGES
-def test_a_page_asks_for_nothing(browser: "Browser", pages: dict[str, Path], name: str) -> None:
-    page = drawn(browser, pages[name])
-    asked = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
-    assert [address for address in asked if not address.startswith("data:")] == []
-
-
-@PAGES
 @pytest.mark.parametrize("width", [360, 1000])
-def test_no_width_scrolls_sideways(
+def test_a_page_fits_its_window_and_asks_for_nothing(
     browser: "Browser", pages: dict[str, Path], name: str, width: int
 ) -> None:
-    assert drawn(browser, pages[name], width).sideways() == 0
-
-
-CONTRAST = """
-const [ink, ground] = [arguments[0], arguments[1]].map((colour) => {
-  const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => {
-    const share = part / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-});
-return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
-"""
+    page = drawn(browser, pages[name], width)
+    assert page.sideways() == 0
+    asked = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert [address for address in asked if not address.startswith("data:")] == []
 
 
 COLOURS = """
@@ -176,8 +156,7 @@ def test_what_is_shown_is_legible(
     assert bool(found["drawn"]) == (name != "static")
     for kind, least in {"text": 4.5, "drawn": 3.0}.items():
         for colour in set(found[kind]) - {"none"}:
-            contrast = page.driver.execute_script(CONTRAST, colour, ground)
-            assert contrast >= least, f"{kind} {colour} on {ground}"
+            assert page.contrast(colour, ground) >= least, f"{kind} {colour} on {ground}"
     browser.reset()
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from page_service import LIST
 
 if TYPE_CHECKING:
     from chat_page import Browser, ChatPage
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 METHODS = ["naive", "draft_verify", "ngram"]
-LIST = "Make a list of who has what.\nPaula bought 67 peaches. Anna bought 24 sandwiches."
 
 
 def compared(page: "ChatPage") -> None:

@@ -70,13 +70,15 @@ PHASES = {
     "steady": (40, ["steady"]),
     "slower": (60, ["before", "slower", "recovered"]),
     "killed": (60, ["before", "one killed", "all killed"]),
+    "new_kind": (60, ["known prompts", "new prompts"]),
 }
 """By scenario the pairs that it asks in all where --pairs is 20, and its phases."""
 
 
 def test_learning_scenarios(world):
     names = ",".join(PHASES)
-    figures = specadapt("bench", "learning", *world, "--scenarios", names, "--pairs", 20)
+    new = ("--new", "cooking", "--fitted-on", world[3], "--clusters", 2)
+    figures = specadapt("bench", "learning", *world, "--scenarios", names, "--pairs", 20, *new)
     assert figures["scenarios"]["killed"]["method"] == "draft_verify"
     for name, (pairs, phases) in PHASES.items():
         scenario = figures["scenarios"][name]

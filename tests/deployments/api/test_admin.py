@@ -1,7 +1,7 @@
 """The admin's endpoints on a real engine, behind the guard."""
 
 import pytest
-from asking import HELLO, posted
+from asking import HELLO
 
 from deployments.guard.key_file import hash_of
 from schemas import AppConfig
@@ -9,7 +9,10 @@ from schemas import AppConfig
 
 @pytest.fixture
 async def root(behind_guard):
-    keys = [{"name": "root", "sha256": hash_of("root-key"), "admin": True}]
+    keys = [
+        {"name": "root", "sha256": hash_of("root-key"), "admin": True},
+        {"name": "app", "sha256": hash_of("app-key")},
+    ]
     async with behind_guard({"keys": keys})("root-key") as client:
         yield client
 
@@ -20,7 +23,9 @@ async def test_the_configuration_in_force(root, config):
 
 
 async def test_forgetting_and_going_back(root, ingress):
-    await posted(ingress, "/v1/chat/completions", HELLO)
+    key = {"authorization": "Bearer app-key"}
+    answer = await ingress.http.post("/v1/chat/completions", json=HELLO, headers=key)
+    assert answer.is_success
     await ingress.link.exchange(everything=True)
     learned = ingress.link.table.live.steps.tolist()
     assert (await root.get("/admin/routing/history")).json() == {"snapshots": []}
