@@ -1,8 +1,8 @@
-"""Named Ray actors of an application, and the line to one from another process.
+"""Named Ray actors of an application, and connections to them from other processes.
 
-These are named Ray actors rather than Serve deployments: a deployment is not a singleton during a
-rollout. They are detached, since an actor owned by one ingress would die with that ingress, and end
-themselves when nobody has called for a while, so that a deleted application leaves nothing behind.
+They are named actors rather than Serve deployments, since a deployment is not a singleton during a
+rollout. They are detached, since an actor owned by one ingress would die with that ingress. They
+end themselves when nobody calls for a while, so that a deleted application leaves nothing behind.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ Result = TypeVar("Result")
 
 
 class ActorAwayError(RuntimeError):
-    """An actor cannot be reached, or its call failed; the message says why."""
+    """The actor cannot be reached, or its call failed; the message says why."""
 
 
 class ActorLine(Generic[Remote]):
-    """A line to an actor that may be away; `connect` finds or creates it."""
+    """Call an actor that may be away; `connect` finds or creates it."""
 
     def __init__(self, connect: Callable[[], Awaitable[Remote]]) -> None:
         self._connect = connect
@@ -62,12 +62,12 @@ class ActorLine(Generic[Remote]):
         return result
 
     def pause(self, seconds: float) -> float:
-        """Return the seconds to wait before the next call, where calls follow each other every
+        """Return the seconds to wait before the next call, if calls follow each other every
         `seconds`.
 
-        They are jittered, so that several processes do not call in step. They double with each
-        failure up to LONGEST_PAUSE_SECONDS: an actor whose start fails would otherwise be started
-        several times a second, and each start takes seconds of CPU.
+        Pauses are jittered, so that processes do not call in step. They double with each failure up
+        to LONGEST_PAUSE_SECONDS: an actor that fails to start would otherwise be started several
+        times a second, and each start takes seconds of CPU.
         """
         longest = max(seconds, LONGEST_PAUSE_SECONDS)
         return min(seconds * 2.0 ** min(self._failures, 32), longest) * random.uniform(0.8, 1.2)
@@ -82,7 +82,7 @@ def _away(error: Exception, seconds: float) -> ActorAwayError:
 
 
 def end_when_idle(idle_seconds: Callable[[], float]) -> None:
-    """End the actor that calls this, once nobody has called it for LEASE_SECONDS."""
+    """End the calling actor once nobody has called it for LEASE_SECONDS."""
     handle = ray.get_runtime_context().current_actor
 
     def watch() -> None:
@@ -95,10 +95,10 @@ def end_when_idle(idle_seconds: Callable[[], float]) -> None:
 
 
 def named_actor(body: type, role: str, application: str, config: AppConfig, *args: Any) -> Any:
-    """Return the handle of an application's actor; `body(*args)` where it does not exist.
+    """Return the handle of an application's actor; create `body(*args)` if it does not exist.
 
-    Blocks on Ray's control store. Ray starts the actor again, with the same arguments, when its
-    process dies.
+    Blocks on Ray's control store. Ray restarts the actor with the same arguments when its process
+    dies.
     """
     options = {
         "name": _name(role, application, config),
@@ -113,7 +113,7 @@ def named_actor(body: type, role: str, application: str, config: AppConfig, *arg
 
 
 def running_actor(role: str, application: str, config: AppConfig) -> Any:
-    """Return the handle of an application's actor. Raises ValueError where there is none."""
+    """Return the handle of an application's actor. Raises ValueError if it does not exist."""
     return ray.get_actor(_name(role, application, config), _NAMESPACE)
 
 

@@ -40,10 +40,10 @@ REPLICA_CHOICE = "deployments.replica.choice.FewestOutstandingTokens"
 
 
 def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
-    """The ingress bound to one deployment per method, or to a shared one.
+    """Return the application: the ingress bound to a deployment per method, or to a shared one.
 
-    Raises ConfigError naming the field for args that do not validate, a bundle that is not
-    there, and a routing table or a recording that does not fit.
+    Raises ConfigError naming the field if args do not validate, the bundle is missing, or the
+    routing table or the recording does not fit.
     """
     config = resolved(validated(args))
     # Only a Serve configuration, whose args are a mapping, has a user_config to be refused.
@@ -69,9 +69,11 @@ def deployment_names(config: AppConfig) -> tuple[str, ...]:
 
 
 def checked(config: AppConfig) -> dict[str, serve.Application]:
-    """Each method's deployment in a resolved configuration, once all that can be known without
-    starting anything fits together: bundle, methods, GPUs, routing table, recording, keys. Raises
-    ConfigError naming the field."""
+    """Return each method's deployment in a resolved configuration.
+
+    Everything that can be known before a start is checked: bundle, methods, GPUs, routing table,
+    recording, keys. Raises ConfigError naming the field.
+    """
     names = deployment_names(config)
     if len(set(names)) < len(names):
         raise ConfigError(f"methods: {INGRESS!r} is the HTTP ingress's name: rename the method")
@@ -97,7 +99,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
 
 
 def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.Application:
-    """The deployment of an engine's methods, bound to its arguments."""
+    """Return the deployment of an engine's methods, bound to its arguments."""
     name = SHARED if config.layout == "shared" else specs[0].name
     resources = resources_of(specs[0].name, config)
     _, replica = _classes(config)
@@ -117,8 +119,10 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
 
 
 def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
-    """How many requests a replica takes at a time, and how many more an ingress holds where all
-    replicas have as many; beyond it they go elsewhere."""
+    """Return how many requests a replica takes at a time, and how many more an ingress holds.
+
+    Requests beyond that go elsewhere.
+    """
     most = resources.max_replicas
     if most > max(1, resources.min_replicas):
         # A replica that comes takes nothing out of the others' lines: what waits does so at the

@@ -1,4 +1,4 @@
-"""What the parts of the application read from disk: method specs, routing table, encoder."""
+"""What the application reads from disk: method specs, routing table, encoder."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +20,7 @@ Embed = Callable[[str], NDArray[np.float32]]
 
 
 def method_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
-    """The specs that replicas load: the configured methods, or recordings of them where
-    `engine.replay` is set.
+    """Return the specs that replicas load: the configured methods, or replays of them.
 
     Raises ValueError for an unknown name.
     """
@@ -32,7 +31,7 @@ def method_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, .
 
 
 def portfolios(config: AppConfig) -> list[tuple[MethodSpec, ...]]:
-    """The methods that each engine holds: one of them, or all in the shared layout.
+    """Return the methods that each engine holds: one each, or all in the shared layout.
 
     Raises ValueError for an unknown name.
     """
@@ -41,18 +40,18 @@ def portfolios(config: AppConfig) -> list[tuple[MethodSpec, ...]]:
 
 
 def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
-    """From the configuration where it defines one, else by name."""
+    """Return the specs that the configuration defines, else those of that name."""
     own = {m.name: m.spec for m in config.methods if m.spec is not None}
     return tuple(own.get(name) or get_method(name) for name in names)
 
 
 def served_table(config: AppConfig) -> RoutingTable:
-    """The routing table of the methods served: the configured one or else the bundle's, restricted
-    to them; where the bundle has none, or one that lacks any of them, one that is learned while
-    serving.
+    """Return the routing table, restricted to the methods served.
 
-    Its seconds are those of a slowed-down replay where that is what is served. Raises ValueError
-    where the configured one is absent, or one does not fit the encoder or the methods' settings.
+    It is the configured table or else the bundle's. If the bundle has none, or one that lacks a
+    method, an unfitted table is learned while serving. Its seconds are scaled if a slowed-down
+    replay is served. Raises ValueError if the configured table is missing, or a table does not
+    match the encoder or the methods' settings.
     """
     names = [method.name for method in config.methods]
     specs = _configured_specs(config, names)
@@ -86,7 +85,7 @@ def _unfitted(config: AppConfig, specs: Sequence[MethodSpec], why: str) -> Routi
 
 
 def slowed(table: RoutingTable, factor: float) -> RoutingTable:
-    """The same table with every measured second times `factor`."""
+    """Return the table with every measured second multiplied by `factor`."""
     return table.model_copy(
         update={
             "step_seconds": table.step_seconds * factor,
@@ -96,7 +95,7 @@ def slowed(table: RoutingTable, factor: float) -> RoutingTable:
 
 
 def served_encoder(config: AppConfig) -> Encoder | None:
-    """The configured encoder; None, and an error in the log, where there is none."""
+    """Load the configured encoder; None, with an error in the log, if it is missing."""
     try:
         return Encoder(_encoder_path(config), config.router.encoder_threads)
     except EncoderMissingError as error:
@@ -105,7 +104,7 @@ def served_encoder(config: AppConfig) -> Encoder | None:
 
 
 def embedding(encoder: Encoder | None) -> Embed | None:
-    """Text to a vector [1, dimension], as prompts are routed by it."""
+    """Return the function from a prompt's text to its vector [1, dimension]."""
     return None if encoder is None else lambda text: encoder.embed([text])
 
 

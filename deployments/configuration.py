@@ -1,4 +1,4 @@
-"""The application's configuration: from fields to what is served, and what changes while it is."""
+"""The application's configuration: validation, defaults, and what changes while it serves."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ LIVE_FIELDS = {
     ),
     "http": ("max_body_bytes", "max_answer_seconds"),
 }
-"""What `changed` changes: no process has to start again for it."""
+"""Fields that `changed` can change without a restart."""
 
 
 class ConfigError(ValueError):
@@ -33,7 +33,7 @@ class ConfigError(ValueError):
 
 
 def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
-    """The configuration. Raises ConfigError with one line per wrong field."""
+    """Return the validated configuration. Raises ConfigError with one line per wrong field."""
     if isinstance(args, AppConfig):
         return args
     try:
@@ -44,9 +44,11 @@ def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
 
 
 def resolved(config: AppConfig) -> AppConfig:
-    """The same with absolute paths, since replicas run in other working directories, and with a
-    bundle that is here and the methods that it has the parts for. Raises ConfigError for a bundle
-    that is not there."""
+    """Return the configuration with absolute paths, a present bundle and the methods it has parts
+    for.
+
+    Replicas run in other working directories. Raises ConfigError if the bundle is missing.
+    """
     try:
         config = with_bundle(config)
         config = with_portfolio(config, load_bundle(config.bundle))
@@ -76,19 +78,23 @@ def resolved(config: AppConfig) -> AppConfig:
 
 
 def changed(config: AppConfig, changes: Mapping[str, Any] | None) -> AppConfig:
-    """The configuration with other values of LIVE_FIELDS, named as in the configuration itself:
-    `{"router": {"exploration": 0.02}}`. Raises ConfigError naming the field that is unknown, wrong,
-    or cannot be changed while the service runs."""
+    """Return the configuration with other values of LIVE_FIELDS: `{"router": {"exploration":
+    0.02}}`.
+
+    Raises ConfigError naming the field that is unknown, wrong, or cannot be changed while the
+    service runs.
+    """
     changes = {} if changes is None else changes
     for section, fields in changes.items():
         known = LIVE_FIELDS.get(section)
         if known is None or not isinstance(fields, Mapping):
-            raise ConfigError(f"{section}: user_config has {' and '.join(LIVE_FIELDS)} with fields")
+            sections = " and ".join(LIVE_FIELDS)
+            raise ConfigError(f"{section}: user_config takes the sections {sections} with fields")
         for field in fields:
             if field not in known:
                 raise ConfigError(
-                    f"{section}.{field}: does not change while the service runs (that do "
-                    f"{', '.join(known)}): set it in args"
+                    f"{section}.{field}: cannot change while the service runs; set it in args "
+                    f"(these can: {', '.join(known)})"
                 )
     body = config.model_dump()
     for section, fields in changes.items():
@@ -97,13 +103,13 @@ def changed(config: AppConfig, changes: Mapping[str, Any] | None) -> AppConfig:
 
 
 def live_fields(config: AppConfig) -> dict[str, dict[str, Any]]:
-    """LIVE_FIELDS with the values in force."""
+    """Return LIVE_FIELDS with the values in force."""
     body = config.model_dump(mode="json")
     return {section: {f: body[section][f] for f in names} for section, names in LIVE_FIELDS.items()}
 
 
 def check_clusters(config: AppConfig, clusters: int) -> None:
-    """Raises ConfigError where a cluster is pinned that the routing table does not have."""
+    """Raise ConfigError if a cluster is pinned that the routing table does not have."""
     for cluster in config.router.pinned_clusters:
         if cluster >= clusters:
             raise ConfigError(
@@ -112,6 +118,6 @@ def check_clusters(config: AppConfig, clusters: int) -> None:
 
 
 def _line(place: tuple[str | int, ...], message: str) -> str:
-    """What is wrong where; what is said of several fields names them itself."""
+    """Return an error with its field; a message about several fields names them itself."""
     said = message.removeprefix("Value error, ")
     return f"{'.'.join(map(str, place))}: {said}" if place else said

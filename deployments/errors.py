@@ -8,8 +8,10 @@ REQUEST_FAULT = "request_fault"
 
 
 class ApiError(Exception):
-    """An answer other than 2xx; `status` is the HTTP status, `retry_after` the seconds to wait
-    where it is 429 or 503, the rest fills OpenAI's object."""
+    """Represent a response other than 2xx in OpenAI's form.
+
+    status: the HTTP status. retry_after: seconds to wait, sent with 429 and 503.
+    """
 
     def __init__(
         self,
@@ -35,12 +37,15 @@ class ApiError(Exception):
 
     @property
     def worked_on(self) -> bool:
-        """Whether an engine has worked on the request, which is why it has no answer: its own
-        deadline passed, or its own grammar let it go no further."""
+        """Return whether an engine worked on the request and it has no answer because of its own
+        wishes.
+
+        Its deadline passed, or its grammar could not be continued.
+        """
         return self.status == 504 or self.code == REQUEST_FAULT
 
     def body(self) -> dict[str, Any]:
-        """The JSON body: `{"error": {message, type, param, code}}`."""
+        """Return the JSON body: `{"error": {message, type, param, code}}`."""
         error = {
             "message": self.message,
             "type": self.kind,
@@ -50,9 +55,11 @@ class ApiError(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
-        """How to ask with a key where none was accepted, and Retry-After where the same request
-        may be answered later; what OpenAI's clients read where it may not: they repeat every 5xx
-        by themselves, a missed deadline and what two methods failed of too."""
+        """Return the headers that tell a client how to go on.
+
+        OpenAI's clients repeat every 5xx by themselves. A missed deadline and a request that two
+        methods failed on must not be repeated.
+        """
         if self.status == 504 or self.code == GIVEN_UP:
             return {"x-should-retry": "false"}
         if self.status == 401:
@@ -64,30 +71,30 @@ class ApiError(Exception):
 
 
 def line_full() -> ApiError:
-    """Every admissible method's waiting line is full."""
+    """Return the error for a request that no waiting line has room for."""
     return overloaded("every replica's waiting line is full; try again shortly")
 
 
 def overloaded(message: str) -> ApiError:
-    """More is asked for than may wait."""
+    """Return the error for more requests than may wait."""
     return ApiError(429, message, code="server_busy")
 
 
 def unavailable(message: str) -> ApiError:
-    """No method can answer now."""
+    """Return the error for a time in which no method can answer."""
     return ApiError(503, message, code="unavailable")
 
 
 def given_up(failures: int) -> ApiError:
-    """So many replicas failed on the request, which may be what they failed of."""
+    """Return the error for a request that several replicas failed on; it may be the cause."""
     return ApiError(500, f"{failures} replicas failed on this request", code=GIVEN_UP)
 
 
 def request_fault(message: str) -> ApiError:
-    """The answer cannot go on for a reason that lies in the request."""
+    """Return the error for an answer that stopped because of the request itself."""
     return ApiError(400, message, code=REQUEST_FAULT)
 
 
 def broken_off(method: str) -> ApiError:
-    """The answer's beginning is out and its end will not come."""
+    """Return the error for an answer that was sent in part and cannot be finished."""
     return ApiError(500, f"{method} failed in the middle of the answer", code="answer_broken_off")

@@ -1,9 +1,9 @@
-"""The HTTP ingress as a Ray Serve deployment: puts its parts together on a replica."""
+"""The HTTP ingress as a Ray Serve deployment."""
 
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,8 @@ from deployments.configuration import ConfigError, changed, check_clusters, live
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import Slots
 from deployments.learning.actor import feedback_actor
-from deployments.learning.feedback import Exchange
 from deployments.learning.link import FeedbackLink
-from deployments.loads.board import Loads, load_board
+from deployments.loads.board import load_board
 from deployments.loads.line import LoadsLine
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
@@ -33,7 +32,7 @@ from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
-from schemas import AppConfig, DecodeChunk, DecodeRequest, Observation, RouterConfig, Snapshot
+from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 
@@ -42,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @serve.ingress()
 class Ingress:
-    """Answers HTTP; `handles` maps each method to the deployment that hosts it."""
+    """Answer HTTP; `handles` maps each method to the deployment that hosts it."""
 
     def __init__(
         self,
@@ -53,13 +52,17 @@ class Ingress:
         log_with_serve()
         application = serve.get_replica_context().app_name
         poll_seconds = config.feedback.load_report_seconds
+
+        def connect(find: Callable[[str, AppConfig], Any]) -> Callable[[], Awaitable[Any]]:
+            return partial(asyncio.to_thread, lambda: Remote(find(application, config)))
+
         self._config = config
         self._metrics = metrics = Metrics()
         encoder = served_encoder(config)
         self._link = FeedbackLink(
             served_table(config),
-            partial(asyncio.to_thread, RayActor, application, config),
-            LoadsLine(partial(asyncio.to_thread, RayBoard, application, config), poll_seconds),
+            connect(feedback_actor),
+            LoadsLine(connect(load_board), poll_seconds),
             flush_seconds=config.feedback.flush_seconds,
             poll_seconds=poll_seconds,
             metrics=metrics,
@@ -81,18 +84,21 @@ class Ingress:
         self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, config)
         self._replay = notice_of(config.engine)
         self._guarded = partial(guarded, config=config.http.guard, metrics=metrics)
-        # A large body makes many objects, and the collector would look at all that is loaded here
-        # along with them: most of a second in which nobody is answered.
+        # A large body makes many objects. A collection would visit everything loaded here too and
+        # stop all answers for most of a second.
         gc.freeze()
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
-        """Take other settings without a request being lost; see `configuration.changed`. Wrong ones
-        are refused and the others stay: raising would have Ray replace the replica."""
+        """Take other settings without losing a request; see `configuration.changed`.
+
+        Wrong settings are refused and the previous ones stay: raising would make Ray replace the
+        replica.
+        """
         try:
             config = changed(self._config, user_config)
             check_clusters(config, len(self._link.table.assignment))
         except ConfigError as error:
-            logger.error("user_config is refused, the settings before stay: %s", error)
+            logger.error("user_config is refused, the previous settings stay: %s", error)
             self._http.refused_settings = str(error)
             self._metrics.settings_refused.set(1)
             return
@@ -118,42 +124,14 @@ class Ingress:
         return self._guarded(app)
 
 
-class RayActor:
-    """The feedback actor over Ray, as the link calls it. Blocks while it connects."""
+class Remote:
+    """Call a Ray actor's methods as if it were in this process."""
 
-    def __init__(self, application: str, config: AppConfig) -> None:
-        self._handle = feedback_actor(application, config)
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
 
-    async def exchange(
-        self,
-        observations: Sequence[Observation],
-        known: tuple[str, int],
-        settings: RouterConfig | None,
-    ) -> Exchange:
-        reply: Exchange = await self._handle.exchange.remote(observations, known, settings)
-        return reply
-
-    async def history(self) -> list[Snapshot]:
-        kept: list[Snapshot] = await self._handle.history.remote()
-        return kept
-
-    async def roll_back(self, number: int | None) -> Snapshot:
-        snapshot: Snapshot = await self._handle.roll_back.remote(number)
-        return snapshot
-
-    async def reset(self) -> None:
-        await self._handle.reset.remote()
-
-
-class RayBoard:
-    """The load board over Ray, as the line calls it. Blocks while it connects."""
-
-    def __init__(self, application: str, config: AppConfig) -> None:
-        self._handle = load_board(application, config)
-
-    async def loads(self) -> Loads:
-        loads: Loads = await self._handle.loads.remote()
-        return loads
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name).remote
 
 
 async def _ask(handle: DeploymentHandle[Any]) -> None:
@@ -161,13 +139,14 @@ async def _ask(handle: DeploymentHandle[Any]) -> None:
 
 
 def _without_replicas(config: AppConfig) -> list[str]:
-    """The methods that may have no replica."""
+    """Return the methods that may have no replica."""
     names = [method.name for method in config.methods]
     return [name for name in names if resources_of(name, config).min_replicas == 0]
 
 
 def method_stream(handle: DeploymentHandle[Any]) -> MethodStream:
-    """A deployment's `generate` as the Answerer calls it; closing the stream cancels the call."""
+    """Return a deployment's `generate` as the Answerer calls it; closing the stream cancels the
+    call."""
     streaming = handle.options(method_name="generate", stream=True)
 
     async def stream(request: DecodeRequest, whole: bool) -> AsyncGenerator[DecodeChunk, None]:

@@ -1,4 +1,4 @@
-"""Our log lines among Ray Serve's own, since Ray gives other loggers no level and no handler."""
+"""Our log lines in Ray Serve's logs, since Ray gives other loggers no level and no handler."""
 
 import logging
 
@@ -8,7 +8,7 @@ SERVE = "ray.serve"
 
 
 class _ToServe(logging.Handler):
-    """Hands records to Ray Serve's logger, whose handlers change with its configuration."""
+    """Hand records to Ray Serve's logger, whose handlers change with its configuration."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logging.getLogger(SERVE).handle(record)

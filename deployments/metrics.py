@@ -1,7 +1,8 @@
-"""What is counted; exported by Ray on every node's metrics port. docs/operations.md lists it.
+"""The service's metrics, exported by Ray on every node's metrics port; docs/operations.md lists
+them.
 
-Series stay few: a table has up to 64 clusters, so only counters, and few of them, tell clusters
-apart, and no histogram does, which is a dozen series for every set of labels.
+The number of series stays small. A table has up to 64 clusters, so only a few counters have a
+cluster label. Histograms have none: they make a dozen series for every set of labels.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ OTHER_KEYS = "others"
 
 
 class Metrics:
-    """One ingress's metrics; Ray adds the node and the process."""
+    """Hold one ingress's metrics; Ray adds the node and the process."""
 
     def __init__(self) -> None:
         self.requests = _counter(
@@ -76,7 +77,7 @@ class Metrics:
         self.learning = _gauge("learning", "1 while answers are learned from and stored, else 0")
 
     def decided(self, decision: Decision, seconds: float, degraded: tuple[str, ...]) -> None:
-        """A prompt was routed in `seconds`, in these degraded modes."""
+        """Count a routed prompt. seconds: the decision took. degraded: its degraded modes."""
         self.decision.observe(seconds)
         method = {"method": decision.method}
         self.decisions.inc(tags=method | {"reason": decision.reason})
@@ -91,7 +92,7 @@ class Metrics:
                 counter.inc(predicted, tags=method)
 
     def finished(self, stats: DecodeStats, cluster: int) -> None:
-        """An answer came to its end."""
+        """Count a finished answer of a cluster."""
         tags = {"method": stats.method}
         for counter, count in (
             (self.output_tokens, stats.output_tokens),
@@ -117,7 +118,7 @@ class Metrics:
 
 
 class KeyMetrics:
-    """What the holders of API keys have used, by the names in the keys file."""
+    """Count what each API key has used, by its name in the keys file."""
 
     def __init__(self) -> None:
         labels = ("key", "tenant")
@@ -130,8 +131,11 @@ class KeyMetrics:
         self._known: set[str] = set()
 
     def used(self, key: str, tenant: str | None, prompt: int, cached: int, output: int) -> None:
-        """A key's request has ended. After MAX_KEYS names the others share one series, since a
-        file that changes for months must not make ever more of them."""
+        """Count a key's finished request.
+
+        After MAX_KEYS names the others share one series, so that a file that changes for months
+        does not make ever more of them.
+        """
         if key not in self._known and len(self._known) >= MAX_KEYS:
             key, tenant = OTHER_KEYS, None
         self._known.add(key)
@@ -147,7 +151,7 @@ class KeyMetrics:
 
 
 class DriftMetrics:
-    """What the feedback actor counts of drift and refits."""
+    """Hold the feedback actor's metrics of drift and refits."""
 
     def __init__(self) -> None:
         self.drift = _gauge("drift", "least share of recent prompts of a kind not fitted")
@@ -158,7 +162,7 @@ class DriftMetrics:
 
 
 class ReplicaMetrics:
-    """One replica's load, as it reports it to the ingresses."""
+    """Export one replica's load, as it reports it to the ingresses."""
 
     def __init__(self, replica: str) -> None:
         self._tags = {"replica": replica}

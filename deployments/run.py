@@ -1,4 +1,4 @@
-"""`specadapt serve`: the whole service in the foreground, and nothing left behind."""
+"""`specadapt serve`: the whole service in the foreground."""
 
 import logging
 import math
@@ -31,7 +31,7 @@ _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 
 
 class StopRequested(BaseException):
-    """SIGINT or SIGTERM came."""
+    """SIGINT or SIGTERM arrived."""
 
 
 Say = Callable[[str], None]
@@ -46,7 +46,7 @@ class StartError(ValueError):
 
 
 def say_at_once(line: str) -> None:
-    """Standard output without delay, also where it is a file."""
+    """Print a line without buffering, also to a file."""
     print(line, flush=True)
 
 
@@ -55,13 +55,11 @@ def serve_forever(
     say: Say = say_at_once,
     beside: Mapping[str, serve.Application] = MappingProxyType({}),
 ) -> None:
-    """Run the service until SIGINT or SIGTERM, then stop all that was started here.
+    """Run the service until SIGINT or SIGTERM, then stop everything that was started here.
 
-    beside: more applications on the same Ray, each at the path of its name.
-
-    Starts a Ray of its own, or joins the one RAY_ADDRESS names (whose proxies must then listen
-    on this machine at `http.port`). Raises PortTakenError, ConfigError or StartError before
-    anything is announced.
+    Start a local Ray, or join the one that RAY_ADDRESS names (whose proxies must listen on this
+    machine at `http.port`). beside: more applications on the same Ray, each at the path of its
+    name. Raises PortTakenError, ConfigError or StartError before anything is announced.
     """
     config = with_free_port(resolved(config))
     application = build(config)
@@ -85,7 +83,7 @@ def serve_forever(
 
 
 def with_free_port(config: AppConfig) -> AppConfig:
-    """The same with the port the service will have: port 0 becomes a free one.
+    """Return the configuration with the port the service will have: port 0 becomes a free one.
 
     Raises PortTakenError; Ray's proxy would share a taken port silently (SO_REUSEPORT).
     """
@@ -104,15 +102,17 @@ def with_free_port(config: AppConfig) -> AppConfig:
 
 
 def needed_cpus(config: AppConfig) -> float:
-    """Logical CPUs of the smallest number of replicas."""
+    """Return the logical CPUs of the smallest number of replicas."""
     replicas = (config.shared,) if config.layout == "shared" else config.methods
     methods = sum(max(1, r.min_replicas) * r.num_cpus for r in replicas)
     return methods + config.http.ingress_replicas * config.http.ingress_num_cpus
 
 
 def start_local_ray(cpus: int, gpus: int | None = None) -> None:
-    """Start a quiet Ray of this process's own. `cpus` and `gpus` are what it may schedule, not
-    hardware; None: the GPUs that Ray finds on the machine."""
+    """Start a local Ray that logs little. cpus and gpus: what it may schedule, not hardware.
+
+    Without `gpus` Ray uses those it finds on the machine.
+    """
     # A proxy that takes longer than this to start is killed and started again: on a busy machine
     # five seconds, Ray's default, are too few for ever.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
@@ -186,7 +186,7 @@ def _announce(config: AppConfig, say: Say) -> None:
 
 
 def _metrics_addresses() -> list[str]:
-    """Where Ray exports each node's metrics (on a random port, unless it was told one)."""
+    """Return where Ray exports each node's metrics (on a random port unless one is configured)."""
     return [
         f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
         for node in ray.nodes()  # type: ignore[no-untyped-call]
@@ -218,7 +218,7 @@ def _stop_application(config: AppConfig) -> None:
 
 @contextmanager
 def _signals(handler: Any) -> Iterator[None]:
-    """SIGINT and SIGTERM go to `handler` inside the block."""
+    """Handle SIGINT and SIGTERM by `handler` inside the block."""
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

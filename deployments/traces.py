@@ -1,9 +1,9 @@
-"""Our spans in the traces that Ray Serve makes.
+"""Spans for the traces that Ray Serve makes.
 
-Ray Serve traces requests from its proxy to the replicas where the environment variable
-RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH names a function that makes span processors, as `otlp` here
-is one; RAY_SERVE_TRACING_SAMPLING_RATIO says how many. Where it names none, nothing here costs more
-than a look.
+Ray Serve traces requests from its proxy to the replicas if the environment variable
+RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH names a function that makes span processors, such as `otlp`
+here. RAY_SERVE_TRACING_SAMPLING_RATIO sets the share of requests. Without the variable these
+functions cost next to nothing.
 """
 
 import time
@@ -19,13 +19,13 @@ _NANOSECONDS = 1e9
 
 
 def trace_id() -> str | None:
-    """The present trace's id, as it is written in traces; None where there is none."""
+    """Return the current trace's id as traces write it; None outside a trace."""
     context = trace.get_current_span().get_span_context()
     return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
 
 def decided(decision: Decision, seconds: float) -> None:
-    """A span of a decision that has just been made and took so long."""
+    """Write a span for a decision that has just been made and took `seconds`."""
     if not _traced():
         return
     attributes = {
@@ -39,8 +39,7 @@ def decided(decision: Decision, seconds: float) -> None:
 
 
 def decoded(stats: DecodeStats) -> None:
-    """Spans of an answer that has just ended: in the queue, its prompt being read, its tokens being
-    decoded."""
+    """Write spans for an answer that has just ended: queue, prefill, decode."""
     if not _traced():
         return
     began = time.time() - stats.total_seconds
@@ -59,8 +58,10 @@ def decoded(stats: DecodeStats) -> None:
 
 
 def otlp(_file: str) -> Sequence[Any]:
-    """Span processors that send to the collector of OTEL_EXPORTER_OTLP_ENDPOINT. Raises ImportError
-    without the package opentelemetry-exporter-otlp-proto-http."""
+    """Return span processors that send to the collector of OTEL_EXPORTER_OTLP_ENDPOINT.
+
+    Raises ImportError without the package opentelemetry-exporter-otlp-proto-http.
+    """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 

@@ -1,4 +1,4 @@
-"""Whether the ingress has taken its `user_config`, as a deployment in Ray Serve's status.
+"""A deployment that shows in Ray Serve's status whether the ingress took its `user_config`.
 
 Serve has no other place for it: a `reconfigure` that raises ends its replica (Ray 2.60).
 """
@@ -16,7 +16,7 @@ ASKING_SECONDS = 2.0
 
 
 class UserConfig:
-    """Unhealthy while its application's deployment `ingress` refuses the last `user_config`."""
+    """Be unhealthy while the application's ingress refuses the last `user_config`."""
 
     def __init__(self, ingress: str) -> None:
         self._application = serve.get_replica_context().app_name

@@ -1,4 +1,4 @@
-"""What an admin's key is for: learned states to go back to, and the configuration in force."""
+"""Endpoints of an admin's key: learned states to return to, and the configuration in force."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -13,7 +13,7 @@ from schemas import AppConfig, Snapshot
 
 
 class LearnedStates(Protocol):
-    """The feedback actor's states; each call raises ApiError where it cannot be done."""
+    """Give the feedback actor's states; each call raises ApiError if it cannot be done."""
 
     def history(self) -> Awaitable[list[Snapshot]]: ...
 
@@ -23,7 +23,7 @@ class LearnedStates(Protocol):
 
 
 class AdminApi:
-    """Endpoints under /admin, which the guard keeps for admins' keys."""
+    """Serve the endpoints under /admin, which the guard keeps for admins' keys."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which of an answer's text was drafted and accepted, and which the target said itself."""
+"""Which of an answer's text was drafted and accepted, and which the target sampled itself."""
 
 from codecs import getincrementaldecoder
 from itertools import groupby
@@ -10,11 +10,11 @@ Run = tuple[str, bool]
 
 
 class DraftedRuns:
-    """One answer's text in runs (text, drafted), chunk by chunk.
+    """Split one answer's text into runs (text, drafted), chunk by chunk.
 
     A token's bytes may be part of a character, which then belongs to the token that completes it.
-    Texts are the tokens' own: they can be ahead of the answer's text where that is held back for
-    a stop sequence, and go beyond it where one is found.
+    Texts are the tokens' own: they can be ahead of the answer's text while it is held back for a
+    stop sequence, and go beyond it if one is found.
     """
 
     def __init__(self, tokens: TokenText) -> None:
@@ -23,7 +23,7 @@ class DraftedRuns:
         self._first = True
 
     def of(self, chunk: DecodeChunk) -> list[Run]:
-        """The chunk's runs, neighbours of one kind joined; empty where no token shows."""
+        """Return the chunk's runs, merging neighbours of one kind; empty if no token is visible."""
         said = [
             (self._decoder.decode(self._tokens.raw(token)), drafted)
             for token, drafted in zip(chunk.token_ids, chunk.drafted, strict=True)

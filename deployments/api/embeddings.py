@@ -40,8 +40,7 @@ class EmbeddingRequest(Input):
         if isinstance(value, list) and any(isinstance(one, int | list) for one in value):
             raise ApiError(
                 400,
-                "input: token ids are not read, since other models' tokenizers made them: "
-                "send text",
+                "input: token ids are not supported; send text",
                 param="input",
                 code="unsupported_parameter",
             )
@@ -52,10 +51,10 @@ class EmbeddingRequest(Input):
 
 
 class Embeddings:
-    """The encoder for clients; None where the ingress has none.
+    """Embed texts for clients with the router's encoder, which may be None.
 
-    One text at a time on one thread, however many are asked for: prompts that wait for their
-    routing need the same cores.
+    Texts are embedded one at a time on one thread: prompts that wait for routing need the same
+    cores.
     """
 
     def __init__(self, encoder: Encoder | None) -> None:
@@ -65,16 +64,17 @@ class Embeddings:
 
     @property
     def models(self) -> list[str]:
-        """The names a request may give as its model."""
+        """Return the names that a request may give as its model."""
         return [] if self._encoder is None else [self._encoder.info.name]
 
     async def answer(
         self, asked: EmbeddingRequest, charge: Callable[[int], None] = unmetered
     ) -> EmbeddingList:
-        """Return the response body; `charge` is told of the texts' tokens before they are embedded.
+        """Return the response body; `charge` is called with the texts' tokens before they are
+        embedded.
 
         Raises ApiError: 404 for another model, 400 for a text with more tokens than the encoder
-        reads, 429 where too many texts wait, 503 without an encoder, and what `charge` raises.
+        reads, 429 if too many texts wait, 503 without an encoder, and what `charge` raises.
         """
         encoder = self._encoder
         if encoder is None:

@@ -146,21 +146,23 @@ class GenerationRequest(Input, ABC):
 
     @cached_property
     def wanted_grammar(self) -> Grammar | None:
-        """What the answer has to follow. Raises ApiError where the fields contradict each other."""
+        """Return the grammar that the answer has to follow. Raises ApiError if fields contradict
+        each other."""
         return grammar(self.response_format, self.grammar, ignore_eos=self.ignore_eos)
 
     @property
     @abstractmethod
     def wanted_logprobs(self) -> int | None:
-        """How many best tokens to report with each token; None for no log probabilities."""
+        """Return how many best tokens to report with each token; None for no log probabilities."""
 
     def sampling(
         self, prompt_tokens: int, context_length: int, field: str | None = None
     ) -> SamplingParams:
-        """How to decode after the `prompt_tokens` of `field` in `context_length` tokens together.
+        """Return how to decode after `prompt_tokens` in a context of `context_length` tokens.
 
-        Without max_tokens the answer may take what is left of the context, up to the endpoint's
-        default. Raises ApiError `context_length_exceeded` where the request does not fit.
+        Without max_tokens the answer may take the rest of the context, up to the endpoint's
+        default. field: the prompt's name in errors. Raises ApiError `context_length_exceeded` if
+        the request does not fit.
         """
         left = context_length - prompt_tokens
         wanted = self.wanted_tokens
@@ -184,7 +186,7 @@ class GenerationRequest(Input, ABC):
         )
 
     def too_long(self, size: str, context_length: int, field: str | None = None) -> ApiError:
-        """The error for a prompt of `size` (in words) that does not fit into so many tokens.
+        """Return the error for a prompt of `size` (in words) that exceeds the context.
 
         field: which of several prompts it is.
         """

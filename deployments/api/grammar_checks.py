@@ -1,4 +1,4 @@
-"""Checks requests' grammars in helper processes, which may die of them."""
+"""Grammar checks in helper processes, which a harmful grammar may kill."""
 
 import asyncio
 import hashlib
@@ -31,10 +31,11 @@ ATTEMPTS = 2
 
 
 class GrammarChecks:
-    """A small pool of helpers with threads of its own. One event loop calls it."""
+    """Check grammars in a small pool of helper processes. Call it from one event loop."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        """arguments: of `workers.grammar.helper`. Helpers start with the first grammar."""
+        """Make the pool; helpers start with the first grammar. arguments: of
+        `workers.grammar.helper`."""
         self._threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="grammar")
         self._helpers = [Helper(arguments) for _ in range(HELPERS)]
         self._idle = SimpleQueue[Helper]()
@@ -84,7 +85,7 @@ class GrammarChecks:
 
 
 class Helper:
-    """One helper process. It is replaced when it has died or does not answer in time."""
+    """Run one helper process, and replace it when it dies or does not answer in time."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._command = [sys.executable, "-P", "-m", "workers.grammar.helper", *arguments]

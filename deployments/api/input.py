@@ -1,4 +1,4 @@
-"""From a request's body to a validated model, or to an error that names the parameter."""
+"""Validation of request bodies, with errors that name the parameter."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -58,8 +58,10 @@ Request = TypeVar("Request", bound=Input)
 def parse(
     kind: type[Request], body: bytes, defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Request:
-    """The validated request, with `defaults` for the fields it has of them and leaves open. Raises
-    ApiError 400 naming the parameter."""
+    """Return the validated request, with `defaults` for fields that the body leaves out.
+
+    Raises ApiError 400 naming the parameter.
+    """
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -107,7 +109,8 @@ def _named(error: ValidationError, body: Any) -> ApiError:
 
 
 def _path(error: ErrorDetails, body: Any) -> list[int | str]:
-    """Where in the body the error is: pydantic's location without the names of union branches."""
+    """Return where in the body the error is: pydantic's location without the names of union
+    branches."""
     path: list[int | str] = []
     for part in error["loc"]:
         is_index = isinstance(body, list) and isinstance(part, int)

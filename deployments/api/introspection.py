@@ -16,13 +16,13 @@ BULKY = frozenset({"prompts", "distances"})
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:
-    """The table in force; its centroids only as points on their own main plane.
+    """Return the table in force as JSON, with its centroids as points on their own main plane.
 
     `evidence` per cluster and method: acceptance (tokens per target step, over all temperature
     bands), the target steps behind it offline and live, the paired speedup it was fitted on, and
-    tokens/s as predicted of the cluster's typical prompt, greedy and alone on a replica, from all
-    evidence so far. `projection`: `points` [k, 2], and the share of the centroids' variance that
-    the plane `explained`.
+    the predicted tokens/s of the cluster's typical prompt, greedy and alone on a replica.
+    `projection`: `points` [k, 2], and the share of the centroids' variance that the plane
+    `explained`.
     """
     plane = Plane(table.centroids)
     speeds = _speeds(table)
@@ -56,11 +56,11 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
 def explanation(
     decision: Decision, prompt: Prompt, vector: NDArray[np.float32] | None, table: RoutingTable
 ) -> dict[str, Any]:
-    """One decision, what it saw and the evidence of its cluster.
+    """Return a decision as JSON, with its inputs and the evidence of its cluster.
 
     `point` is the prompt's `vector` [1, d] on the plane of the table's `projection`. `deviation`:
-    by method, how far the prompt's log acceptance is foretold to lie beyond its cluster's, where
-    the table has a regression.
+    per method, how far the prompt's predicted log acceptance lies from its cluster's, if the table
+    has a regression.
     """
     cluster = decision.cluster
     point = None if vector is None else Plane(table.centroids).points(vector)[0].tolist()
@@ -76,7 +76,7 @@ def explanation(
 
 
 def _speeds(table: RoutingTable) -> NDArray[np.float64]:
-    """Tokens/s [k, m] predicted of each cluster's typical prompt, greedy."""
+    """Return the predicted tokens/s [k, m] of each cluster's typical prompt, greedy."""
     output = [predict.emitted_output(table, k) for k in range(len(table.assignment))]
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(output)[:, None] / favourites.typical_seconds(table)[:, :, 0]

@@ -9,14 +9,14 @@ Entry = tuple[int, TokenLogprobs]
 
 
 class ChatLogprobs:
-    """`choices[].logprobs` of /v1/chat/completions."""
+    """Write `choices[].logprobs` of /v1/chat/completions."""
 
     def __init__(self, tokens: TokenText) -> None:
         self._tokens = tokens
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """Return the object of one chunk, empty where no token shows; None where the chunk has no
-        log probabilities."""
+        """Return the object of one chunk, empty if no token is visible; None without log
+        probabilities."""
         if not chunk.logprobs:
             return None
         entries = _shown(chunk, self._tokens)
@@ -32,15 +32,17 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """`choices[].logprobs` of /v1/completions; offsets count characters of this answer."""
+    """Write `choices[].logprobs` of /v1/completions; offsets count characters of this answer."""
 
     def __init__(self, tokens: TokenText) -> None:
         self._tokens = tokens
         self._offset = 0
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """Return the object of one chunk, continuing the ones before it and empty where no token
-        shows; None where the chunk has no log probabilities."""
+        """Return the object of one chunk, which continues those before it.
+
+        It is empty if no token is visible, and None without log probabilities.
+        """
         if not chunk.logprobs:
             return None
         entries = _shown(chunk, self._tokens)
@@ -57,7 +59,8 @@ class CompletionLogprobs:
         }
 
     def _top(self, token: int, said: TokenLogprobs) -> dict[str, float]:
-        """By text, the token itself included; of tokens with one text the most probable counts."""
+        """Return log probabilities by text, the token included; of equal texts the most probable
+        counts."""
         top: dict[str, float] = {}
         for other, logprob in [*said.top, (token, said.chosen)]:
             top.setdefault(self._tokens.text(other), logprob)
@@ -65,7 +68,7 @@ class CompletionLogprobs:
 
 
 def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Two consecutive objects of either shape as one."""
+    """Join two consecutive objects of either shape."""
     if first is None or second is None:
         return first or second
     return {
@@ -75,6 +78,6 @@ def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[
 
 
 def _shown(chunk: DecodeChunk, tokens: TokenText) -> list[Entry]:
-    """Tokens with their log probabilities, without the special ones, which are not in the text."""
+    """Return visible tokens with their log probabilities; special tokens are not in the text."""
     pairs = zip(chunk.token_ids, chunk.logprobs, strict=True)
     return [(token, said) for token, said in pairs if not tokens.is_special(token)]

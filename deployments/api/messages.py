@@ -54,7 +54,7 @@ class ChatMessage(Input):
     audio: Unsupported = None
 
     def plain(self) -> dict[str, str]:
-        """`{role, content}` with the parts joined and `developer` read as `system`."""
+        """Return `{role, content}` with the parts joined and `developer` read as `system`."""
         role = "system" if self.role == "developer" else self.role
         if isinstance(self.content, str):
             return {"role": role, "content": self.content}

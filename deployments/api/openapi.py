@@ -1,4 +1,4 @@
-"""The OpenAPI document of what is served, from the schemas that requests are read with."""
+"""The OpenAPI document, made from the schemas that requests are validated with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +56,8 @@ STATUS = {
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path. `chunk` is an event of the stream that `stream: true` asks for."""
+    """Describe one method of one path. `chunk` is an event of the stream that `stream: true` asks
+    for."""
 
     summary: str
     body: type[BaseModel]
@@ -117,7 +118,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 @cache
 def document() -> Schema:
-    """OpenAPI 3.2, which describes a stream by its items; every operation and status is in it."""
+    """Return the OpenAPI 3.2 document with every operation and status; 3.2 describes streams by
+    item."""
     paths: dict[str, Schema] = {}
     for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method] = _operation(operation)

@@ -7,10 +7,10 @@ Floats = NDArray[np.float64]
 
 
 class Plane:
-    """The plane of the centroids' two main directions (PCA), to scale in both."""
+    """Project vectors on the plane of the centroids' two main directions (PCA), in one scale."""
 
     def __init__(self, centroids: Floats) -> None:
-        """centroids: [k, d]. One centroid, or several in one line, leave a direction at zero."""
+        """Fit the plane to centroids [k, d]. If they lie on a line, one direction is zero."""
         self._mean = centroids.mean(axis=0)
         _, scales, directions = np.linalg.svd(centroids - self._mean, full_matrices=False)
         axes = np.zeros((2, centroids.shape[1]))
@@ -25,6 +25,6 @@ class Plane:
         """Share of the centroids' variance that lies in the plane, 0 to 1."""
 
     def points(self, vectors: Floats | NDArray[np.float32]) -> Floats:
-        """[n, d] -> [n, 2]"""
+        """Return the points [n, 2] of vectors [n, d]."""
         points: Floats = (vectors - self._mean) @ self._axes.T
         return points

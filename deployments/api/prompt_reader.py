@@ -1,4 +1,4 @@
-"""Reads a Prompt from a validated request: the model's name, the tokens, the text to embed."""
+"""Reading a Prompt from a validated request: model name, tokens, text to embed."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 class PromptReader:
-    """Tokenises once, for every method of the bundle's one tokenizer."""
+    """Tokenise each prompt once, with the bundle's tokenizer that all methods share."""
 
     def __init__(self, bundle: Bundle, methods: Sequence[str], engine: EngineConfig) -> None:
         self.bundle_name = bundle.name
@@ -51,11 +51,12 @@ class PromptReader:
 
     @property
     def models(self) -> list[str]:
-        """The names a request may give as its model."""
+        """Return the names that a request may give as its model."""
         return [self.bundle_name, *(f"{self.bundle_name}:{m}" for m in self.methods)]
 
     async def chat(self, request: ChatRequest) -> Prompt:
-        """Raises ApiError for an unknown model or a prompt that does not fit."""
+        """Return the prompt of a conversation. Raises ApiError for an unknown model or if it does
+        not fit."""
         pinned = self.pinned(request.model)
         await self._check_fields(request)
         messages = request.plain_messages()
@@ -71,8 +72,11 @@ class PromptReader:
         )
 
     async def completion(self, request: CompletionRequest) -> list[Prompt]:
-        """One or several prompts. Raises ApiError for an unknown model, unknown token ids, or a
-        prompt that is empty or does not fit."""
+        """Return one or several prompts.
+
+        Raises ApiError for an unknown model, unknown token ids, or a prompt that is empty or does
+        not fit.
+        """
         pinned = self.pinned(request.model)
         await self._check_fields(request)
         return [
@@ -81,7 +85,7 @@ class PromptReader:
         ]
 
     async def explained(self, request: ExplainRequest) -> Prompt:
-        """The prompt of a routing question."""
+        """Return the prompt of a routing question."""
         chat = ChatRequest(
             model=request.model or self.bundle_name,
             messages=request.chat_messages(),
@@ -91,14 +95,14 @@ class PromptReader:
         return await self.chat(chat)
 
     def pinned(self, model: str) -> str | None:
-        """The method that `<bundle>:<method>` pins, None for the bundle itself.
+        """Return the method that `<bundle>:<method>` pins, None for the bundle itself.
 
         Raises ApiError 404 `model_not_found` for any other name.
         """
         if model not in self.models:
             raise ApiError(
                 404,
-                f"the model {model!r} does not exist; there are {', '.join(self.models)}",
+                f"the model {model!r} does not exist; available models: {', '.join(self.models)}",
                 param="model",
                 code="model_not_found",
             )
@@ -138,7 +142,7 @@ class PromptReader:
         if unknown:
             raise ApiError(
                 400,
-                f"logit_bias: {unknown[0]} is no token id: they are from 0 to "
+                f"logit_bias: {unknown[0]} is not a token id; valid ids are 0 to "
                 f"{self._vocabulary - 1}",
                 param="logit_bias",
                 code="invalid_value",
@@ -170,7 +174,7 @@ class PromptReader:
             raise request.too_long(f"at least {least} tokens", self._context_length, field)
 
     async def _tokenised(self, size: int, encode: Callable[[Any], list[int]]) -> list[int]:
-        """What `encode` makes of a text of `size` bytes, given a tokenizer."""
+        """Return what `encode` makes of a text of `size` bytes, given a tokenizer."""
         if size <= _SHORT_BYTES:
             return encode(self._tokenizer)
         return await self._in_thread(lambda: encode(self._threads_tokenizer))
@@ -180,15 +184,15 @@ class PromptReader:
 
 
 def context_length(bundle: Bundle, engine: EngineConfig) -> int:
-    """Prompt and output tokens of one request: the configured bound or the target's own."""
+    """Return the prompt and output tokens of one request: the smaller of the setting and the
+    target's."""
     own = target_sizes(bundle.part("target")).positions
     configured = min(engine.max_context, engine.kv_slots)
     return configured if own is None else min(configured, own)
 
 
 def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
-    """Return what grammars are checked with: the tokenizer's file, the size of the vocabulary, and
-    the tokens that end an answer."""
+    """Return the arguments of a grammar helper: tokenizer file, vocabulary size, end tokens."""
     vocab = max(len(tokenizer), target_sizes(bundle.part("target")).vocab)
     ends = sorted(end_tokens(bundle.part("target"), tokenizer))
     return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]

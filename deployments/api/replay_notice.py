@@ -1,4 +1,4 @@
-"""Says in every response that recorded answers are given back and no model runs."""
+"""A response header that says that recorded answers are replayed and no model runs."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,7 +9,8 @@ HEADER = "x-specadapt-replay"
 
 
 class ReplayNotice:
-    """ASGI middleware: the recording's name and slowdown in the header `x-specadapt-replay`."""
+    """ASGI middleware that names the recording and its slowdown in the header
+    `x-specadapt-replay`."""
 
     def __init__(self, app: ASGIApp, notice: str) -> None:
         self._app = app
@@ -25,7 +26,7 @@ class ReplayNotice:
 
 
 def notice_of(engine: EngineConfig) -> str | None:
-    """`<recording>, slowed down <n> times` where a replay is served, else None."""
+    """Return `<recording>, slowed down <n> times` if a replay is served, else None."""
     if engine.replay is None:
         return None
     slowdown = engine.replay_slowdown

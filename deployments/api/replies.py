@@ -1,4 +1,4 @@
-"""An Answer as OpenAI's response bodies: whole, or as server-sent events."""
+"""Answers as OpenAI's response bodies: whole, or as server-sent events."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ _DONE = "data: [DONE]\n\n"
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; the generator is closed (and the work cancelled) with the response."""
+    """Stream server-sent events. The generator, and so the work, ends with the response."""
 
     media_type = "text/event-stream"
 
@@ -45,7 +45,7 @@ class EventStream(StreamingResponse):
 
 
 class Reply:
-    """The bodies of one request's answers under one id: each prompt's choices, one after another.
+    """Write the answers of one request under one id, each prompt's choices in turn.
 
     answers: per prompt its choices.
     """
@@ -75,8 +75,7 @@ class Reply:
         }
 
     def headers(self) -> dict[str, str]:
-        """Who answers (the first prompt's first choice) and why; known only once the first chunk
-        is there."""
+        """Return who answers (the first prompt's first choice) and why."""
         first = self._firsts[0]
         degraded = {"x-specadapt-degraded": ", ".join(first.degraded)} if first.degraded else {}
         return {
@@ -87,7 +86,7 @@ class Reply:
         }
 
     async def whole(self) -> dict[str, Any]:
-        """The response body without streaming. Raises ApiError where an answer breaks off."""
+        """Return the response body without streaming. Raises ApiError if an answer breaks off."""
         choices = [_Choice(echoed) for echoed in self._echoed]
         async with aclosing(interleaved(self._answers)) as chunks:
             async for index, chunk in chunks:
@@ -109,7 +108,8 @@ class Reply:
         }
 
     async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
-        """Server-sent events. An answer that breaks off ends with an error event, not [DONE]."""
+        """Yield server-sent events. An answer that breaks off ends with an error event, not
+        [DONE]."""
         runs = [DraftedRuns(self._tokens) for _ in self._answers]
         empty: list[dict[str, Any] | None] = [None] * len(
             self._answers
@@ -148,7 +148,7 @@ class Reply:
                 await answer.close()
 
     def _usage(self) -> dict[str, Any] | None:
-        """OpenAI's usage with the speculative statistics; None before the last chunk."""
+        """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
         if any(answer.stats is None for answer in self._answers):
             return None
         return usage(self._answers, self._firsts).model_dump()
@@ -177,7 +177,7 @@ class Reply:
 
 @dataclass
 class _Choice:
-    """An answer as far as it has come."""
+    """Collect an answer's chunks."""
 
     text: str
     finish: str | None = None
@@ -192,7 +192,8 @@ class _Choice:
 async def interleaved(
     answers: Sequence[Answer],
 ) -> AsyncGenerator[tuple[int, DecodeChunk], None]:
-    """The chunks of all answers as they come, each with its answer's index; closes the answers."""
+    """Yield the chunks of all answers as they arrive, with the answer's index; close the
+    answers."""
     if len(answers) == 1:  # the usual case, without a task for every chunk
         [answer] = answers
         try:
@@ -230,12 +231,12 @@ def _message(text: str) -> dict[str, Any]:
 
 
 def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
-    """Token counts and what speculation did, summed over the choices; a prompt counts once.
+    """Return token counts and what speculation did, summed over the choices; a prompt counts once.
 
-    Seconds are the engine's, on its own clock, of the choice that took longest, since they are
-    decoded side by side; `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding
-    and choosing. Where a method failed in the middle, all but the token counts are of the one that
-    went on. firsts: of each prompt the first choice, the very first for method and decision.
+    Seconds are the engine's, of the choice that took longest, since choices are decoded side by
+    side. `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding and choosing.
+    If a method failed and another continued, all but the token counts are of the latter. firsts:
+    each prompt's first choice; the very first gives method and decision.
     """
     answer, choices = firsts[0], _stats(answers)
     steps = sum(one.target_steps for one in choices)

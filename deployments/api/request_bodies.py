@@ -17,7 +17,7 @@ _Several = Field(min_length=1, max_length=MAX_ANSWERS, fail_fast=True)
 
 
 def _form(prompt: Any) -> str:
-    """Return which form of a prompt was meant, by its first item: errors speak of that one."""
+    """Return the form of a prompt by its first item, so that errors speak of that form."""
     if not isinstance(prompt, list):
         return "text"
     if prompt and isinstance(prompt[0], str):
@@ -88,9 +88,9 @@ class CompletionRequest(GenerationRequest):
         return self.logprobs
 
     def prompts(self) -> dict[str, str | list[int]]:
-        """Each prompt, text or token ids, under the name that an error gives it.
+        """Return each prompt, text or token ids, under the name that an error gives it.
 
-        Raises ApiError where more answers are asked for than one request may have.
+        Raises ApiError if the request asks for more answers than one request may have.
         """
         given = self.prompt
         if isinstance(given, str):
@@ -120,7 +120,7 @@ class ExplainRequest(Input):
     max_tokens: int | None = Field(default=None, ge=1)
 
     def chat_messages(self) -> list[ChatMessage]:
-        """The conversation. Raises ApiError unless exactly one of the two forms is given."""
+        """Return the conversation. Raises ApiError unless exactly one of the two forms is given."""
         if (self.prompt is None) == (not self.messages):
             raise ApiError(400, "give either prompt or messages", param="prompt")
         if self.prompt is not None:

@@ -41,7 +41,7 @@ from schemas import AppConfig
 logger = logging.getLogger(__name__)
 
 WEB = {file.name: file for file in (Path(__file__).parents[1] / "web").iterdir()}
-# Asked for again after every load: the page and its modules must be of one version.
+# The page and its modules must be of one version, so browsers ask for them after every load.
 FRESH = {"cache-control": "no-cache"}
 
 READING = ["GET", "HEAD"]
@@ -51,11 +51,11 @@ Asked = TypeVar("Asked", bound=Input)
 
 
 class Link(RoutingState, LearnedStates, Protocol):
-    """The feedback actor, as an ingress sees it."""
+    """Join what an ingress knows of routing and the feedback actor's earlier states."""
 
 
 class HttpApi:
-    """The endpoints over one ingress's parts."""
+    """Serve the endpoints over one ingress's parts."""
 
     def __init__(
         self,
@@ -72,21 +72,21 @@ class HttpApi:
         self._state: RoutingState = link
         self._metrics = metrics
         self.config = config
-        """Replaced where settings change while it answers."""
+        """Replaced when settings change."""
         self.refused_settings: str | None = None
-        """Why the last ones were not taken."""
+        """Why the last user_config was refused."""
         self._admin = AdminApi(link, lambda: self.config, self._body)
         self._created = int(time.time())
 
     def app(self, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-        """The ASGI application; `lifespan` goes on beside it from startup to shutdown."""
+        """Return the ASGI application; `lifespan` runs from its startup to its shutdown."""
         app = FastAPI(
             title="SpecAdapt",
             docs_url=None,
             redoc_url=None,
             openapi_url=None,
             lifespan=lifespan,
-            redirect_slashes=False,  # it would send clients to the host that they name themselves
+            redirect_slashes=False,  # a redirect would go to the client's own Host header
         )
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
@@ -219,8 +219,8 @@ class HttpApi:
         if model in self._embeddings.models:
             raise ApiError(
                 404,
-                f"the model {model!r} embeds texts and answers nothing: send it to /v1/embeddings, "
-                f"or name one of {', '.join(self._reader.models)}",
+                f"the model {model!r} only embeds texts: use /v1/embeddings, or one of the models "
+                f"{', '.join(self._reader.models)}",
                 param="model",
                 code="model_not_found",
             )
@@ -229,13 +229,15 @@ class HttpApi:
         return parse(kind, await self._body(request), self._reader.sampling_defaults)
 
     async def _body(self, request: Request) -> bytes:
-        """Return the request's body. Raises ApiError: 413 as soon as it is known to be too large,
-        415 where it is compressed."""
+        """Return the request's body.
+
+        Raises ApiError: 413 as soon as it is known to be too large, 415 if it is compressed.
+        """
         coding = request.headers.get("content-encoding", "identity")
         if coding.strip().lower() not in ("", "identity"):
             raise ApiError(
                 415,
-                f"content-encoding: {coding[:40]!r} is not read; send the JSON uncompressed",
+                f"content-encoding: {coding[:40]!r} is not supported; send the JSON uncompressed",
                 param="content-encoding",
                 code="unsupported_media_type",
             )
@@ -266,7 +268,7 @@ class HttpApi:
             return RedirectResponse(f"{request.scope['root_path'].rpartition('/')[2]}/")
         message = f"{request.method} {path}: {error.detail}"
         if error.status_code == 404:
-            message += f"; there are {', '.join(OFFERED)}"
+            message += f"; available paths: {', '.join(OFFERED)}"
         response = await self._api_error(request, ApiError(error.status_code, message))
         response.headers.update(error.headers or {})
         return response

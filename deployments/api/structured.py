@@ -1,4 +1,4 @@
-"""What a request may demand of its answer's form: JSON, a JSON schema, a grammar."""
+"""Structured output: a request's JSON mode, JSON schema or grammar."""
 
 import json
 from typing import Any, Literal
@@ -37,22 +37,24 @@ class GrammarField(Input):
 def grammar(
     form: ResponseFormat, given: GrammarField | None, *, ignore_eos: bool
 ) -> Grammar | None:
-    """The one grammar that a request asks for. Raises ApiError naming the field for two of them,
-    for none where one is needed, and with ignore_eos."""
+    """Return the one grammar that a request asks for, None if it asks for none.
+
+    Raises ApiError naming the field if there are two, if one lacks its text, or with ignore_eos.
+    """
     if form.type == "text" and given is None:
         return None
     if form.type != "text" and given is not None:
         raise _invalid("grammar", "give either response_format or grammar")
     if ignore_eos:
-        raise _invalid("ignore_eos", "an answer that follows a grammar ends with it: leave it out")
+        raise _invalid("ignore_eos", "not possible with a grammar; leave it out")
     if given is not None:
         if (given.kind == "json_object") == bool(given.text):
-            raise _invalid("grammar.text", "kind 'json_object' has no text, every other kind has")
+            raise _invalid("grammar.text", "kind 'json_object' takes no text; all others need one")
         return Grammar(kind=given.kind, text=given.text)
     if form.type == "json_object":
         return Grammar(kind="json_object")
     if form.json_schema is None:
-        raise _invalid("response_format.json_schema", "type 'json_schema' needs it")
+        raise _invalid("response_format.json_schema", "required with type 'json_schema'")
     return Grammar(kind="json_schema", text=json.dumps(form.json_schema.schema_))
 
 

@@ -1,7 +1,7 @@
-"""Who asks, for the time of one request."""
+"""The caller of one request: its key, its limits and what it has used."""
 
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from deployments.errors import ApiError
@@ -10,7 +10,7 @@ from schemas.keys import Priority
 
 
 class Caller:
-    """A request's key and what it has used so far; entered for as long as the request lasts."""
+    """Hold a request's key and count what the request uses."""
 
     def __init__(
         self,
@@ -27,19 +27,19 @@ class Caller:
         self._meters, self._at_once = meters, 1
 
     def batch(self, size: int, field: str, at_once: bool = True) -> None:
-        """Count the request as `size` requests, worked on `at_once` or one after another, before
-        anything is done for it.
+        """Count the request as `size` requests before any work starts; `at_once`: they run side by
+        side.
 
-        Raises ApiError: 400 naming the field where that is more than a limit ever allows, 429
-        where it is more than the limits allow now.
+        Raises ApiError: 400 naming the field if a limit never allows that many, 429 if the limits
+        do not allow it now.
         """
         for meter in self._meters:
             excess = meter.never(size, size if at_once else 1)
             if excess is not None:
                 raise ApiError(
                     400,
-                    f"{field}: this counts as {size} requests, and of {excess.holder} "
-                    f"{excess.what} is {excess.limit:g}: send fewer in a request",
+                    f"{field}: this counts as {size} requests, but {excess.what} of "
+                    f"{excess.holder} is {excess.limit:g}: send fewer in a request",
                     param=field,
                     code="batch_too_large",
                 )
@@ -51,18 +51,18 @@ class Caller:
 
     @property
     def tokens(self) -> int:
-        """All that count towards limits."""
+        """Return the tokens that count towards limits."""
         return self.prompt_tokens + self.output_tokens
 
     def read(self, tokens: int) -> None:
-        """Count the prompts' tokens before anything is done with them. Raises ApiError 429 where
-        they are more than the limits allow now."""
+        """Count the prompts' tokens before any work starts. Raises ApiError 429 if the limits do
+        not allow them now."""
         check(meter.excess(0, 0, tokens) for meter in self._meters)
         self.prompt_tokens += tokens
         self._charge(tokens)
 
     def unread(self, tokens: int) -> None:
-        """Give back the tokens of prompts that nothing was done with."""
+        """Give back the tokens of prompts that were not answered."""
         self.prompt_tokens -= tokens
         self._charge(-tokens)
 
@@ -79,16 +79,13 @@ class Caller:
         for meter in self._meters:
             meter.spend(tokens)
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Count the request as running during the block."""
         for meter in self._meters:
             meter.begin()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for meter in self._meters:
-            meter.end(self._at_once)
+        try:
+            yield self
+        finally:
+            for meter in self._meters:
+                meter.end(self._at_once)

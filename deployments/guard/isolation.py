@@ -1,4 +1,4 @@
-"""Whose prompts and answers may speed up whose."""
+"""Which requests share prefix caches, past answers and conversations."""
 
 from collections.abc import Iterable
 
@@ -6,12 +6,14 @@ from schemas import GuardConfig, MethodSpec
 from schemas.keys import ApiKey, Isolation
 
 PAST_ANSWERS = "max_cached_requests"
-"""Setting of vLLM's suffix drafter: how many past answers, whoever's, it drafts from."""
+"""Setting of vLLM's suffix drafter: how many past answers of any scope it drafts from."""
 
 
 def scope_of(key: ApiKey, isolation: Isolation) -> str:
-    """The scope of a key's requests: what is kept of one is of use in its own scope alone. A key
-    without a tenant has one of its own."""
+    """Return the scope of a key's requests.
+
+    Requests share caches and past answers within a scope only. A key without a tenant has its own.
+    """
     if isolation == "none":
         return ""
     shared = isolation == "tenant" and key.tenant is not None
@@ -24,11 +26,11 @@ def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec]) -> None:
         return
     for spec in specs:
         drafter = spec.settings.get("drafter", {})
-        # our own engine's keeps the scopes apart
+        # our own suffix drafter keeps the scopes apart
         if (spec.engine, spec.drafter) == ("vllm", "suffix") and drafter.get(PAST_ANSWERS) != 0:
             raise ValueError(
-                f"http.guard.isolation: {guard.isolated} cannot be kept, since {spec.name} drafts "
-                "from all past answers of its replica; give it "
-                f"settings.drafter.{PAST_ANSWERS}: 0, leave it out, or set isolation: none if all "
-                "keys may learn what the others asked"
+                f"http.guard.isolation: {guard.isolated} is not possible: {spec.name} drafts from "
+                "all past answers of its replica; set its "
+                f"settings.drafter.{PAST_ANSWERS}: 0, remove the method, or set isolation: none if "
+                "keys may learn what others asked"
             )

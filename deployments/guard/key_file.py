@@ -1,4 +1,4 @@
-"""The file that says which API keys are accepted, read again when it changes."""
+"""The file of accepted API keys, which is read again when it changes."""
 
 import hashlib
 import logging
@@ -13,8 +13,11 @@ logger = logging.getLogger(__name__)
 
 
 class KeyFile:
-    """Keys of a YAML or JSON file, such as a mounted secret. A version that cannot be read is
-    logged, and the one before stays in force. Raises ValueError where the first cannot be."""
+    """Read keys from a YAML or JSON file, such as a mounted secret.
+
+    An unreadable new version is logged and the previous keys stay in force. Raises ValueError if
+    the first version is unreadable.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -24,12 +27,12 @@ class KeyFile:
 
     @property
     def ring(self) -> KeyRing:
-        """The keys in force."""
+        """Return the keys in force."""
         self._refresh()
         return self._ring
 
     def find(self, presented: str) -> ApiKey | None:
-        """The key of this text, if it is accepted."""
+        """Return the key with this text, None if it is not accepted."""
         self._refresh()
         return self._by_hash.get(hash_of(presented))
 
@@ -48,7 +51,8 @@ class KeyFile:
 
 
 def hash_of(key: str) -> str:
-    """64 hex digits. Keys are long and random, so that a plain hash cannot be searched."""
+    """Return the SHA-256 of a key as 64 hex digits. Keys are long and random, so it needs no
+    salt."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -63,7 +67,7 @@ def read_keys(file: Path) -> KeyRing:
 
 
 def _version(file: Path) -> tuple[int, ...] | None:
-    """Of what is there now; a mounted secret changes by a link's being put elsewhere."""
+    """Return what changes with the file; a mounted secret changes by moving a link."""
     try:
         found = file.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""How much a key and its tenant may still ask for, at this ingress."""
+"""Limits of keys and tenants at one ingress."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,7 +13,8 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Excess:
-    """Why a request has to wait. what: the limit's field; seconds: after which it may be tried."""
+    """Say why a request has to wait: the limit's field (`what`), its value, and the seconds to
+    wait."""
 
     holder: str
     what: str
@@ -22,8 +23,10 @@ class Excess:
 
 
 class Bucket:
-    """An allowance that fills at so much a minute, to a minute's worth at most. What is taken may
-    exceed it: then it is filled up before anything else is given."""
+    """Refill an allowance at a steady rate, up to one minute's worth.
+
+    Taking may exceed what is there: the debt is then refilled before anything else is given.
+    """
 
     def __init__(self, per_minute: float, clock: Clock) -> None:
         self._rate, self._clock = per_minute / 60.0, clock
@@ -31,7 +34,7 @@ class Bucket:
         self._level, self._at = per_minute, clock()
 
     def wait(self, wanted: float = 0.0) -> float:
-        """Seconds until `wanted` is there, or anything at all where that is 0."""
+        """Return the seconds until `wanted` is there; 0 waits for any amount."""
         self._fill()
         least = min(wanted, self._most)
         if self._level >= least and self._level > 0.0:
@@ -39,7 +42,7 @@ class Bucket:
         return max(least - self._level, 1e-3) / self._rate
 
     def take(self, amount: float) -> None:
-        """Use so much up."""
+        """Take an amount, or give it back if it is negative."""
         self._fill()
         self._level -= amount
 
@@ -50,7 +53,7 @@ class Bucket:
 
 
 class Meter:
-    """Counts what one holder of limits asks for."""
+    """Count the requests and tokens of one key or tenant."""
 
     def __init__(self, holder: str, limits: Limits, clock: Clock) -> None:
         self.holder, self.limits = holder, limits
@@ -60,8 +63,11 @@ class Meter:
         self._running = 0
 
     def excess(self, requests: int = 1, at_once: int = 1, tokens: int = 0) -> Excess | None:
-        """Return what keeps so many more requests, of them `at_once` at the same time, or so many
-        tokens from being taken now."""
+        """Return the limit that does not allow these requests or tokens now, None if all do.
+
+        requests: how many more, `at_once` of them side by side. tokens: how many are about to be
+        read.
+        """
         limits = self.limits
         most = math.inf if limits.concurrent_requests is None else limits.concurrent_requests
         if at_once and self._running + at_once > most:
@@ -75,7 +81,7 @@ class Meter:
         return None
 
     def never(self, requests: int, at_once: int) -> Excess | None:
-        """Return the limit that a batch of so many requests exceeds however long it waits."""
+        """Return the limit that a batch of this size exceeds however long it waits."""
         wanted = {"requests_per_minute": requests, "concurrent_requests": at_once}
         for what, count in wanted.items():
             limit = getattr(self.limits, what)
@@ -100,14 +106,14 @@ class Meter:
 
 
 class Meters:
-    """The meters of keys and tenants; one whose limits have changed begins anew."""
+    """Keep the meters of keys and tenants. A meter starts anew when its limits change."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, Meter] = {}
 
     def of(self, key: ApiKey, ring: KeyRing) -> list[Meter]:
-        """A key's own, and its tenant's."""
+        """Return the meters of a key and of its tenant."""
         found = [self._meter(f"key {key.name}", key.limits)]
         if key.tenant is not None:
             found.append(self._meter(f"tenant {key.tenant}", ring.tenants[key.tenant]))
@@ -121,12 +127,12 @@ class Meters:
 
 
 def worst(found: Iterable[Excess | None]) -> Excess | None:
-    """Return what lasts longest of all that keeps a request from being taken."""
+    """Return the excess with the longest wait."""
     return max(filter(None, found), key=lambda excess: excess.seconds, default=None)
 
 
 def check(found: Iterable[Excess | None]) -> None:
-    """Raise ApiError 429 for what keeps a request from being taken now, if there is something."""
+    """Raise ApiError 429 if a limit does not allow the request now."""
     excess = worst(found)
     if excess is not None:
         raise ApiError(
@@ -138,5 +144,5 @@ def check(found: Iterable[Excess | None]) -> None:
 
 
 def retry_after(excess: Excess) -> int:
-    """Whole seconds, at least 1."""
+    """Return the wait in whole seconds, at least 1."""
     return max(1, math.ceil(excess.seconds))

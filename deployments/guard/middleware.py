@@ -1,4 +1,4 @@
-"""What stands before every endpoint: keys, limits, headers for browsers, the access log."""
+"""The middleware before every endpoint: API keys, limits, security headers, access log."""
 
 import json
 import logging
@@ -26,9 +26,9 @@ from schemas.keys import Isolation
 access = logging.getLogger("specadapt.access")
 
 REQUEST_ID = "x-request-id"
-"""The client's, or the one that Ray's proxy gave the request; the proxy puts it on the response."""
+"""The client's id, or the one from Ray's proxy, which also puts it on the response."""
 REQUEST_ID_LENGTH = 128
-"""Characters of it that are logged."""
+"""Logged characters of a request id."""
 PUBLIC = ("/", "/health", "/openapi.json")
 PUBLIC_FOLDER = "/web/"
 ADMIN = "/admin"
@@ -41,7 +41,8 @@ SECURITY = {
 
 
 class Guard:
-    """ASGI middleware. Without a key file everybody may ask, but for what is the admin's."""
+    """ASGI middleware that checks keys and limits. Without a key file everybody may ask, except for
+    /admin."""
 
     def __init__(
         self,
@@ -75,15 +76,15 @@ class Guard:
         async def received() -> Message:
             try:
                 return await receive()
-            except RayError:  # Ray's proxy, of a client that has left, or that has died itself
+            except RayError:  # the client has left, or Ray's proxy has died
                 return {"type": "http.disconnect"}
 
         caller = Caller()
         try:
-            # What the router compares: under a route prefix the path begins with the prefix.
+            # The routed path: under a route prefix scope's path starts with the prefix.
             caller = self._admitted(get_route_path(scope) or "/", headers)
             scope.setdefault("state", {})["caller"] = caller
-            with caller:
+            with caller.running():
                 await self._app(scope, received, sent)
         except ApiError as error:
             self._metrics.refused.inc(tags={"status": str(error.status)})
@@ -114,27 +115,29 @@ class Guard:
             access.info(json.dumps(line), extra=line)
 
     def _admitted(self, path: str, headers: Headers) -> Caller:
-        """Raises ApiError: 401 without an accepted key, 403 for what the key is not for, 429 where
-        its limits are used up."""
+        """Return the caller of a request.
+
+        Raises ApiError: 401 without an accepted key, 403 if the key is not for this path, 429 if
+        its limits are used up.
+        """
         if path in PUBLIC or path.startswith(PUBLIC_FOLDER):
             return Caller()
         for_admin = path == ADMIN or path.startswith(f"{ADMIN}/")
         if self._keys is None:
             if for_admin:
-                raise ApiError(
-                    403, "http.guard.keys_file names no key for /admin", code="forbidden"
-                )
+                why = "/admin needs an admin key, and http.guard.keys_file is not set"
+                raise ApiError(403, why, code="forbidden")
             return Caller()
         key = self._keys.find(_presented(headers))
         if key is None:
             raise ApiError(
                 401,
-                "send an API key that is accepted here: `Authorization: Bearer KEY`",
+                "send an accepted API key as `Authorization: Bearer KEY`",
                 code="invalid_api_key",
             )
         if key.admin != for_admin:
-            wanted = "an admin's" if for_admin else "no admin's"
-            raise ApiError(403, f"{path} takes {wanted} key", code="forbidden")
+            why = "needs an admin key" if for_admin else "does not accept an admin key"
+            raise ApiError(403, f"{path} {why}", code="forbidden")
         meters = self._meters.of(key, self._keys.ring)
         check(meter.excess() for meter in meters)
         scope = scope_of(key, self._isolation)
@@ -142,7 +145,7 @@ class Guard:
 
 
 def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
-    """The application behind its guard. Raises ValueError for a key file that cannot be read."""
+    """Put the guard before an application. Raises ValueError if the key file cannot be read."""
     keys = None if config.keys_file is None else KeyFile(config.keys_file)
     app.add_middleware(Guard, keys=keys, metrics=metrics, isolation=config.isolated)
     if config.cors_origins:  # outermost: a browser asks beforehand, without a key

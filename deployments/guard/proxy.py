@@ -1,4 +1,4 @@
-"""What Ray Serve's HTTP proxies do with a request before they read it."""
+"""Middleware of Ray Serve's HTTP proxies."""
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send

@@ -1,26 +1,24 @@
-"""How many requests an ingress works on, and how many more send their bodies or wait."""
+"""Limits on how many requests an ingress works on, and how many send their bodies or wait."""
 
 import asyncio
-from types import TracebackType
-from typing import Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import ApiError, overloaded
 
 DAWDLING_SECONDS = 1.0
-"""A body that takes longer gives its place up where every place is taken."""
+"""A body that takes longer loses its place to another request once every place is taken."""
 BODILESS = ("GET", "HEAD", "OPTIONS")
-"""Nothing here reads a body of these methods."""
+"""Methods whose requests have no body here."""
 WAITING_SECONDS = 10.0
-"""A request waits at most this long for a slot, and is refused then."""
+"""A request waits at most this long for a slot before it is refused."""
 
 
 class Slots:
-    """ASGI middleware: `ongoing` places for requests whose body is here, `queued` for others.
+    """ASGI middleware that admits `ongoing` requests with a complete body and `queued` others.
 
-    A request takes a slot once its last byte has arrived, so that a client that sends slowly holds
-    up nobody but itself. Requests without a body, such as `/health`, take none.
+    A request takes a slot once its last byte has arrived, so that slow clients hold up nobody else.
+    Requests without a body, such as `/health`, take none.
     """
 
     def __init__(self, app: ASGIApp, ongoing: int, queued: int, body_seconds: float) -> None:
@@ -35,12 +33,18 @@ class Slots:
         if scope["type"] != "http" or scope["method"] in BODILESS:
             await self._app(scope, receive, send)
             return
-        with Arrival(self, receive) as arrival:
+        arrival = Arrival(self, receive)
+        try:
             await self._app(scope, arrival, send)
+        finally:
+            arrival.end()
 
     def enter(self, arrival: "Arrival") -> None:
-        """Count a request whose body is about to be read. Raises ApiError 429 where no place is
-        left and no other request dawdles."""
+        """Count a request before its body is read.
+
+        Raises ApiError 429 if every place is taken and no other request is slow enough to be
+        dropped.
+        """
         if len(self._inside) >= self._most:
             longest = next(iter(self._reading), None)
             if longest is None or longest.seconds < DAWDLING_SECONDS:
@@ -63,16 +67,16 @@ class Slots:
         self._free.release()
 
     def leave(self, arrival: "Arrival") -> None:
-        """Forget a request."""
+        """Stop counting a request."""
         self._inside.pop(arrival, None)
         self._reading.pop(arrival, None)
 
     def _full(self) -> ApiError:
-        return overloaded(f"{len(self._inside)} requests are here already; try again shortly")
+        return overloaded(f"{len(self._inside)} requests are in progress; try again shortly")
 
 
 class Arrival:
-    """One request's way to a slot: an ASGI `receive` that is entered for as long as it lasts."""
+    """Receive one request's body and hold its slot: an ASGI `receive`."""
 
     def __init__(self, slots: Slots, receive: Receive) -> None:
         self._slots, self._receive = slots, receive
@@ -82,19 +86,19 @@ class Arrival:
 
     @property
     def seconds(self) -> float:
-        """Since its body was first asked for."""
+        """Return the seconds since the body was first asked for."""
         return 0.0 if self._began is None else asyncio.get_running_loop().time() - self._began
 
     def drop(self) -> None:
-        """Stop reading the body, since another request has this one's place."""
+        """Stop reading the body, since another request takes the place."""
         self._dropped = True
         if self._timer is not None:
             self._timer.reschedule(asyncio.get_running_loop().time())
 
     async def __call__(self) -> Message:
-        """Return the next message; the body's last one once there is a slot.
+        """Return the next message; the last one of the body once there is a slot.
 
-        Raises ApiError: 408 where the body does not come in time, 429 where every place is taken.
+        Raises ApiError: 408 if the body does not arrive in time, 429 if every place is taken.
         """
         if self._here:
             return await self._receive()
@@ -124,15 +128,8 @@ class Arrival:
             )
         return message
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def end(self) -> None:
+        """Give the slot and the place back."""
         if self._holds:
             self._slots.give_back()
         self._slots.leave(self)

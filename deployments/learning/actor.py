@@ -1,4 +1,5 @@
-"""The feedback actor in Ray. Ray restarts it after a crash; its state comes back from the store."""
+"""The feedback actor in Ray, which restarts it after a crash; its state comes back from the
+store."""
 
 import threading
 import uuid
@@ -12,7 +13,7 @@ from schemas import AppConfig
 
 
 class FeedbackActor(Feedback):
-    """`Feedback` inside Ray."""
+    """Run `Feedback` inside Ray."""
 
     def __init__(self, config: AppConfig, owner: str) -> None:
         log_with_serve()
@@ -23,9 +24,9 @@ class FeedbackActor(Feedback):
 
 
 def feedback_actor(application: str, config: AppConfig) -> Any:
-    """Return the handle of an application's feedback actor; created where it does not exist.
+    """Return the handle of an application's feedback actor; create it if it does not exist.
 
-    Ray starts it again with the same arguments, so it stays the owner that it was at first.
+    Ray restarts it with the same arguments, so it stays the owner that it was at first.
     """
     owner = uuid.uuid4().hex
     return named_actor(FeedbackActor, FEEDBACK, application, config, config, owner)

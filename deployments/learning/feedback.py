@@ -1,10 +1,10 @@
-"""What the feedback actor does: learns, saves what it learned, hands out tables.
+"""The feedback actor's body: it learns, saves what it learned, and hands out tables.
 
 Nothing is learned before the store was opened: until then the table on disk is in force and the
-ingresses keep their observations. Where the store goes away later, what was learned stays in force.
+ingresses keep their observations. If the store fails later, what was learned stays in force.
 
-The state lies in a folder that bears the fit id of the table on disk, whatever fits have been made
-of it since: a restart goes on with the last of these, and a new table on disk begins anew.
+The state is stored under the fit id of the table on disk, whatever refits follow. A restart
+continues with the last refit, and a new table on disk starts anew.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Exchange:
-    """The actor's answer to an ingress.
+    """Hold the actor's answer to an ingress.
 
-    `table` is there only where the ingress has another version; `acknowledged` are the ids of the
-    observations sent that are in the store; `problem` says why nothing is stored at present.
+    `table` is set only if the ingress has another version. `acknowledged`: ids of the observations
+    sent that are in the store. `problem`: why nothing is stored at present.
     """
 
     table: RoutingTable | None
@@ -57,9 +57,9 @@ class Exchange:
 
 
 class Feedback:
-    """The actor's body; plain Python, so that a test can hold it without Ray.
+    """Learn from observations; plain Python, so that a test can run it without Ray.
 
-    owner: who it is in the state's store, the same after a restart.
+    owner: its name in the state's store, the same after a restart.
     """
 
     def __init__(self, config: AppConfig, owner: str | None = None) -> None:
@@ -80,8 +80,11 @@ class Feedback:
         known: tuple[str, int],
         settings: RouterConfig | None = None,
     ) -> Exchange:
-        """Learn from `observations`; `known` is (fit id, version) of the caller's table, `settings`
-        what is learned by from now on; None: as before."""
+        """Learn from `observations` and return the table if the caller has another version.
+
+        known: (fit id, version) of the caller's table. settings: the router's settings from now on;
+        None for no change.
+        """
         self._called = time.monotonic()
         if settings is not None and settings != self._config.router:
             await self._change(settings)
@@ -97,9 +100,11 @@ class Feedback:
         )
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
-        """Learn how long the methods' steps take on a replica that has just started: the machine
-        and the precision may be others than those the table was measured on. Return whether that
-        is in the store; a replica says it again until it is."""
+        """Learn the step times of a replica that has just started; its machine may differ from the
+        table's.
+
+        Return whether they are in the store; a replica repeats the call until they are.
+        """
         self._called = time.monotonic()
         table = self._adaptation.table
         acknowledged = await self._learn(
@@ -137,16 +142,16 @@ class Feedback:
         return True
 
     async def history(self) -> list[Snapshot]:
-        """The states that `roll_back` can go to, the newest first. Raises StoreAwayError."""
+        """Return the states that `roll_back` can go to, the newest first. Raises StoreAwayError."""
         self._called = time.monotonic()
         async with self._learning:
             return await asyncio.to_thread(self._storage.snapshots)
 
     async def roll_back(self, number: int | None = None) -> Snapshot:
-        """Put a snapshot in force, the newest where none is named; the state before becomes one.
+        """Put a snapshot in force, by default the newest; the present state becomes a snapshot.
 
-        Raises UnknownSnapshotError, SupersededError, StoreAwayError, and ValueError for one that
-        does not fit.
+        Raises UnknownSnapshotError, SupersededError, StoreAwayError, and ValueError for a snapshot
+        that does not fit.
         """
         self._called = time.monotonic()
         async with self._learning:
@@ -157,14 +162,16 @@ class Feedback:
             return next(snapshot for snapshot in there if snapshot.number == wanted)
 
     async def reset(self) -> None:
-        """Forget what was learned; the state before becomes a snapshot. Raises SupersededError and
-        StoreAwayError."""
+        """Forget what was learned; the present state becomes a snapshot.
+
+        Raises SupersededError and StoreAwayError.
+        """
         self._called = time.monotonic()
         async with self._learning:
             await self._replace(self._adaptation.anew(), "reset")
 
     async def _replace(self, adaptation: Adaptation, occasion: Occasion) -> None:
-        """Put another state in force, once it is in the store."""
+        """Put another state in force once it is stored."""
         await self._keep(occasion)
         await self._save(adaptation)
         self._adaptation = adaptation
@@ -175,20 +182,20 @@ class Feedback:
         await asyncio.to_thread(self._storage.keep, present.state(), present.table, occasion)
 
     async def state(self) -> dict[str, Any]:
-        """The state as it would be saved, with the owner's epoch."""
+        """Return the state as it would be saved, with the owner's epoch."""
         return {"epoch": self._storage.epoch, "learner": self._adaptation.state()}
 
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
 
     async def _change(self, settings: RouterConfig) -> None:
-        """What was learned goes on under other settings."""
+        """Continue with what was learned under other settings."""
         async with self._learning:
             self._adaptation = self._adaptation.under(settings)
             self._config = self._config.model_copy(update={"router": settings})
 
     def _open(self) -> None:
-        """Open the store and go on with the state in it, where that can be done now."""
+        """Open the store and continue with its state, if that is possible now."""
         self._tried = time.monotonic()
         with suppress(StoreAwayError):
             state = self._storage.open()
@@ -200,7 +207,7 @@ class Feedback:
         return self._storage.opened
 
     async def _learn(self, observations: Sequence[Observation]) -> frozenset[str]:
-        """Learn, and return the ids of the observations that are in the store."""
+        """Learn from observations and return the ids of those that are stored."""
         if not observations and self._storage.opened:
             return frozenset()
         async with self._learning:
@@ -238,7 +245,7 @@ class Feedback:
             self._unstored -= self._storage.stored
 
     async def _refit(self) -> None:
-        """New clusters, beside the exchanges; in force once they are in the store."""
+        """Make new clusters in the background and put them in force once they are stored."""
         try:
             made = await asyncio.to_thread(self._adaptation.refitting())
             async with self._learning:

@@ -9,7 +9,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
 class StoreAwayError(OSError):
-    """The store cannot be opened, or a call of it failed or did not end; the message says why."""
+    """The store cannot be opened, or a call of it failed or did not end in time."""
 
 
 def file_system(uri: str) -> tuple[Any, str]:

@@ -1,4 +1,4 @@
-"""Earlier states of what was learned, to go back to: a folder beside the state in force."""
+"""Snapshots of earlier learned states, in a folder next to the state in force."""
 
 import json
 import logging
@@ -21,13 +21,13 @@ _NAME = re.compile(r"snapshot-(\d{8})\.json$")
 
 
 class UnknownSnapshotError(LookupError):
-    """There is no such snapshot; the message says which there are."""
+    """The snapshot does not exist; the message lists those that do."""
 
 
 class History:
-    """Snapshots under `uri`, the oldest of which go once there are more than `kept`.
+    """Keep up to `kept` snapshots under `uri` and delete the oldest.
 
-    One is due `seconds` after the last of this process. Not safe for concurrent calls.
+    One is due `seconds` after this process's last. Not safe for concurrent calls.
     """
 
     def __init__(self, uri: str, seconds: float, kept: int) -> None:
@@ -37,11 +37,11 @@ class History:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for another one."""
+        """Return whether it is time for another snapshot."""
         return time.monotonic() - self._last >= self._seconds
 
     def add(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> Snapshot:
-        """Keep a state, `table` being the one it makes."""
+        """Keep a state; `table` is the table that it makes."""
         self._last = time.monotonic()
         self._fs.makedirs(self._folder, exist_ok=True)
         numbers = self._numbers()
@@ -63,7 +63,7 @@ class History:
         return snapshot
 
     def all(self) -> list[Snapshot]:
-        """The newest first; those that cannot be read are left out."""
+        """Return the readable snapshots, the newest first."""
         found = []
         for number in reversed(self._numbers()):
             try:
@@ -73,7 +73,7 @@ class History:
         return found
 
     def state(self, number: int) -> dict[str, Any]:
-        """What a snapshot holds. Raises UnknownSnapshotError."""
+        """Return the state in a snapshot. Raises UnknownSnapshotError."""
         try:
             state: dict[str, Any] = self._read(number)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:

@@ -1,7 +1,7 @@
-"""An ingress's line to the feedback actor: observations out, tables in.
+"""An ingress's connection to the feedback actor: observations go out, tables come in.
 
-The ingress never waits for it: while the actor or its store is away the last table stays in force
-and observations wait, a bounded number of them.
+The ingress never waits for the actor. While the actor or its store is away, the last table stays in
+force and a bounded number of observations wait.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _CAPACITY = 10_000
 
 
 class Actor(Protocol):
-    """What the link calls: `Feedback.exchange`, over Ray or directly."""
+    """Define what the link calls: `Feedback`, over Ray or directly."""
 
     def exchange(
         self,
@@ -55,8 +55,7 @@ class Actor(Protocol):
 
 
 class FeedbackLink:
-    """The table in force and the observations not yet acknowledged; with `loads`, what an ingress
-    knows of routing."""
+    """Hold the table in force, the unacknowledged observations and the replicas' loads."""
 
     def __init__(
         self,
@@ -93,7 +92,8 @@ class FeedbackLink:
 
     @property
     def age_seconds(self) -> float:
-        """Since the feedback actor last confirmed the table, or else since the start."""
+        """Return the seconds since the feedback actor last confirmed the table, or since the
+        start."""
         return time.monotonic() - (self._born if self._exchanged is None else self._exchanged)
 
     @property
@@ -101,7 +101,7 @@ class FeedbackLink:
         return self._loads.reports
 
     def observe(self, observation: Observation) -> None:
-        """Queue an observation; the oldest is dropped where too many wait."""
+        """Queue an observation; drop the oldest if too many wait."""
         self._waiting[observation.observation_id] = observation
         while len(self._waiting) > _CAPACITY:
             self._waiting.popitem(last=False)
@@ -109,7 +109,8 @@ class FeedbackLink:
 
     @asynccontextmanager
     async def exchanging(self) -> AsyncIterator[None]:
-        """Exchange, and fetch loads, during the block; at its end what still waits is sent."""
+        """Exchange observations and fetch loads during the block; at its end send what still
+        waits."""
         going_on = [
             asyncio.create_task(forever())
             for forever in (self._exchange_forever, self._loads.fetch_forever)
@@ -122,9 +123,9 @@ class FeedbackLink:
             await self.exchange(everything=True)
 
     async def exchange(self, everything: bool = False) -> None:
-        """One exchange; a failure is logged and leaves everything as it was.
+        """Exchange once; a failure is logged and changes nothing.
 
-        Observations go along where their flush is due, or all of them with `everything`.
+        Observations are sent if their flush is due, or all of them with `everything`.
         """
         batch = dict(self._waiting) if everything else self._due()
         known = (self.table.fit_id, self.table.version)
@@ -134,7 +135,7 @@ class FeedbackLink:
             )
         except ActorAwayError as error:
             if self.connected:
-                logger.warning("feedback actor away, going on with the last table: %s", error)
+                logger.warning("feedback actor away, keeping the last table: %s", error)
             self.connected = False
             self._found(f"the feedback actor does not answer: {error}")
             return
@@ -142,16 +143,16 @@ class FeedbackLink:
         self._metrics.observations_waiting.set(len(self._waiting))
 
     async def history(self) -> list[Snapshot]:
-        """See Feedback. Raises ApiError 503 while the actor is away."""
+        """Return the snapshots. Raises ApiError 503 while the actor is away."""
         return await self._asked(lambda actor: actor.history())
 
     async def roll_back(self, number: int | None) -> Snapshot:
-        """See Feedback. Raises ApiError 404 for a snapshot that is not there, 503 while the actor
-        is away."""
+        """Put a snapshot in force. Raises ApiError 404 if it does not exist, 503 while the actor is
+        away."""
         return await self._asked(lambda actor: actor.roll_back(number))
 
     async def reset(self) -> None:
-        """See Feedback. Raises ApiError 503 while the actor is away."""
+        """Forget what was learned. Raises ApiError 503 while the actor is away."""
         await self._asked(lambda actor: actor.reset())
 
     async def _asked(self, call: Callable[[Actor], Awaitable[Result]]) -> Result:

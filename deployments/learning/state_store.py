@@ -1,10 +1,10 @@
-"""Where the feedback actor's state lives: a folder given by an fsspec URI.
+"""The feedback actor's state in a folder given by an fsspec URI.
 
-Each owner claims an epoch and writes only its own file, `state-<epoch>.json`; the highest epoch
-is the state in force. So an older owner (a cluster being replaced, a process thought dead)
-cannot overwrite a newer one's state however late it writes, on stores without locks too. An owner
-that starts again claims another epoch, but not over one that first came after it: `owner-<name>`
-holds the epoch that it came with.
+Each owner claims an epoch and writes only its own file, `state-<epoch>.json`; the highest epoch is
+in force. An older owner (of a cluster being replaced, or a process thought dead) can therefore
+never overwrite a newer one's state, even on stores without locks. An owner that restarts claims
+another epoch, but not over an owner that first came after it: `owner-<name>` holds the epoch that
+an owner came with.
 """
 
 import json
@@ -30,14 +30,13 @@ _OWNERS_KEPT = 16
 
 
 class SupersededError(RuntimeError):
-    """A newer owner has claimed the state; this one must not learn any further."""
+    """A newer owner has claimed the state; this one must stop learning."""
 
 
 class StateStore:
-    """One owner's view of the state under `uri`; not safe for concurrent calls.
+    """Read and write the state under `uri` as one owner; not safe for concurrent calls.
 
-    owner: its name (letters and digits), the same after it was started again; one that is not
-    named is another each time.
+    owner: its name (letters and digits), the same after a restart; by default a new one.
     """
 
     def __init__(self, uri: str, owner: str | None = None) -> None:
@@ -46,10 +45,10 @@ class StateStore:
         self.epoch = 0
 
     def claim(self) -> dict[str, Any] | None:
-        """Become the owner and return the last readable state, or None where there is none.
+        """Become the owner and return the last readable state, None if there is none.
 
-        From here on the owner before is superseded. Raises SupersededError where another claims
-        at the same time and comes later, or has come since this one first did.
+        The previous owner is superseded from here on. Raises SupersededError if another owner
+        claims at the same time and comes later, or has come since this one first did.
         """
         self._fs.makedirs(self._folder, exist_ok=True)
         came = self._owners()
@@ -74,11 +73,12 @@ class StateStore:
         return state
 
     def read(self) -> dict[str, Any] | None:
-        """The last readable state, whoever owns it, or None where there is none."""
+        """Return the last readable state of any owner, None if there is none."""
         return self._newest_readable(self._epochs())
 
     def save(self, state: dict[str, Any] | None) -> None:
-        """Replace this owner's state atomically. Raises SupersededError when it owns no longer."""
+        """Replace this owner's state atomically. Raises SupersededError if it is no longer the
+        owner."""
         newest = self._epochs()[-1:]
         if newest and newest[0] > self.epoch:
             raise SupersededError(f"epoch {newest[0]} has taken over from {self.epoch}")
@@ -88,7 +88,7 @@ class StateStore:
         return sorted(int(m[1]) for m in map(_NAME.search, self._paths()) if m)
 
     def _owners(self) -> dict[str, int]:
-        """The epoch that each owner first came with."""
+        """Return the epoch that each owner first came with."""
         found = {}
         for path in self._paths():
             if named := _OWNER.search(path):

@@ -1,7 +1,7 @@
-"""What was learned, in a store that may be away: every call ends in time.
+"""The learned state in a store that may fail or hang: every call ends in time.
 
-A store that hangs is left to hang in a thread of its own, and no other call is made before that one
-has ended. So a hung mount costs one thread, and nobody waits for it twice.
+A call that hangs keeps its own thread, and no other call is made before it ends. A hung mount
+therefore costs one thread, and nobody waits for it twice.
 """
 
 import logging
@@ -21,7 +21,7 @@ from schemas import FeedbackConfig, RoutingTable, Snapshot
 logger = logging.getLogger(__name__)
 
 CALL_SECONDS = 2.0
-"""Less than an ingress waits for the feedback actor."""
+"""Less than the time an ingress waits for the feedback actor."""
 
 Result = TypeVar("Result")
 _Parts = tuple[StateStore, History]
@@ -30,10 +30,9 @@ _Claimed = tuple[_Parts, dict[str, Any] | None, str | None]
 
 
 class Storage:
-    """The state in force and the earlier ones, as one owner sees them. Not safe for concurrent
-    calls; a call blocks for at most CALL_SECONDS.
+    """Access the state in force and the snapshots as one owner.
 
-    owner: see StateStore.
+    A call blocks for at most CALL_SECONDS. Not safe for concurrent calls. owner: see StateStore.
     """
 
     def __init__(self, settings: FeedbackConfig, fit_id: str, owner: str | None = None) -> None:
@@ -55,19 +54,19 @@ class Storage:
 
     @property
     def epoch(self) -> int:
-        """The owner's; 0 until the store was opened."""
+        """Return the owner's epoch; 0 before the store was opened."""
         return 0 if self._parts is None else self._parts[0].epoch
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether it is time for another snapshot."""
+        """Return whether it is time for another snapshot."""
         return self._parts is not None and self._parts[1].due
 
     def open(self) -> dict[str, Any] | None:
-        """Become the owner and return the state to go on with, or None where there is none.
+        """Become the owner and return the state to continue with, None if there is none.
 
         A superseded owner gets the state too. Raises StoreAwayError; a claim that takes longer goes
-        on, and another call waits for it.
+        on, and the next call waits for it.
         """
         if self._claiming is None:
             self._claiming = in_thread(self._claim)
@@ -82,13 +81,15 @@ class Storage:
         return state
 
     def save(self, state: dict[str, Any], learned: frozenset[str]) -> None:
-        """Replace the state in the store. `learned`: ids of the observations that are in it and
-        were not stored before. Raises SupersededError and StoreAwayError."""
+        """Replace the stored state. Raises SupersededError and StoreAwayError.
+
+        learned: ids of the observations in the state that were not stored before.
+        """
         store, _ = self._there()
 
         def save() -> None:
             store.save(state)
-            self.stored = learned  # also where this takes longer than anybody waits
+            self.stored = learned  # even if the caller has stopped waiting
 
         try:
             self._within(save)
@@ -149,14 +150,14 @@ class Storage:
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self.problem is None:
-            logger.warning("nothing is stored until this is mended: %s", problem)
+            logger.warning("nothing is stored until this is fixed: %s", problem)
         elif problem is None and self.problem is not None:
             logger.info("the store is back: %s", self.uri)
         self.problem = problem
 
 
 def in_thread(call: Callable[[], Result]) -> Future[Result]:
-    """Call in a thread that nobody has to wait for, the process's end included."""
+    """Call in a daemon thread, so that neither callers nor the process's end wait for it."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -170,8 +171,11 @@ def in_thread(call: Callable[[], Result]) -> Future[Result]:
 
 
 def ended(call: Future[Result], seconds: float, uri: str) -> Result:
-    """Return the result of a store's call, within `seconds`. Raises StoreAwayError for whatever the
-    store fails of; SupersededError and UnknownSnapshotError are the call's own."""
+    """Return the result of a store's call within `seconds`.
+
+    Raises StoreAwayError for the store's own failures; SupersededError and UnknownSnapshotError
+    pass through.
+    """
     try:
         return call.result(seconds)
     except (SupersededError, UnknownSnapshotError, StoreAwayError):
@@ -183,7 +187,7 @@ def ended(call: Future[Result], seconds: float, uri: str) -> Result:
 
 
 def check_store(uri: str, seconds: float) -> None:
-    """Open the store, write a file and remove it again. Raises StoreAwayError."""
+    """Open the store, write a file and remove it. Raises StoreAwayError."""
 
     def write() -> None:
         fs, folder = file_system(uri)
@@ -206,8 +210,11 @@ def check_store(uri: str, seconds: float) -> None:
 
 
 def _newest(state: dict[str, Any] | None, history: History) -> dict[str, Any] | None:
-    """The stored state, or the last snapshot where that is newer: a state whose file has become
-    unreadable leaves only what an owner before it has stored, which may be weeks old."""
+    """Return the newer of the stored state and the last snapshot.
+
+    If the last state's file is unreadable, the store has only a previous owner's, which may be
+    weeks old.
+    """
     kept = history.all()[:1]
     states = [{"seen": []} | history.state(snapshot.number) for snapshot in kept]
     if state is not None:

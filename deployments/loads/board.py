@@ -1,7 +1,6 @@
-"""The board that replicas pin their load reports on and ingresses read.
+"""The board to which replicas report their loads and from which ingresses read them.
 
-It is an actor of its own: readiness and balancing need the reports, and must not fail where
-learning does.
+It is an actor of its own: readiness and balancing need the reports and must not fail with learning.
 """
 
 import time
@@ -17,15 +16,15 @@ _MISSED_REPORTS = 12
 
 @dataclass(frozen=True)
 class Loads:
-    """Each live replica's last report; `settled` is false while the board is too young to have
-    heard from every replica."""
+    """Hold each live replica's last report; `settled` is false while replicas may not have reported
+    yet."""
 
     reports: tuple[LoadReport, ...]
     settled: bool
 
 
 class LoadBoard:
-    """The last report of each replica; reports that are not renewed expire.
+    """Keep the last report of each replica; reports that are not renewed expire.
 
     report_seconds: how often a replica reports.
     """
@@ -57,7 +56,7 @@ class LoadBoard:
 
 
 class LoadBoardActor(LoadBoard):
-    """`LoadBoard` inside Ray."""
+    """Run `LoadBoard` inside Ray."""
 
     def __init__(self, report_seconds: float) -> None:
         log_with_serve()
@@ -66,6 +65,6 @@ class LoadBoardActor(LoadBoard):
 
 
 def load_board(application: str, config: AppConfig) -> Any:
-    """Return the handle of an application's board; created where it does not exist."""
+    """Return the handle of an application's board; create it if it does not exist."""
     seconds = config.feedback.load_report_seconds
     return named_actor(LoadBoardActor, LOADS, application, config, seconds)

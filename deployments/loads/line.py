@@ -1,4 +1,4 @@
-"""An ingress's line to the load board: the replicas' last reports, as far as they are known."""
+"""An ingress's connection to the load board."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 class Board(Protocol):
-    """What the line calls: `LoadBoard.loads`, over Ray or directly."""
+    """Define what the line calls: `LoadBoard.loads`, over Ray or directly."""
 
     def loads(self) -> Awaitable[Loads]: ...
 
 
 class LoadsLine:
-    """The replicas' last reports; while the board is away the last ones stay in force."""
+    """Hold the replicas' last reports, which stay in force while the board is away."""
 
     def __init__(self, connect: Callable[[], Awaitable[Board]], poll_seconds: float) -> None:
         self.reports: tuple[LoadReport, ...] = ()
@@ -28,12 +28,12 @@ class LoadsLine:
         self._away = False
 
     async def fetch(self) -> None:
-        """Fetch the reports once; a failure leaves everything as it was."""
+        """Fetch the reports once; a failure changes nothing."""
         try:
             loads = await self._line.ask(lambda board: board.loads())
         except ActorAwayError as error:
             if not self._away:
-                logger.warning("load board away, going on with the last reports: %s", error)
+                logger.warning("load board away, keeping the last reports: %s", error)
             self._away = True
             return
         self._away = False

@@ -1,9 +1,8 @@
-"""Which of a deployment's replicas takes a request: the one with the fewest outstanding tokens,
-those of other methods weighing more (`router.load.ranked`).
+"""The choice among a method's replicas: the one with the fewest outstanding tokens takes a request.
 
-Ray Serve makes one such router per handle, inside the ingress process. It pickles this module by
-value, so nothing here may be a variable of the module: what the router shares with the ingress is
-found in `deployments.request.in_flight`.
+Other methods' tokens weigh more (`router.load.ranked`). Ray Serve makes one router per handle,
+inside the ingress process, and pickles this module by value. So the module must have no variables:
+what the router shares with the ingress is in `deployments.request.in_flight`.
 """
 
 import random
@@ -20,15 +19,15 @@ from schemas import DecodeRequest, LoadReport
 
 
 class FewestOutstandingTokens(FIFOMixin, RequestRouter):
-    """Ranks the replicas by the tokens before them, ties at random; Serve takes the first that is
-    not full.
+    """Rank the replicas by outstanding tokens, ties at random; Serve takes the first that is not
+    full.
 
-    A replica that has not reported yet counts with what this ingress has sent to it, so that it
-    fills up like the others; one whose reports have stopped, or say that it is not healthy, comes
-    last. Where no replica has reported Serve chooses by the number of requests.
+    A replica without a report yet counts with what this ingress has sent to it, so that it fills up
+    like the others. One whose reports have stopped, or that is not healthy, comes last. If no
+    replica has reported, Serve chooses by the number of requests.
 
-    First come first served (FIFOMixin): Ray otherwise tells requests apart by the id of the HTTP
-    request, which the answers to one prompt (`n`) share, and would never place the second.
+    Requests are served in order (FIFOMixin): Ray otherwise identifies requests by the id of the
+    HTTP request, which the answers to one prompt (`n`) share, and would never place the second.
     """
 
     def initialize_state(self, **_: Any) -> None:
@@ -37,7 +36,8 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: Sequence[Any], pending_request: PendingRequest | None = None
     ) -> list[list[Any]]:
-        """One replica per rank, best first; called again after a pause where all were full."""
+        """Return one replica per rank, best first; Serve calls again after a pause if all were
+        full."""
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
         shuffled = random.sample(candidate_replicas, len(candidate_replicas))
@@ -57,7 +57,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
     def _ranked(
         self, shuffled: Sequence[Any], in_flight: InFlight, request: DecodeRequest
     ) -> Sequence[Any]:
-        """The replicas, best first, for the request; none where none has reported."""
+        """Return the replicas for the request, best first; none if none has reported."""
         replicas = {replica.replica_id.unique_id: replica for replica in shuffled}
         names, own = replicas.keys(), request.request_id
         placed = in_flight.placed_loads(own)
@@ -70,7 +70,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         return [replicas[load.replica] for load in ranked(known, request.method)]
 
     def _supposed(self, name: str, method: str, sent: Counter[str]) -> LoadReport:
-        """In the place of a report that a replica has not made yet, or makes no more."""
+        """Return a report for a replica that has not reported yet, or no longer reports."""
         return LoadReport(
             replica=name,
             methods=(method,),
@@ -85,13 +85,13 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: Any, _result: Any
     ) -> None:
-        """A replica has accepted the request: not always the one it was meant for."""
+        """Record which replica accepted the request: not always the first choice."""
         in_flight, request = published(self.app_name), _decode_request(pending_request)
         if in_flight is not None and request is not None:
             in_flight.accepted(request.request_id, replica_id.unique_id)
 
 
 def _decode_request(pending: PendingRequest | None) -> DecodeRequest | None:
-    """The request of a call of `generate`; None for other calls."""
+    """Return the request of a call of `generate`; None for other calls."""
     first = pending.args[0] if pending is not None and pending.args else None
     return first if isinstance(first, DecodeRequest) else None

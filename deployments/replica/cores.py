@@ -1,4 +1,4 @@
-"""Cores of this machine that one replica has for itself."""
+"""Exclusive CPU cores for a replica."""
 
 import fcntl
 import os
@@ -8,14 +8,14 @@ from typing import IO
 
 
 class CoresTakenError(ValueError):
-    """Every core of this machine is claimed by another replica; the message names the fix."""
+    """Too few cores of this machine are free; the message names the fix."""
 
 
 class PinnedCores:
-    """`count` cores that no other process has claimed; all threads of this process run on them.
+    """Claim `count` cores and pin all threads of this process to them.
 
     A claim is a lock on a file named after the core, so it ends with the process, however that
-    ends. Raises CoresTakenError; threads that are started later inherit the cores.
+    ends. Threads that start later inherit the cores. Raises CoresTakenError.
     """
 
     def __init__(self, count: int, folder: Path | None = None) -> None:
@@ -40,14 +40,14 @@ class PinnedCores:
         return sorted(self._locks)
 
     def release(self) -> None:
-        """Others may claim the cores; the threads stay where they are."""
+        """Let others claim the cores; the threads stay where they are."""
         for lock in self._locks.values():
             lock.close()
         self._locks = {}
 
 
 def _locked(file: Path) -> IO[str] | None:
-    """The file with an exclusive lock on it; None where another process has it."""
+    """Return the file with an exclusive lock; None if another process has it."""
     opened = file.open("w")
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A decoding method (or, in the shared layout, several of them) as a Ray Serve replica."""
+"""A decoding method as a Ray Serve replica; in the shared layout, several methods."""
 
 import asyncio
 import gc
@@ -43,7 +43,7 @@ _TELL_AGAIN_SECONDS = 5.0
 
 
 class MethodReplica:
-    """One engine and its portfolio; publishes its load a few times a second."""
+    """Serve one engine and its methods; report its load a few times a second."""
 
     def __init__(self, config: AppConfig, methods: tuple[str, ...]) -> None:
         log_with_serve()
@@ -92,7 +92,7 @@ class MethodReplica:
             self._streams -= not whole
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the autoscaling policy follows; called by Ray Serve."""
+        """Return what the autoscaling policy follows; Ray Serve calls this."""
         load = self._engine.load()
         batch, usual = self._config.engine.max_batch, self._usual.tokens
         return {
@@ -101,12 +101,12 @@ class MethodReplica:
         }
 
     def check_health(self) -> None:
-        """Called by Ray Serve; a replica that raises here is replaced."""
+        """Raise if the engine has stopped; Ray Serve then replaces the replica."""
         if not self._engine.load().healthy:
             raise RuntimeError("the engine has stopped")
 
     async def placement(self) -> dict[str, Any]:
-        """Where this replica runs: its name, process, accelerators and thread settings."""
+        """Return where this replica runs: its name, process, accelerators and thread settings."""
         return {
             "replica": self._replica,
             "pid": os.getpid(),
@@ -123,7 +123,7 @@ class MethodReplica:
         self._engine.close()
 
     async def _warm_up(self) -> None:
-        """Before the first report: until then nobody is sent here while there are others."""
+        """Warm up before the first report: until then other replicas get the requests."""
         if isinstance(self._engine, ReplayEngine):
             return
         tokenizer = load_bundle(self._config.bundle).backend_tokenizer()
@@ -138,7 +138,8 @@ class MethodReplica:
             self._background.add(asyncio.create_task(self._tell_until_learned(actor, answers)))
 
     async def _told(self, actor: ActorLine[Any], answers: Sequence[DecodeStats]) -> bool:
-        """Whether the feedback actor has learned from the warm-up's answers and stored that."""
+        """Return whether the feedback actor has learned from the warm-up's answers and stored
+        that."""
         try:
             learned: bool = await actor.ask(
                 lambda remote: remote.warmed_up.remote(self._replica, answers), _TIMEOUT_SECONDS
@@ -185,9 +186,11 @@ def _report(load: LoadReport, board: Any) -> Any:
 async def merged(
     chunks: AsyncIterator[DecodeChunk], interval: Callable[[], float]
 ) -> AsyncGenerator[DecodeChunk, None]:
-    """The same answer in fewer pieces: the first chunk at once (unless `interval` is infinite),
-    then what has come whenever `interval` seconds have passed, the last chunk at once.
-    Closes `chunks` when it is closed."""
+    """Yield the same answer in fewer pieces, at most one every `interval` seconds.
+
+    The first chunk goes at once (unless `interval` is infinite), and so does the last. Closes
+    `chunks` when it is closed.
+    """
     held: DecodeChunk | None = None
     sent = float("-inf")
     try:
@@ -202,7 +205,7 @@ async def merged(
 
 
 def stream_interval(streams: int) -> float:
-    """Seconds between two messages of each of a replica's streams."""
+    """Return the seconds between two messages of each of a replica's streams."""
     return min(LONGEST_INTERVAL_SECONDS, streams / MESSAGES_PER_SECOND)
 
 
@@ -215,7 +218,7 @@ def _never() -> float:
 
 
 def _pinned(config: AppConfig, specs: Sequence[MethodSpec]) -> PinnedCores | None:
-    """The replica's own cores where it is to have some and does not decode on a GPU."""
+    """Return the replica's own cores, None if it has none or decodes on a GPU."""
     if not config.engine.pin_cores or config.engine.device == "cuda" or ray.get_gpu_ids():
         return None
     # vLLM's scheduler polls while its worker computes: on the same core it would take half of it.

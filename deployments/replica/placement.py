@@ -1,4 +1,4 @@
-"""What a method's replicas get of the cluster, and how much of it their engine may take."""
+"""Cluster resources of a method's replicas, and the share that their engine may use."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ visible, and every such process would decode on the first."""
 
 
 def resources_of(method: str, config: AppConfig) -> MethodDeployment:
-    """What a replica that holds `method` gets."""
+    """Return the resources of a replica that holds `method`."""
     if config.layout == "shared":
         return config.shared
     return next(one for one in config.methods if one.name == method)
@@ -29,12 +29,12 @@ def resources_of(method: str, config: AppConfig) -> MethodDeployment:
 def replica_options(
     name: str, resources: MethodDeployment, specs: Sequence[MethodSpec], config: AppConfig
 ) -> dict[str, Any]:
-    """Options of Ray Serve's deployment `name`: what its replicas occupy and find around them.
+    """Return the Ray Serve options of deployment `name`: resources, placement and environment.
 
     A replica sees the GPUs that it asks for and no other. Tensor parallelism takes a placement
-    group with a GPU in each bundle, on as few nodes as hold it. The replica itself, which runs no
-    model, has the first bundle's CPUs; vLLM starts its workers in the bundles. Raises ValueError
-    naming the field for what does not go together.
+    group with a GPU in each bundle, on as few nodes as possible. The replica itself runs no model
+    and has the first bundle's CPUs; vLLM starts its workers in the bundles. Raises ValueError
+    naming the field if settings contradict each other.
     """
     _check(name, resources, specs, config.engine)
     env = thread_environment(config.engine.threads, alone=has_its_cores(resources, config.engine))
@@ -58,15 +58,18 @@ def replica_options(
 
 
 def apart(replicas: int | None) -> dict[str, Any]:
-    """The option of a deployment that lets a node have so many of its replicas."""
+    """Return the option that limits a deployment's replicas per node."""
     return {} if replicas is None else {"max_replicas_per_node": replicas}
 
 
 def placed_engine(
     resources: MethodDeployment, specs: Sequence[MethodSpec], engine: EngineConfig
 ) -> EngineConfig:
-    """The engine's settings in a replica with these resources: vLLM takes the memory that belongs
-    to the replica's share of a GPU, and starts its workers where the replica was placed."""
+    """Return the engine's settings in a replica with these resources.
+
+    vLLM takes the memory of the replica's share of a GPU, and starts its workers where the replica
+    was placed.
+    """
     if not _in_vllm(specs):
         return engine
     update: dict[str, Any] = {}
@@ -101,7 +104,7 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
 
 
 def thread_environment(count: int, alone: bool = False) -> dict[str, str]:
-    """What a process with `count` threads for its models needs; `alone`: on cores of its own."""
+    """Return the environment of a process with `count` model threads; `alone`: on its own cores."""
     # Ray would set one thread for a fraction of a CPU.
     threads = {"OMP_NUM_THREADS": str(count)}
     if alone:
@@ -114,7 +117,7 @@ def thread_environment(count: int, alone: bool = False) -> dict[str, str]:
 
 
 def has_its_cores(resources: MethodDeployment, engine: EngineConfig) -> bool:
-    """Whether no other replica computes on the cores that this one's threads take."""
+    """Return whether no other replica computes on the cores that this one's threads use."""
     return engine.pin_cores or resources.num_cpus >= engine.threads
 
 
@@ -172,12 +175,12 @@ def _check_parallel(name: str, resources: MethodDeployment, engine: EngineConfig
 
 
 def _parallel_size(specs: Sequence[MethodSpec], engine: EngineConfig) -> int:
-    """GPUs over which vLLM spreads one replica."""
+    """Return the number of GPUs over which vLLM spreads one replica."""
     return engine.vllm.tensor_parallel_size if _in_vllm(specs) else 1
 
 
 def _of_type(resources: MethodDeployment) -> dict[str, float]:
-    """Ray's resource for a type of GPU, in the amount that its own `accelerator_type` asks for."""
+    """Return Ray's resource for a type of GPU, in the amount that `accelerator_type` asks for."""
     kind = resources.accelerator_type
     return {} if kind is None else {f"accelerator_type:{kind}": 0.001}
 
@@ -187,5 +190,5 @@ def _in_vllm(specs: Sequence[MethodSpec]) -> bool:
 
 
 def _decodes(specs: Sequence[MethodSpec]) -> bool:
-    """Whether a model runs: a replay takes no device, and its GPUs are only a number."""
+    """Return whether a model runs: a replay uses no device, and its GPUs are only a number."""
     return all(spec.engine != "replay" for spec in specs)

@@ -1,4 +1,4 @@
-"""Ray Serve's autoscaling policy of the methods' deployments."""
+"""Ray Serve's autoscaling policy for the methods' deployments."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ WORK, REQUESTS = "work_seconds", "requests"
 
 
 class FollowWork:
-    """Replicas follow the predicted seconds of work that they have.
+    """Scale replicas by the predicted seconds of work.
 
-    Ray applies its own bounds and delays to what this says, and starts a first replica by itself
-    where there is none and a request has come.
+    Ray applies its own bounds and delays to the result, and starts a first replica by itself if a
+    request waits and there is none.
     """
 
     def __init__(self, target_seconds: float, spare: int) -> None:
@@ -32,7 +32,7 @@ class FollowWork:
 
 
 def autoscaling(resources: MethodDeployment) -> AutoscalingConfig:
-    """Ray Serve's configuration of a method whose replicas come and go."""
+    """Return Ray Serve's configuration for a method whose number of replicas changes."""
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=FollowWork,
         policy_kwargs={

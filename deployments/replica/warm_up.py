@@ -1,5 +1,5 @@
-"""A replica's first answers, before it is asked: so that the first request is as fast as the tenth,
-and so that it is known how long each method's steps take here."""
+"""A replica's warm-up: the first request is as fast as the tenth, and each method's step time is
+known."""
 
 import asyncio
 import itertools
@@ -46,14 +46,15 @@ AGREE = 1.1
 async def warm_up(
     engine: Engine, text: Sequence[int], prose: Sequence[int] = (), rows: int = 1
 ) -> list[DecodeStats]:
-    """Every method answers TEXT, one after another, and then, where the engine decodes several
-    `rows` at once, PROSE several times at once (both as token ids); of each the answers with the
-    shortest steps: what else starts on the machine meanwhile only ever makes them longer. While
-    that shows, rounds go on, unless a request has come, for which full batches are given up
-    altogether. An engine that cannot is left as it is.
+    """Let every method answer TEXT and, in full batches, PROSE; return the answers with the
+    shortest steps.
 
-    Each prompt begins elsewhere in the text, so that none is found in the prefix cache and prefills
-    are measured as well, and is of a scope of its own, so that none is drafted from another's
+    text, prose: token ids. rows: sequences that the engine decodes at once. Other work on the
+    machine only makes steps longer, so rounds go on until measurements agree. If a request arrives,
+    the rounds end and full batches are skipped. An engine that fails is left as it is.
+
+    Each prompt starts at another place in the text, so that none is found in the prefix cache and
+    prefills are measured too. Each has its own scope, so that none is drafted from another's
     answer.
     """
     names = [spec.name for spec in engine.methods]

@@ -1,4 +1,4 @@
-"""From a validated prompt to a stream of chunks: route, call, fail over, observe."""
+"""Routing a validated prompt and streaming its answer."""
 
 import asyncio
 import logging
@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Routed:
-    """A decision, the vector and what was missing for it, and when it was begun and made."""
+    """Hold a decision, the prompt's packed vector, the degraded modes, and when the decision began
+    and ended."""
 
     decision: Decision
     vector: bytes | None
@@ -55,7 +56,7 @@ class _Routed:
         return self.made - self.started
 
     def deadline(self, prompt: Prompt) -> float | None:
-        """When the answer has to be whole, on the event loop's clock."""
+        """Return when the answer has to be complete, on the event loop's clock."""
         if prompt.deadline_seconds is None:
             return None
         spent = time.perf_counter() - self.started
@@ -64,10 +65,10 @@ class _Routed:
 
 @dataclass(frozen=True)
 class Served:
-    """The methods that are served.
+    """Hold the served methods.
 
-    streams: how each is called. refusals: which requests each refuses. starting: those that have no
-    replica and can get one.
+    streams: how each is called. refusals: which requests each refuses. starting: methods that have
+    no replica and can get one.
     """
 
     streams: Mapping[str, MethodStream]
@@ -76,7 +77,7 @@ class Served:
 
 
 class Answerer:
-    """Routes prompts over the served methods and reports every answer."""
+    """Route prompts over the served methods and report every answer."""
 
     def __init__(
         self,
@@ -104,9 +105,11 @@ class Answerer:
     async def route(
         self, prompt: Prompt, explore: bool = True
     ) -> tuple[Decision, NDArray[np.float32] | None]:
-        """Where the prompt would go now, and its unit vector [1, d]; None where there is no encoder
-        or it failed. Raises ApiError: 400 where no engine takes its parameters, 503 where no method
-        is admissible."""
+        """Return the routing decision for a prompt and its unit vector [1, d].
+
+        The vector is None without an encoder, or if the encoder fails. Raises ApiError: 400 if no
+        engine takes the prompt's parameters, 503 if no method is admissible.
+        """
         started = time.perf_counter()
         excluded = self._refusals.excluded(prompt)
         vector = await self._vector(prompt.text)
@@ -142,16 +145,15 @@ class Answerer:
         return decision, vector
 
     def ready(self) -> frozenset[str]:
-        """The methods with a live replica, as far as is known."""
+        """Return the methods that report a live replica."""
         return self._calls.ready()
 
     async def answers(self, prompt: Prompt) -> list[Answer]:
-        """The answers (`prompt.choices` of them) of the best method that gives a first chunk, all
-        under one decision and each with a seed of its own.
+        """Return `prompt.choices` answers under one decision, each with a seed of its own.
 
-        Raises ApiError: 400 where the engine refuses the prompt, 429 where every waiting line
-        is full, 503 where no replica answers, 504 where the deadline passes; the other answers
-        end then.
+        Each answer has its first chunk when this returns. If one fails, the others are ended.
+        Raises ApiError: 400 if the engine refuses the prompt, 429 if every waiting line is full,
+        503 if no replica answers, 504 if the deadline passes.
         """
         started = time.perf_counter()
         decision, vector = await self.route(prompt)
@@ -192,7 +194,7 @@ class Answerer:
     async def _observed(
         self, answer: Answer, prompt: Prompt, first: DecodeChunk, attempts: Attempts
     ) -> Chunks:
-        """The whole answer; at its end the observation and the conversation are recorded."""
+        """Yield the whole answer, then record the observation and the conversation."""
         outcome, text = "abandoned", []
         try:
             async with aclosing(answer.source) as rest:
@@ -222,7 +224,7 @@ class Answerer:
             )
 
     def _degraded(self, decision: Decision) -> tuple[str, ...]:
-        """What was missing for this decision."""
+        """Return the degraded modes of a decision."""
         missing = {
             "no-encoder": decision.cluster < 0,
             "no-feedback": self._state.problem is not None,

@@ -1,4 +1,4 @@
-"""An answer on its way to the client, and what is learned from it."""
+"""An answer on its way to the client, and the observation made of it."""
 
 import time
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from schemas import Decision, DecodeStats, Instead, Observation
 
 @dataclass
 class Answer:
-    """An answer whose first chunk is there; `method` is the one that really answers.
+    """Stream an answer whose first chunk has arrived. `method` is the method that answers.
 
-    `vector`: the prompt's, packed, on one of a prompt's answers. `chunks` is to be read, `source`
-    is where they come from. `degraded`: what was missing when it was routed (`no-encoder`,
-    `no-feedback`, `stale-table`). `earlier_tokens`: tokens that a method emitted which then failed;
-    `stats` are those of the one that went on.
+    vector: the prompt's packed vector, on one of the prompt's answers. chunks: what to read.
+    source: where the chunks come from. degraded: what was missing when the prompt was routed
+    (`no-encoder`, `no-feedback`, `stale-table`). earlier_tokens: tokens emitted by a method that
+    then failed. stats: of the method that finished the answer.
     """
 
     request_id: str
@@ -30,7 +30,7 @@ class Answer:
     earlier_tokens: int = 0
 
     def goes_on(self, method: str, earlier_tokens: int) -> None:
-        """Another method answers now, behind the tokens that are out."""
+        """Record that another method continues the answer after a failure."""
         self.method, self.reason = method, "failover"
         self.earlier_tokens = earlier_tokens
 
@@ -42,7 +42,7 @@ class Answer:
 
 
 def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observation:
-    """What the feedback actor is told of a finished answer, one of so many to its prompt."""
+    """Return the observation of a finished answer; `choices`: answers to the same prompt."""
     decision = answer.decision
     return Observation(
         stats=stats,
@@ -61,7 +61,7 @@ def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observat
 
 
 def _instead(decision: Decision, served: str) -> Instead | None:
-    """What routing would have chosen, where the default answered in its stead."""
+    """Return what routing would have chosen, if the default method answered in shadow mode."""
     wish, predicted = decision.instead_of, decision.predicted_seconds
     if wish is None or served != decision.method or not predicted[wish] * predicted[served]:
         return None

@@ -1,4 +1,4 @@
-"""The methods that may answer a prompt, one after the other until one has answered it."""
+"""Failover: methods are tried in order until one has answered the prompt."""
 
 import logging
 import uuid
@@ -22,15 +22,15 @@ from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultErro
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 2
-"""Methods that may fail on a request before it is given up: it may be the request that they died
-of, and it shall not reach them all."""
+"""A request that this many methods failed on is given up: it may be what kills them, and must not
+reach them all."""
 
 
 class Attempts:
-    """One answer's way through the methods.
+    """Try the methods of a decision for one answer.
 
-    Where only one may answer it is asked once more when it fails: another replica of it, or the one
-    that takes its place.
+    If only one method may answer, it is tried once more when it fails, on another replica or its
+    replacement.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class Attempts:
         self._said: list[int] = []
         self.request_id = uuid.uuid4().hex
         self.method = decision.method
-        """The one that was asked last."""
+        """The method that was tried last."""
         self.failed_over = False
-        """Whether it is not the first that was."""
+        """Whether another method was tried before."""
         self.earlier_tokens = 0
-        """Tokens of the answer that others emitted before."""
+        """Tokens of the answer that other methods emitted."""
 
     async def chunks(self) -> Chunks:
-        """The whole answer. Where a method fails in the middle of it, the next goes on from the
-        tokens that are out.
+        """Yield the whole answer. If a method fails, the next one continues after the tokens
+        already sent.
 
-        Raises ApiError: before the first chunk 400 where the engine refuses the prompt, 429 where
-        every waiting line is full, 503 where no replica answers, 500 where two methods failed, and
-        later 500 where nobody goes on; at any time 400 where the request itself keeps the answer
-        from going on, and 504 where the deadline passes.
+        Raises ApiError. Before the first chunk: 400 if the engine refuses the prompt, 429 if every
+        waiting line is full, 503 if no replica answers, 500 if two methods failed. Later: 500 if no
+        method can continue. At any time: 400 if the request itself stops the answer, 504 if the
+        deadline passes.
         """
         began = busy = False
         failures: list[Exception] = []
@@ -87,7 +87,7 @@ class Attempts:
                 raise request_fault(str(error)) from error
             except EngineBusyError:
                 busy = True
-            except Exception as error:  # whatever a replica died of, another may answer
+            except Exception as error:  # whatever the failure, another method may answer
                 logger.warning("%s failed: %s", method, error)
                 failures.append(error)
                 if len(failures) == MOST_FAILURES or not self._remaining:

@@ -1,4 +1,4 @@
-"""One call of a method: its deadline, its circuit, and a watch for replicas that fall silent."""
+"""One call of a method, with its deadline, its circuit breaker and a watch for silent replicas."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -20,11 +20,11 @@ MethodStream = Callable[[DecodeRequest, bool], Chunks]
 
 
 class MethodLostError(RuntimeError):
-    """The method's replica went away, or its engine gave up, before the answer's end."""
+    """The method's replica or engine failed before the end of the answer."""
 
 
 class Calls:
-    """The methods' streams, and what is under way on them."""
+    """Call the methods' streams and track the requests in flight."""
 
     def __init__(
         self,
@@ -39,20 +39,20 @@ class Calls:
         self._in_flight = in_flight
 
     def ready(self) -> frozenset[str]:
-        """The methods with a live replica, as far as is known."""
+        """Return the methods that report a live replica."""
         live = {m for load in self._state.loads if load.healthy for m in load.methods}
         return frozenset(live & self._streams.keys())
 
     def loads(self) -> list[LoadReport]:
-        """The replicas' last reports, with what they cannot know of yet."""
+        """Return the replicas' last reports, corrected by the requests in flight."""
         return self._in_flight.loads()
 
     async def stream(self, request: DecodeRequest, whole: bool, deadline: float | None) -> Chunks:
-        """The answer, to its last chunk; closing the stream cancels the work.
+        """Yield the answer to its last chunk; closing the stream cancels the work.
 
-        Raises EngineRefusedError and EngineBusyError at first, RequestFaultError, MethodLostError
-        or what a replica died of at any time, and DeadlineError at `deadline` (the event loop's
-        time).
+        deadline: on the event loop's clock. Raises EngineRefusedError and EngineBusyError before
+        the first chunk; RequestFaultError, MethodLostError, DeadlineError and the replica's own
+        errors at any time.
         """
         method = request.method
         since, failed = self._circuits.sent(method), None
@@ -82,12 +82,14 @@ class Calls:
             self._circuits.ended(method, since, failed)
 
     def _hosts(self, method: str) -> frozenset[str]:
-        """The method's live replicas, as far as is known."""
+        """Return the replicas of a method that report to be live."""
         return frozenset(r.replica for r in self._state.loads if r.healthy and method in r.methods)
 
     def _lost(self, request: DecodeRequest, watched: frozenset[str]) -> bool:
-        """Whether the replica that has the request is no longer live; where nothing says which one
-        has it, whether none of its method is."""
+        """Return whether the request's replica is no longer live.
+
+        If the replica is unknown, return whether all replicas of its method are gone.
+        """
         if not watched or not self.ready():
             return False
         hosts, replica = self._hosts(request.method), self._in_flight.replica(request.request_id)
@@ -100,10 +102,13 @@ class Calls:
         watched: frozenset[str],
         deadline: float | None,
     ) -> DecodeChunk | None:
-        """The next chunk. Raises MethodLostError once the request's replica, one of those `watched`
-        since they were live at first, stops reporting, or says that its engine has failed, and
-        others go on: Ray Serve would otherwise hold the request until a new one has started. Where
-        nobody reports, the reports are late, or there is nobody else to ask."""
+        """Return the next chunk.
+
+        Raises MethodLostError if the request's replica, one of those `watched`, stops reporting or
+        reports a failed engine while others go on. Ray Serve would hold the request until a new
+        replica has started. If nobody reports, only the reports are late, or there is no other
+        replica to ask.
+        """
         pending = asyncio.ensure_future(anext(chunks, None))
         try:
             async with within(deadline):

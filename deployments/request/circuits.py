@@ -83,7 +83,7 @@ _LEVEL: dict[CircuitState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Circuits:
-    """One circuit per method; the functions above say how each goes on."""
+    """Keep one circuit breaker per method, by the functions above."""
 
     def __init__(
         self,
@@ -104,21 +104,21 @@ class Circuits:
         return {m: circuit_state(c, now, self._config) for m, c in self._circuits.items()}
 
     def resting(self) -> frozenset[str]:
-        """The methods to which nothing may be sent now."""
+        """Return the methods that are disabled after failures."""
         return frozenset(m for m in self._circuits if not self.admits(m))
 
     def admits(self, method: str) -> bool:
         return admits(self._circuits[method], self._clock(), self._config)
 
     def sent(self, method: str) -> float:
-        """A request goes to `method`; gives the time that `ended` wants back."""
+        """Count a request that goes to `method`. Return the time that `ended` takes as `since`."""
         now = self._clock()
         self._circuits[method] = sent(self._circuits[method], now, self._config)
         self._publish(method)
         return now
 
     def ended(self, method: str, since: float, failed: bool | None) -> None:
-        """The answer to the request sent at `since` has ended; see the function `ended`."""
+        """Count the end of a request that was sent at `since`; see the function `ended`."""
         was = self._circuits[method]
         self._circuits[method] = ended(was, since, failed, self._clock(), self._config)
         if self._circuits[method].opened not in (None, was.opened):

@@ -1,4 +1,4 @@
-"""Which method answered a conversation before: its prefix cache is worth something."""
+"""Which method answered a conversation's last turn, and so has its prefix cached."""
 
 import hashlib
 import json
@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 
 class Conversations:
-    """A bounded memory from "everything said so far" to the method that said it last.
+    """Remember which method answered each conversation, up to `capacity` of them.
 
-    A client repeats the whole conversation with every turn, so a hash over the messages up to
-    and including the last answer identifies it; no session id is asked for. Each scope finds only
-    its own conversations.
+    A client repeats the whole conversation with every turn, so a hash over the messages up to the
+    last answer identifies it without a session id. Each scope has its own conversations.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -19,7 +18,7 @@ class Conversations:
         self._methods: OrderedDict[str, str] = OrderedDict()
 
     def method(self, scope: str, messages: Sequence[Mapping[str, str]]) -> str | None:
-        """Return the method of the last answer in `messages`, if this memory saw it."""
+        """Return the method of the last answer in `messages`, None if it is unknown."""
         answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
         if not answers:
             return None
@@ -31,7 +30,7 @@ class Conversations:
     def remember(
         self, scope: str, messages: Sequence[Mapping[str, str]], answer: str, method: str
     ) -> None:
-        """Keep that `method` answered `messages` with `answer`."""
+        """Record that `method` answered `messages` with `answer`."""
         key = _key(scope, [*messages, {"role": "assistant", "content": answer}])
         self._methods[key] = method
         self._methods.move_to_end(key)

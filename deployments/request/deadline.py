@@ -1,4 +1,4 @@
-"""Deadlines: how clients state them, and what waits no longer than they allow."""
+"""Deadlines of requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,9 +15,9 @@ class DeadlineError(Exception):
 
 
 def deadline_seconds(header: str | None) -> float | None:
-    """The seconds that HEADER's value gives the answer; None where there is none.
+    """Return the deadline of HEADER's value in seconds, None without a header.
 
-    Raises ApiError 400 for anything but whole milliseconds of at most a day.
+    Raises ApiError 400 unless the value is a whole number of milliseconds, at most a day.
     """
     if header is None:
         return None
@@ -35,14 +35,14 @@ def deadline_seconds(header: str | None) -> float | None:
 
 
 def missed(started: bool) -> ApiError:
-    """The deadline passed; `started`: part of the answer is out."""
+    """Return the error for a missed deadline; `started`: part of the answer was sent."""
     where = "in the middle of the answer" if started else "before the answer began"
     return ApiError(504, f"the deadline passed {where}", code="deadline_exceeded")
 
 
 @asynccontextmanager
 async def within(deadline: float | None) -> AsyncIterator[None]:
-    """Cancels the block at `deadline` (the event loop's time) and raises DeadlineError."""
+    """Cancel the block at `deadline` on the event loop's clock. Raises DeadlineError then."""
     try:
         async with asyncio.timeout_at(deadline) as limit:
             yield

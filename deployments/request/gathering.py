@@ -1,4 +1,4 @@
-"""Several calls of which all succeed or none does."""
+"""Concurrent calls that succeed or fail together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,8 +10,11 @@ Result = TypeVar("Result")
 async def all_or_none(
     calls: Iterable[Awaitable[Result]], undo: Callable[[Result], Awaitable[None]]
 ) -> list[Result]:
-    """What the calls give, made side by side. Where one raises, or this is cancelled, the others
-    are cancelled, what they gave already is undone, and the first exception is raised."""
+    """Return the results of concurrent calls.
+
+    If one raises or this is cancelled, the others are cancelled, finished ones are undone, and the
+    first exception is raised.
+    """
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

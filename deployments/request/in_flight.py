@@ -1,4 +1,4 @@
-"""What this ingress has under way, and what every replica has before it in consequence."""
+"""The requests that this ingress has in flight, and the replicas' loads corrected by them."""
 
 import threading
 from collections import Counter, OrderedDict
@@ -10,18 +10,20 @@ from router.load import ranked
 from schemas import DecodeRequest, LoadReport
 
 REMEMBERED = 4096
-"""Ended requests that are remembered until no report lists them any more."""
+"""Ended requests to remember until no report lists them."""
 
 REPORTS_WITHOUT = 3
-"""So many reports without a request that their replica has accepted say that it has ended there:
-the first may be from before that, the second may have been on its way."""
+"""Reports without a request that their replica has accepted, after which it counts as ended: the
+first may be older, the second may have been on its way."""
 
 
 @dataclass
 class _Sent:
-    """A request under way. `replica` is None while nothing says where it goes. Once its replica has
-    `reported` it, a report without it says that it has ended there; so do REPORTS_WITHOUT of them
-    `since` it was accepted, by the times that they bear."""
+    """Track one request in flight. `replica` is None while its replica is unknown.
+
+    Once its replica has `reported` the request, a report without it means that it has ended there.
+    So do REPORTS_WITHOUT reports `since` it was accepted, counted by their times.
+    """
 
     request: DecodeRequest
     replica: str | None = None
@@ -29,7 +31,7 @@ class _Sent:
     since: set[float] | None = None
 
     def is_new_to(self, report: LoadReport) -> bool:
-        """Whether the report could not know of it yet."""
+        """Return whether the report could not have counted this request yet."""
         self.reported |= self.request.request_id in report.requests
         if self.since is not None and len(self.since) < REPORTS_WITHOUT:
             self.since.add(report.time)
@@ -37,14 +39,14 @@ class _Sent:
 
 
 class InFlight:
-    """Requests under way, added to reports that do not know of them, and those that have ended
-    taken off reports that still do.
+    """Correct load reports by the requests that began or ended after they were made.
 
-    Reports are up to half a second old. Without this a burst of prompts would all go to the replica
-    that was idle before it, and a replica whose only answer has just ended would count as busy.
-    Reports list what they count, so no clock is asked. The policy predicts from `loads`, and by the
-    same figures the request router chooses among a method's replicas. It runs in a thread of Ray
-    Serve's, so all of this may be called from any thread.
+    Reports are up to half a second old. Without the correction a burst of prompts would all go to
+    the replica that was idle before, and a replica whose only answer has just ended would count as
+    busy. Reports list the requests that they count, so no clock is needed.
+
+    The policy predicts from `loads`, and the request router chooses a replica by the same figures.
+    The router runs in a thread of Ray Serve, so every method is thread-safe.
     """
 
     def __init__(self, reports: Callable[[], Sequence[LoadReport]]) -> None:
@@ -56,8 +58,11 @@ class InFlight:
 
     @contextmanager
     def sent(self, request: DecodeRequest) -> Iterator[None]:
-        """`request` is under way until it has ended, at the end of the block at the latest: given
-        up, it is left to its replica's reports to say how long it goes on there."""
+        """Track `request` during the block, until `ended` at the latest.
+
+        If the block ends first, the request was given up: its replica's reports say how long it
+        goes on there.
+        """
         with self._lock:
             self._sent[request.request_id] = _Sent(request)
         try:
@@ -67,7 +72,8 @@ class InFlight:
                 self._sent.pop(request.request_id, None)
 
     def ended(self, request_id: str) -> None:
-        """The request's last chunk is there, whether or not its client has read it."""
+        """Record that the request's last chunk has arrived, whether or not its client has read
+        it."""
         with self._lock:
             sent = self._sent.pop(request_id, None)
             if sent is not None and sent.replica is not None:
@@ -76,19 +82,19 @@ class InFlight:
                 self._ended.popitem(last=False)
 
     def placed(self, request_id: str, replica: str) -> None:
-        """The request goes to `replica`, which is about to be asked."""
+        """Record that `replica` is about to be asked for the request."""
         with self._lock:
             self._place(request_id, replica)
 
     def accepted(self, request_id: str, replica: str) -> None:
-        """`replica` has the request, whichever was asked first."""
+        """Record that `replica` has accepted the request, whichever was asked first."""
         with self._lock:
             sent = self._place(request_id, replica)
             if sent is not None:
                 sent.since = set()
 
     def replica(self, request_id: str) -> str | None:
-        """Where the request is, as far as is known."""
+        """Return the request's replica, None while it is unknown."""
         with self._lock:
             sent = self._sent.get(request_id)
             return None if sent is None else sent.replica
@@ -100,8 +106,10 @@ class InFlight:
         return sent
 
     def loads(self) -> list[LoadReport]:
-        """The last reports, each with what its replica could not know of yet. A request that has
-        no replica yet counts on its method's least loaded one."""
+        """Return the last reports, corrected by the requests in flight.
+
+        A request without a known replica counts on the least loaded one of its method.
+        """
         reports = {report.replica: report for report in self.placed_loads()}
         for sent in self._under_way():
             method = sent.request.method
@@ -112,8 +120,10 @@ class InFlight:
         return list(reports.values())
 
     def placed_loads(self, without: str | None = None) -> list[LoadReport]:
-        """The same of what has a replica: what the next request finds. The one called `without`,
-        which is about to be placed, does not count."""
+        """Return the last reports, corrected by the requests whose replica is known.
+
+        without: id of a request that is about to be placed and does not count.
+        """
         known = self._reports()
         with self._lock:
             reports = {report.replica: self._without_ended(report) for report in known}
@@ -124,8 +134,8 @@ class InFlight:
         return list(reports.values())
 
     def sent_tokens(self, replicas: Collection[str], without: str | None = None) -> Counter[str]:
-        """Output tokens asked for, of all that is under way on each of `replicas`, `without` one
-        request."""
+        """Return the output tokens asked for on each of `replicas`, except by the request
+        `without`."""
         tokens: Counter[str] = Counter()
         for sent in self._under_way(without):
             if sent.replica is not None and sent.replica in replicas:
@@ -133,7 +143,7 @@ class InFlight:
         return tokens
 
     def _without_ended(self, report: LoadReport) -> LoadReport:
-        """The report without what has ended since it was made."""
+        """Return the report without the requests that have ended since it was made."""
         gone = {
             name: self._ended[name, report.replica]
             for name in report.requests
@@ -164,23 +174,26 @@ _of_applications: dict[str, InFlight] = {}
 
 
 def publish(application: str, in_flight: InFlight) -> None:
-    """`in_flight` is what this process has under way for `application`: Ray Serve makes the request
-    routers, in the same process, and they find it by the application's name."""
+    """Make `in_flight` available to the request routers of `application`.
+
+    Ray Serve creates the routers in this process and they find it by the application's name.
+    """
     _of_applications[application] = in_flight
 
 
 def published(application: str) -> InFlight | None:
-    """What the ingress of `application` has under way, where it runs in this process."""
+    """Return what the ingress of `application` has in flight, None if it does not run in this
+    process."""
     return _of_applications.get(application)
 
 
 def _slots(report: LoadReport, request: DecodeRequest) -> int:
-    """The KV slots that the replica keeps for the request while it runs."""
+    """Return the KV slots that the replica reserves for the request while it runs."""
     return report.slots_each or len(request.prompt_token_ids) + request.sampling.max_tokens
 
 
 def _with(report: LoadReport, sent: _Sent) -> LoadReport:
-    """The report with `sent`, at the end of the line where there is one."""
+    """Return the report with `sent` added, at the end of the waiting line if there is one."""
     place = "waiting" if report.waiting else "running"
     running = Counter(report.running_by_method)
     running[sent.request.method] += place == "running"

@@ -9,16 +9,18 @@ from schemas.decode import derived_seed
 
 
 def unmetered(_tokens: int) -> None:
-    """Charge nobody."""
+    """Charge nothing."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A request ready to be routed. `whole` asks for the answer in one piece, `choices` for so many
-    answers, `deadline_seconds` (None: none) for all of them in that time; the reply begins each
-    with `echoed`, and `spend` is told of the answers' tokens as they come, `found` of the prompt's
-    tokens that an engine remembered. `scope`: as a DecodeRequest's; `teaches`: its vector may be
-    kept."""
+    """Hold a request that is ready to be routed.
+
+    whole: the answer is wanted in one piece. choices: number of answers. deadline_seconds: for all
+    of them; None for no deadline. echoed: text that begins each answer. spend: called with the
+    number of output tokens as they arrive. found: called with the prompt tokens found in a prefix
+    cache. scope: as in DecodeRequest. teaches: whether its vector may be kept.
+    """
 
     token_ids: tuple[int, ...]
     text: str
@@ -35,8 +37,8 @@ class Prompt:
     teaches: bool = True
 
     def further(self, index: int) -> Self:
-        """The prompt of the answer with this index: the first, 0, has the seed that was asked for,
-        the others derive theirs."""
+        """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others
+        derive theirs."""
         if index == 0:
             return self
         seed = derived_seed(self.sampling.seed, str(index))

@@ -1,4 +1,4 @@
-"""Which methods may not answer a request, because their engines refuse one of its parameters."""
+"""Methods that cannot answer a request because their engine refuses one of its parameters."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,16 +9,16 @@ from workers.refusal import refused_field
 
 
 class Refusals:
-    """portfolios: the methods of each engine that is served."""
+    """Find the methods whose engines refuse a request. portfolios: the methods of each engine."""
 
     def __init__(self, portfolios: Iterable[Sequence[MethodSpec]]) -> None:
         self._portfolios = [tuple(portfolio) for portfolio in portfolios]
 
     def excluded(self, prompt: Prompt) -> frozenset[str]:
-        """The methods that go without this prompt.
+        """Return the methods that cannot answer this prompt.
 
-        Raises ApiError 400 naming the parameter where the prompt pins one of them, or where there
-        is no other.
+        Raises ApiError 400 naming the parameter if the prompt pins one of them, or if no other
+        method is left.
         """
         fields = {
             spec.name: field
@@ -40,7 +40,7 @@ class Refusals:
 def _refused(field: str, why: str) -> ApiError:
     return ApiError(
         400,
-        f"{field}: vLLM does not take it where it speculates, and {why}",
+        f"{field}: not supported by vLLM with speculative decoding; {why}",
         param=field,
         code="unsupported_parameter",
     )

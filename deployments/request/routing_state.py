@@ -1,4 +1,4 @@
-"""What an ingress knows of routing: read by whoever answers, kept up to date elsewhere."""
+"""What an ingress knows of routing."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,46 +7,48 @@ from schemas import DriftReport, LoadReport, Observation, ObservedReport, Routin
 
 
 class RoutingState(Protocol):
-    """The table in force, the replicas' loads, and where observations of answers go."""
+    """Give the table in force, the replicas' loads and the state of learning; take observations."""
 
     @property
     def table(self) -> RoutingTable: ...
 
     @property
     def loads(self) -> Sequence[LoadReport]:
-        """Every replica's last report, as far as it is known."""
+        """Return the last report of every replica."""
 
     @property
     def connected(self) -> bool:
-        """Whether the feedback actor answered the last time."""
+        """Return whether the feedback actor answered the last call."""
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is learned and stored at present; None where it is."""
+        """Return why nothing is learned and stored at present; None if all is well."""
 
     @property
     def age_seconds(self) -> float:
-        """Since the feedback actor last confirmed the table, or else since the start."""
+        """Return the seconds since the feedback actor last confirmed the table, or since the
+        start."""
 
     @property
     def epoch(self) -> int:
-        """Of the learned state's owner; 0 until it was heard from."""
+        """Return the epoch of the learned state's owner; 0 before its first answer."""
 
     @property
     def drift(self) -> DriftReport | None:
-        """None until the feedback actor was heard from."""
+        """Return the drift report; None before the feedback actor's first answer."""
 
     @property
     def observed(self) -> ObservedReport | None:
-        """What routing would have won; None where it was never only observed."""
+        """Return what routing would have saved in shadow mode; None if it never ran in shadow
+        mode."""
 
     @property
     def waiting(self) -> int:
-        """Observations not yet acknowledged."""
+        """Return the number of observations not yet acknowledged."""
 
     @property
     def dropped(self) -> int:
-        """Observations given up because too many waited."""
+        """Return the number of observations dropped because too many waited."""
 
     def observe(self, observation: Observation) -> None:
-        """Queue an observation; never waits."""
+        """Queue an observation without waiting."""

@@ -1,4 +1,4 @@
-"""Which requests are refused before the waiting lines are full, so that others find room."""
+"""Load shedding: low priorities are refused before the waiting lines are full."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,17 +7,17 @@ from schemas import LoadReport
 from schemas.keys import Priority
 
 SHARES: Mapping[Priority, float] = {"low": 0.25, "normal": 0.75, "high": 1.0}
-"""How full the lines may be, all of them together, for a request to be taken. At 1 nothing is
-refused here: then the replicas themselves do."""
+"""Per priority, the share of all waiting places that may be full before requests are refused. At 1
+only the replicas refuse."""
 
 
 def shed(priority: Priority, loads: Sequence[LoadReport], max_waiting: int) -> None:
-    """Raises ApiError 503 where a request of this priority has to make room."""
+    """Raise ApiError 503 if a request of this priority has to make room."""
     places = max_waiting * sum(load.healthy for load in loads)
     waiting = sum(load.waiting for load in loads if load.healthy)
     if waiting and waiting >= SHARES[priority] * places and SHARES[priority] < 1.0:
         raise ApiError(
             503,
-            f"{waiting} requests wait, and those of priority {priority} make room: try again later",
+            f"{waiting} requests wait; priority {priority} is refused first: try again later",
             code="shed",
         )

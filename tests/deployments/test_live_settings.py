@@ -23,9 +23,9 @@ def test_changes_are_over_the_configuration(config):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"engine": {"threads": 4}}, "engine: user_config has router and http"),
-        ({"router": 3}, "router: user_config has"),
-        ({"router": {"encoder": "x"}}, r"router\.encoder: does not change .* set it in args"),
+        ({"engine": {"threads": 4}}, "engine: user_config takes the sections router and http"),
+        ({"router": 3}, "router: user_config takes"),
+        ({"router": {"encoder": "x"}}, r"router\.encoder: cannot change .* set it in args"),
         ({"router": {"exploration": 2.0}}, r"router\.exploration: .*less than or equal to 0\.5"),
         ({"router": {"weights": {"nobody": 1.0}}}, r"router\.weights: 'nobody' is not served"),
     ],

@@ -83,6 +83,8 @@ async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
     """Whatever JSON is where: an answer or an error that says why, never a 500."""
     schema = OPERATIONS["post", path].asked.model_json_schema()
     fields = [*schema["properties"], "unheard_of"]
+    if path == "/v1/completions":  # the others are the conversation's
+        fields = [field for field in fields if field not in ChatRequest.model_fields]
     for gap in places(BODIES[path], fields):
         for value in HOSTILE:
             body = gap.replace('"<gap>"', value).encode()

@@ -94,13 +94,16 @@ def metered(clock, **limits):
 
 def test_a_batch_counts_as_its_requests(clock):
     caller, meter = metered(clock, requests_per_minute=60, concurrent_requests=64)
-    with caller:
+    with caller.running():
         caller.batch(40, "prompt")
         assert meter.excess(24, 24).what == "requests_per_minute"
         assert meter.excess(20, 25).what == "concurrent_requests"
         assert meter.excess(20, 24) is None
     assert meter.excess(20, 64) is None, "what is over counts no more"
-    with caller, pytest.raises(ApiError, match="key one: requests_per_minute is 60") as caught:
+    with (
+        caller.running(),
+        pytest.raises(ApiError, match="key one: requests_per_minute is 60") as caught,
+    ):
         caller.batch(21, "prompt")
     assert (caught.value.status, caught.value.retry_after) == (429, 1)
     assert meter.excess(19) is None, "a batch that is refused takes one request"
@@ -108,7 +111,7 @@ def test_a_batch_counts_as_its_requests(clock):
 
 def test_texts_that_are_read_one_by_one_take_one_place(clock):
     caller, meter = metered(clock, requests_per_minute=100, concurrent_requests=2)
-    with caller:
+    with caller.running():
         caller.batch(50, "input", at_once=False)
         assert meter.excess(50, 1) is None
         assert meter.excess(51, 1).what == "requests_per_minute"
@@ -124,10 +127,13 @@ def test_texts_that_are_read_one_by_one_take_one_place(clock):
 )
 def test_a_batch_that_no_wait_would_make_fit_is_a_400(clock, limits, at_once):
     caller, _ = metered(clock, **limits)
-    with caller:
+    with caller.running():
         caller.batch(10, "prompt", at_once)
     clock.now += 60.0
-    with caller, pytest.raises(ApiError, match=r"n: this counts as 11 requests.*is 10") as caught:
+    with (
+        caller.running(),
+        pytest.raises(ApiError, match=r"n: this counts as 11 requests.*is 10") as caught,
+    ):
         caller.batch(11, "n", at_once)
     assert (caught.value.status, caught.value.param) == (400, "n")
 
@@ -135,7 +141,7 @@ def test_a_batch_that_no_wait_would_make_fit_is_a_400(clock, limits, at_once):
 def test_a_limit_below_one_a_minute_still_lets_single_requests_through(clock):
     caller, meter = metered(clock, requests_per_minute=0.5)
     assert meter.excess() is None
-    with caller:
+    with caller.running():
         caller.batch(1, "n")
     assert meter.excess().seconds == pytest.approx(120.0)
 
@@ -164,7 +170,7 @@ def test_what_runs_is_never_more_than_allowed_and_all_of_it_ends(batches):
         for size, at_once in batches:
             if meter.excess() is not None:
                 break
-            caller = running.enter_context(Caller("one", meters=[meter]))
+            caller = running.enter_context(Caller("one", meters=[meter]).running())
             used += 1
             with contextlib.suppress(ApiError):
                 caller.batch(size, "n", at_once)

@@ -183,7 +183,7 @@ async def test_a_problem_is_logged_once_and_so_is_its_end(config, caplog):
         for _ in range(5):
             await taught(actor, "a")
     await taught(actor, "a")
-    assert caplog.text.count("nothing is stored until this is mended") == 1
+    assert caplog.text.count("nothing is stored until this is fixed") == 1
     assert caplog.text.count("the store is back") == 1
 
 
