@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
+from tests.training.counting import GEOMETRY, Counting, make_rows, make_run
 from training.model import Llama
 from training.target import train_target
-from training.trainer import Budget, Run
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +17,5 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Counting:
     torch.manual_seed(0)
     model, held = Llama(replace(GEOMETRY, layers=3)), make_rows(40, seed=1)
     folder = tmp_path_factory.mktemp("counting")
-    budget = Budget(tokens=60_000, warmup_tokens=2_000)
-    run = Run(folder / "work", folder / "out", budget, HYPER, report=lambda _: None)
-    losses = train_target(model, make_rows(400), held, run)
+    losses = train_target(model, make_rows(400), held, make_run(folder, 60_000))
     return Counting(model, held, losses, folder / "work")

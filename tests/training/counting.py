@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from training.model import Geometry, Llama
 from training.tokens import TokenRows
-from training.trainer import Hyper
+from training.trainer import Budget, Hyper, Run
 
 GEOMETRY = Geometry(hidden=32, layers=2, heads=2, kv_heads=1, ffn=64, vocab=64, context=2048)
 HYPER = Hyper(tokens_per_batch=512, batches_per_step=1, compile=False)
@@ -21,6 +22,14 @@ class Counting:
     held: TokenRows
     losses: dict[str, float]
     work: Path
+
+
+def make_run(folder: Path, budget: Budget | int, **given: Any) -> Run:
+    """Return a silent run in `folder`; budget: a number of tokens, or the whole budget."""
+    if isinstance(budget, int):
+        budget = Budget(tokens=budget, warmup_tokens=2_000)
+    settings = {"hyper": HYPER, "report": lambda _: None} | given
+    return Run(folder / "work", folder / "out", budget, **settings)
 
 
 def make_rows(count: int, seed: int = 0, longest: int = 60, domain: str = "counting") -> TokenRows:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.json_files import json_lines
-from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
+from tests.training.counting import GEOMETRY, Counting, make_rows, make_run
 from training.draft import (
     agreement,
     distillation_loss,
@@ -25,7 +25,6 @@ from training.draft import (
 from training.generations import generation_rows
 from training.model import Llama
 from training.tokens import TokenRows, answers_only, batches, mixed
-from training.trainer import Budget, Run
 
 SMALL = replace(GEOMETRY, hidden=16, layers=1, heads=1, ffn=32)
 
@@ -129,7 +128,7 @@ def test_distillation_brings_the_draft_to_the_target(teacher: Llama, tmp_path: P
     draft = Llama(SMALL)
     before = agreement(draft, teacher, held)["mean"]
     apart = held_divergence(draft, teacher, held)["mean"]
-    figures = train_draft(draft, _train_rows(), held, _run(tmp_path, 60_000), teacher)
+    figures = train_draft(draft, _train_rows(), held, make_run(tmp_path, 60_000), teacher)
     assert figures.agreement["mean"] > before + 0.3
     assert figures.loss["mean"] < 0.5 * apart
     assert figures.loss == held_divergence(draft, teacher, held)
@@ -138,14 +137,14 @@ def test_distillation_brings_the_draft_to_the_target(teacher: Llama, tmp_path: P
 def test_a_distillation_goes_on_where_it_stopped(teacher: Llama, tmp_path: Path) -> None:
     messages: list[str] = []
     for tokens in (2_000, 4_000):
-        run = _run(tmp_path, tokens, report=messages.append)
+        run = make_run(tmp_path, tokens, report=messages.append)
         train_draft(Llama(SMALL), _train_rows(), make_rows(5, seed=1), run, teacher)
     assert any(m.startswith("resumed at step") for m in messages)
 
 
 def test_a_draft_that_cannot_improve_keeps_its_best_weights(teacher: Llama, tmp_path: Path) -> None:
     held, messages = make_rows(5, seed=1), list[str]()
-    run = _run(tmp_path, 10**9, report=messages.append, patience=2, eval_every=2)
+    run = make_run(tmp_path, 10**9, report=messages.append, patience=2, eval_every=2)
     figures = train_draft(deepcopy(teacher).requires_grad_(), _train_rows(), held, run, teacher)
     assert any("the learning rate falls" in m for m in messages)
     log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
@@ -160,9 +159,3 @@ def teacher(counting: Counting) -> Llama:
 
 def _train_rows() -> TokenRows:
     return mixed(answers_only(make_rows(200)), answers_only(make_rows(400, seed=2)), 0.5)
-
-
-def _run(folder: Path, tokens: int, **given: Any) -> Run:
-    budget = Budget(tokens=tokens, warmup_tokens=2_000)
-    settings = {"hyper": HYPER, "report": lambda _: None} | given
-    return Run(folder / "work", folder / "draft", budget, **settings)

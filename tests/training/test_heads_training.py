@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from schemas.json_files import json_lines
-from tests.training.counting import HYPER, Counting, make_rows
+from tests.training.counting import Counting, make_rows, make_run
 from training.heads.eagle import Eagle
 from training.heads.eagle3 import Eagle3
 from training.heads.features import FeatureCache
@@ -20,7 +20,6 @@ from training.heads.packing import PackedRows
 from training.heads.teacher import Teacher
 from training.heads.train import Plan, train_head
 from training.tokens import TokenRows, answers_only
-from training.trainer import Budget, Run
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def test_a_trained_head_drafts_the_tokens_that_follow(
 ) -> None:
     head = _head(kind, teacher)
     figures = train_head(
-        head, teacher, _rows(300), _held(), _run(tmp_path, 100_000), _plan(tmp_path)
+        head, teacher, _rows(300), _held(), make_run(tmp_path, 100_000), _plan(tmp_path)
     )
     # with one hidden state and no embedding Medusa knows less of this language
     assert figures.acceptance["counting"] > (0.35 if kind == "medusa" else 0.8)
@@ -62,11 +61,11 @@ def test_a_run_goes_on_where_it_stopped_with_the_states_it_has(
         teacher,
         _rows(30),
         _held(),
-        _run(tmp_path, 20_000),
+        make_run(tmp_path, 20_000),
         _plan(tmp_path),
     )
     computed = _count_computed(teacher, monkeypatch)
-    run = _run(tmp_path, 30_000, report=messages.append)
+    run = make_run(tmp_path, 30_000, report=messages.append)
     train_head(_head("eagle", teacher), teacher, _rows(30), _held(), run, _plan(tmp_path))
     assert any(m.startswith("resumed at step") for m in messages)
     assert len(computed) == -(-len(PackedRows(_held(), 64, 2)) // 8)  # the held rows alone
@@ -158,9 +157,3 @@ def _rows(count: int, seed: int = 0) -> TokenRows:
 
 def _held() -> TokenRows:
     return answers_only(make_rows(20, seed=1))
-
-
-def _run(folder: Path, tokens: int, **given: Any) -> Run:
-    budget = Budget(tokens=tokens, warmup_tokens=2_000)
-    settings = {"hyper": HYPER, "report": lambda _: None} | given
-    return Run(folder / "work", folder / "out", budget, **settings)

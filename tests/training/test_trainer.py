@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +13,12 @@ import torch
 
 import training.trainer
 from schemas.json_files import json_lines
-from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows
+from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows, make_run
 from training.model import Llama
 from training.muon import orthogonalise
 from training.target import held_loss, next_token_loss, train_target
 from training.tokens import TokenRows, batches
-from training.trainer import Budget, Run, Trainer
+from training.trainer import Budget, Trainer
 
 
 def test_saved_weights_give_transformers_logits(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     train, held = make_rows(400), make_rows(10, seed=1)
     messages: list[str] = []
     for tokens in (5_000, 12_000):
-        run = _run(tmp_path, Budget(tokens=tokens, warmup_tokens=1_000), report=messages.append)
+        run = make_run(tmp_path, Budget(tokens=tokens, warmup_tokens=1_000), report=messages.append)
         train_target(_model(), train, held, run)
     assert any(m.startswith("resumed at step") for m in messages)
     log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
@@ -98,29 +97,29 @@ def test_a_run_stopped_by_the_clock_still_decays(
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
     monkeypatch.setattr(training.trainer, "time", clock)
     budget = Budget(tokens=10**9, minutes=1.0, warmup_tokens=1)
-    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    train_target(_model(), make_rows(50), make_rows(5), make_run(tmp_path, budget))
     factors = [line["lr_factor"] for _, line in json_lines(tmp_path / "work/log.jsonl")]
     assert factors[0] > factors[-1] == 0.0
 
 
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
     budget = Budget(tokens=500, warmup_tokens=1)
-    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    train_target(_model(), make_rows(50), make_rows(5), make_run(tmp_path, budget))
     other = Llama(replace(GEOMETRY, hidden=16, heads=1))
     with pytest.raises(ValueError, match=r"last\.pt: .* another shape"):
-        train_target(other, make_rows(50), make_rows(5), _run(tmp_path, budget))
+        train_target(other, make_rows(50), make_rows(5), make_run(tmp_path, budget))
 
 
 def test_a_checkpoint_without_what_early_stop_remembers_is_resumed(tmp_path: Path) -> None:
     budget = Budget(tokens=500, warmup_tokens=1)
-    train_target(_model(), make_rows(50), make_rows(5), _run(tmp_path, budget))
+    train_target(_model(), make_rows(50), make_rows(5), make_run(tmp_path, budget))
     last = tmp_path / "work/last.pt"
     state = torch.load(last, weights_only=True)
     for field in ("best", "stale", "end"):
         del state["progress"][field]
     torch.save(state, last)
     messages: list[str] = []
-    run = _run(tmp_path, Budget(tokens=1_000, warmup_tokens=1), report=messages.append)
+    run = make_run(tmp_path, Budget(tokens=1_000, warmup_tokens=1), report=messages.append)
     train_target(_model(), make_rows(50), make_rows(5), run)
     assert messages[0].startswith("resumed at step")
 
@@ -137,7 +136,7 @@ def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: 
         return {"mean": next(script)}
 
     budget = Budget(tokens=10**9, warmup_tokens=1)
-    run = _run(tmp_path, budget, report=messages.append, patience=2, eval_every=3)
+    run = make_run(tmp_path, budget, report=messages.append, patience=2, eval_every=3)
     trainer = Trainer(model, next_token_loss(model), run, evaluate)
     trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
 
@@ -154,7 +153,7 @@ def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: 
 def test_out_of_patience_in_the_fall_the_run_ends(tmp_path: Path) -> None:
     model = _model()
     budget = Budget(tokens=20_000, warmup_tokens=1, decay=0.9)
-    run = _run(tmp_path, budget, patience=4, eval_every=2)
+    run = make_run(tmp_path, budget, patience=4, eval_every=2)
     loss = iter([1.0, *[2.0] * 1000])
     trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": next(loss)})
     trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
@@ -171,7 +170,7 @@ def test_a_step_on_added_gradients_is_a_step_on_their_mean(tmp_path: Path) -> No
     for parts in (1, 2):
         model = _model()
         hyper = replace(HYPER, batches_per_step=parts)
-        run = _run(tmp_path / str(parts), Budget(tokens=10**9, warmup_tokens=1), hyper=hyper)
+        run = make_run(tmp_path / str(parts), Budget(tokens=10**9, warmup_tokens=1), hyper=hyper)
         trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": 0.0})
         trainer.started = time.monotonic()
         trainer._step(iter([batch] * parts))
@@ -191,8 +190,3 @@ def test_orthogonalised_updates_have_singular_values_near_one(shape: tuple[int, 
 def _model() -> Llama:
     torch.manual_seed(0)
     return Llama(GEOMETRY)
-
-
-def _run(folder: Path, budget: Budget, **settings: Any) -> Run:
-    given = {"hyper": HYPER, "report": lambda _: None} | settings
-    return Run(folder / "work", folder / "out", budget, **given)

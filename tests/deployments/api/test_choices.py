@@ -138,13 +138,6 @@ async def test_a_bias_for_no_token_is_refused(ingress):
     assert response.json()["error"]["param"] == "logit_bias"
 
 
-async def test_a_bias_decides(ingress):
-    wanted = ingress.reader._tokenizer.encode("z", add_special_tokens=False)[0]
-    asked = CHAT | {"logit_bias": {str(wanted): 100}, "temperature": 0}
-    body = await posted(ingress, "/v1/chat/completions", asked)
-    assert body["choices"][0]["message"]["content"] == "z" * 12
-
-
 def test_tokens_have_their_own_bytes(tiny_bundle):
     tokenizer = tiny_bundle.tokenizer()
     tokens = TokenText(tokenizer)

@@ -6,6 +6,7 @@ import pytest
 from asking import HELLO
 
 from deployments.api.embeddings import EmbeddingRequest
+from deployments.api.generation import GenerationRequest
 from deployments.api.input import parse
 from deployments.api.openapi import OPERATIONS
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
@@ -83,8 +84,8 @@ async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
     """Whatever JSON is where: an answer or an error that says why, never a 500."""
     schema = OPERATIONS["post", path].asked.model_json_schema()
     fields = [*schema["properties"], "unheard_of"]
-    if path == "/v1/completions":  # the others are the conversation's
-        fields = [field for field in fields if field not in ChatRequest.model_fields]
+    if path == "/v1/completions":  # the rest is tried in a conversation
+        fields = [field for field in fields if field not in GenerationRequest.model_fields]
     for gap in places(BODIES[path], fields):
         for value in HOSTILE:
             body = gap.replace('"<gap>"', value).encode()

@@ -86,15 +86,6 @@ async def acquainted(config, prompts):
     return actor
 
 
-async def test_the_same_prompts_are_no_drift(config, prompts):
-    actor = await acquainted(config, prompts)
-    reply = await learned(actor, prompts, [0, 1] * 200)
-    assert actor._refitting is None
-    assert reply.table.fit_id == "small"
-    assert (reply.drift.reference, reply.drift.prompts, reply.drift.refits) == ("live", WINDOW, 0)
-    assert 0.0 <= reply.drift.share_farther < reply.drift.alarm_above
-
-
 async def test_a_new_kind_of_prompt_gets_its_own_favourite(config, prompts, monkeypatch):
     actor = await acquainted(config, prompts)
     before = (await actor.exchange([], COLD)).table.version

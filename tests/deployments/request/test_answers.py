@@ -203,25 +203,6 @@ async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
     assert (await ingress.answerer.route(prompt()))[0].reason == "favourite"
 
 
-async def test_a_conversation_stays_with_its_method(ingress):
-    ingress.answerer.config = ingress.config.router.model_copy(
-        update={"conversation_margin": 100.0}
-    )
-    first = ({"role": "user", "content": "hi"},)
-    answer = await answered(ingress, prompt(messages=first, pinned="naive"))
-    text = "".join(chunk.text for chunk in await spoken(answer))
-    then = (*first, {"role": "assistant", "content": text}, {"role": "user", "content": "more"})
-    decision, _ = await ingress.answerer.route(prompt(messages=then))
-    assert (decision.method, decision.reason) == ("naive", "conversation")
-
-
-async def test_many_at_once_all_finish(ingress):
-    answers = await asyncio.gather(*(answered(ingress, prompt()) for _ in range(20)))
-    ends = await asyncio.gather(*(spoken(answer) for answer in answers))
-    assert [chunks[-1].finish_reason for chunks in ends] == ["length"] * 20
-    assert ingress.link.waiting == 20
-
-
 async def test_the_prompts_vector_goes_with_one_observation(ingress, encoder):
     for answer in await ingress.answerer.answers(prompt(choices=3)):
         await spoken(answer)

@@ -42,10 +42,3 @@ async def test_the_answer_is_learned_of_at_its_deviation(ingress):
     seen = (answer.stats.output_tokens - 1) / (answer.stats.target_steps - 1)
     learned = table.live.tokens[k, m, 0] / table.live.steps[k, m, 0]
     assert learned == pytest.approx(seen / np.exp(said))
-
-
-async def test_without_an_encoder_nothing_is_foretold(ingress):
-    ingress.answerer._embed = None
-    answer = await answered(ingress, prompt(text=REPEATED))
-    await spoken(answer)
-    assert (answer.reason, answer.decision.foretold) == ("degraded", {})

@@ -50,11 +50,6 @@ async def ends_within_one_step(ingress, steps):
 
 
 class TestDeadline:
-    async def test_in_time_is_an_answer(self, ingress):
-        response = await post(ingress, HELLO, 60_000)
-        assert response.status_code == 200
-        assert response.headers["x-specadapt-reason"] == "favourite"
-
     async def test_before_the_first_chunk_it_is_504_and_the_work_ends(self, ingress, steps):
         steps.held = lambda _: True
         response = await post(ingress, LONG, 300)
