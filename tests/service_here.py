@@ -1,12 +1,14 @@
-"""The service without Ray: the ingress's application on a socket, its engine in this process."""
+"""The service without Ray: an ingress's parts in this process, over a real engine."""
 
 import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
@@ -19,16 +21,64 @@ from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer, Served
+from deployments.request.calls import MethodStream
 from deployments.request.refusals import Refusals
 from ops.harness.running_service import free_port
-from schemas import AppConfig
+from router.embed import Encoder
+from schemas import AppConfig, DecodeRequest
 from workers.bundle import load_bundle
+from workers.engine import Engine
 from workers.loader import load_engine
+
+
+@dataclass
+class Ingress:
+    """An ingress's parts, which a test may look at and replace; `http` asks its application."""
+
+    config: AppConfig
+    engine: Engine
+    feedback: Feedback
+    link: FeedbackLink
+    loads: LoadsLine
+    streams: dict[str, MethodStream]
+    answerer: Answerer
+    reader: PromptReader
+    app: FastAPI
+    http: httpx.AsyncClient
+
+
+async def ingress_here(
+    config: AppConfig, engine: Engine, encoder: Encoder | None, reader: PromptReader
+) -> Ingress:
+    """Put an ingress together whose methods share one engine."""
+    feedback, board, metrics = Feedback(config), LoadBoard(3600.0), Metrics()
+    await board.report(engine.load())
+
+    async def connect() -> Feedback:
+        return feedback
+
+    async def connect_board() -> LoadBoard:
+        return board
+
+    def stream(request: DecodeRequest, whole: bool):
+        return merged(engine.generate(request), lambda: float("inf") if whole else 0.0)
+
+    loads = LoadsLine(connect_board, 60.0)
+    link = FeedbackLink(served_table(config), connect, loads, 1e-6, 60.0, metrics)
+    await loads.fetch()
+    await link.exchange()
+    streams: dict[str, MethodStream] = dict.fromkeys((m.name for m in config.methods), stream)
+    served = Served(streams, Refusals(portfolios(config)))
+    answerer = Answerer(served, link, config.router, embedding(encoder), metrics)
+    app = HttpApi(reader, answerer, Embeddings(encoder), link, metrics, config).app()
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    http = httpx.AsyncClient(transport=transport, base_url="http://test")
+    return Ingress(config, engine, feedback, link, loads, streams, answerer, reader, app, http)
 
 
 @contextmanager
 def service_here(config: AppConfig) -> Iterator[str]:
-    """The address of a service whose methods share one engine, once something listens there."""
+    """Serve a configuration on a socket of this machine; get its address once it listens."""
     port = free_port()
     bundle = load_bundle(config.bundle)
     methods = tuple(method.name for method in config.methods)
@@ -37,30 +87,12 @@ def service_here(config: AppConfig) -> Iterator[str]:
     ready = threading.Event()
 
     async def serve():
-        loads = LoadsLine(board, 60.0)
-        link = FeedbackLink(served_table(config), connect, loads, 1e-6, 60.0, Metrics())
-        await loads.fetch()
-        await link.exchange()
-        streams = dict.fromkeys(methods, lambda r, _whole: merged(engine.generate(r), lambda: 0.0))
-        encoder = served_encoder(config)
-        refusals = Refusals(portfolios(config))
-        answerer = Answerer(
-            Served(streams, refusals), link, config.router, embedding(encoder), Metrics()
-        )
         reader = PromptReader(bundle, methods, config.engine)
-        api = HttpApi(reader, answerer, Embeddings(encoder), link, Metrics(), config).app()
-        server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="warning"))
+        made = await ingress_here(config, engine, served_encoder(config), reader)
+        server = uvicorn.Server(uvicorn.Config(made.app, port=port, log_level="warning"))
         servers.append(server)
         ready.set()
         await server.serve()
-
-    async def connect():
-        return Feedback(config)
-
-    async def board():
-        made = LoadBoard(3600.0)
-        await made.report(engine.load())
-        return made
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
@@ -74,7 +106,7 @@ def service_here(config: AppConfig) -> Iterator[str]:
 
 
 def listening(url: str) -> str:
-    """The same address, once something listens there."""
+    """Wait until something listens at an address, and return it."""
     transport = httpx.HTTPTransport(retries=10)  # with growing pauses, about a minute in all
     with httpx.Client(transport=transport) as client:
         assert client.get(f"{url}/v1/models").status_code == httpx.codes.OK

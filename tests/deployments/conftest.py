@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,45 +9,19 @@ import httpx
 import openai
 import pytest
 import yaml
-from fastapi import FastAPI
 from served import service_config
+from service_here import Ingress, ingress_here
 
-from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.routes import HttpApi
-from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.artifacts import served_encoder
 from deployments.guard.middleware import guarded
 from deployments.learning import storage
-from deployments.learning.feedback import Feedback
-from deployments.learning.link import FeedbackLink
-from deployments.loads.board import LoadBoard
-from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
-from deployments.replica.method import merged
-from deployments.request.answer import Answerer, Served
-from deployments.request.calls import MethodStream
-from deployments.request.refusals import Refusals
 from router.embed import Encoder
-from schemas import AppConfig, DecodeRequest, GuardConfig
+from schemas import AppConfig, GuardConfig
 from workers.bundle import Bundle
 from workers.engine import Engine
 from workers.loader import load_engine
-
-
-@dataclass
-class Ingress:
-    """What a test looks at and replaces."""
-
-    config: AppConfig
-    engine: Engine
-    feedback: Feedback
-    link: FeedbackLink
-    loads: LoadsLine
-    streams: dict[str, MethodStream]
-    answerer: Answerer
-    reader: PromptReader
-    app: FastAPI
-    http: httpx.AsyncClient
 
 
 @pytest.fixture(autouse=True)
@@ -95,30 +68,9 @@ def reader(base_config: AppConfig, tiny_bundle: Bundle) -> PromptReader:
 async def ingress(
     config: AppConfig, engine: Engine, encoder: Encoder, reader: PromptReader
 ) -> AsyncIterator[Ingress]:
-    feedback, board, metrics = Feedback(config), LoadBoard(3600.0), Metrics()
-    await board.report(engine.load())
-
-    async def connect() -> Feedback:
-        return feedback
-
-    async def connect_board() -> LoadBoard:
-        return board
-
-    def stream(request: DecodeRequest, whole: bool):
-        return merged(engine.generate(request), lambda: float("inf") if whole else 0.0)
-
-    names = [method.name for method in config.methods]
-    loads = LoadsLine(connect_board, 60.0)
-    link = FeedbackLink(served_table(config), connect, loads, 1e-6, 60.0, metrics)
-    await loads.fetch()
-    await link.exchange()
-    streams: dict[str, MethodStream] = dict.fromkeys(names, stream)
-    refusals = Refusals(portfolios(config))
-    answerer = Answerer(Served(streams, refusals), link, config.router, embedding(encoder), metrics)
-    app = HttpApi(reader, answerer, Embeddings(encoder), link, metrics, config).app()
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        yield Ingress(config, engine, feedback, link, loads, streams, answerer, reader, app, http)
+    made = await ingress_here(config, engine, encoder, reader)
+    async with made.http:
+        yield made
 
 
 @pytest.fixture

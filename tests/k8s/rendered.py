@@ -69,6 +69,31 @@ def of_kind(documents: list[Document], kind: str) -> list[Document]:
     return [document for document in documents if document["kind"] == kind]
 
 
+def ray_service(documents: list[Document]) -> Document:
+    """Return the spec of the one RayService."""
+    [service] = of_kind(documents, "RayService")
+    return service["spec"]
+
+
+def application(documents: list[Document]) -> Document:
+    """Return the Ray Serve application of the one RayService."""
+    [found] = yaml.safe_load(ray_service(documents)["serveConfigV2"])["applications"]
+    return found
+
+
+def ray_groups(documents: list[Document]) -> list[Document]:
+    """Return the head's group and the workers'."""
+    cluster = ray_service(documents)["rayClusterConfig"]
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def ray_pods(documents: list[Document]) -> list[Pod]:
+    """Return the pods of Ray's nodes: the head and workers."""
+    found = [pod for pod in pods(documents) if "ray.io/is-ray-node" in pod.labels]
+    assert len(found) > 1
+    return found
+
+
 def pods(documents: list[Document]) -> Iterator[Pod]:
     """Every pod that the documents make."""
     for document in (*of_kind(documents, "StatefulSet"), *of_kind(documents, "Job")):

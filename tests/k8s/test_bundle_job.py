@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
-from rendered import JOBS, needs_kubectl, of_kind, pods, rendered, selects
+from rendered import JOBS, application, needs_kubectl, of_kind, pods, rendered, selects
 
 from deployments.configuration import validated
 from workers.bundle import load_bundle
@@ -51,9 +50,7 @@ def test_a_job_writes_where_an_overlay_reads(name):
     [claim] = [v["persistentVolumeClaim"] for v in pod.spec["volumes"] if v["name"] == "bundles"]
     assert not claim.get("readOnly")
     overlay = rendered("gpu")
-    [service] = of_kind(overlay, "RayService")
-    [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
-    config = validated(application["args"])
+    config = validated(application(overlay)["args"])
     assert str(config.bundle) == environment(name, "import")["BUNDLE"]
     readers = [v for pod in pods(overlay) for v in pod.spec.get("volumes", [])]
     mounted = [v["persistentVolumeClaim"] for v in readers if v["name"] == "bundles"]

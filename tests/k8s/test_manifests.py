@@ -8,7 +8,16 @@ from manifests import DEFINITIONS, ROOT, problems
 from pydantic import ValidationError
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
-from rendered import JOBS, OVERLAYS, composed, needs_kubectl, of_kind, rendered
+from rendered import (
+    JOBS,
+    OVERLAYS,
+    composed,
+    needs_kubectl,
+    of_kind,
+    ray_groups,
+    ray_service,
+    rendered,
+)
 
 from deployments.configuration import ConfigError, validated
 from schemas import AppConfig
@@ -24,16 +33,11 @@ SERVE_YAML = "serve.yaml"
 FILES = [SERVE_YAML, *(pytest.param(name, marks=needs_kubectl) for name in OVERLAYS)]
 
 
-def ray_service(overlay):
-    [service] = of_kind(rendered(overlay), "RayService")
-    return service["spec"]
-
-
 def serve_config(name):
     """serve.yaml, or the one inside an overlay's RayService."""
     if name == SERVE_YAML:
         return yaml.safe_load((ROOT / SERVE_YAML).read_text())
-    return yaml.safe_load(ray_service(name)["serveConfigV2"])
+    return yaml.safe_load(ray_service(rendered(name))["serveConfigV2"])
 
 
 def applications(config):
@@ -116,8 +120,8 @@ def test_the_cluster_asks_for_a_token_and_has_what_the_operations_page_asks_for(
 
 @needs_kubectl
 def test_the_cluster_and_the_manifests_start_serve_alike():
-    head = ray_service("cpu")["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]
-    [container] = head["containers"]
+    head, *_ = ray_groups(rendered("cpu"))
+    [container] = head["template"]["spec"]["containers"]
     manifest = {
         f"--env {entry['name']}={entry['value']}"
         for entry in container["env"]
@@ -185,9 +189,9 @@ INCREMENTAL = ["components/gateway", "components/incremental-upgrade", "componen
 def test_an_incremental_upgrade_leaves_the_route_to_the_operator(tmp_path):
     documents = composed(tmp_path, INCREMENTAL)
     assert not of_kind(documents, "HTTPRoute")
-    [service] = of_kind(documents, "RayService")
-    strategy = service["spec"]["upgradeStrategy"]
+    service = ray_service(documents)
+    strategy = service["upgradeStrategy"]
     assert strategy["type"] == "NewClusterWithIncrementalUpgrade"
     assert strategy["clusterUpgradeOptions"]["gatewayClassName"]
     # the operator asks for it
-    assert service["spec"]["rayClusterConfig"]["enableInTreeAutoscaling"] is True
+    assert service["rayClusterConfig"]["enableInTreeAutoscaling"] is True

@@ -7,7 +7,7 @@ import pytest
 import ray.serve
 from manifests import ROOT
 from ray.util.metrics import Counter, Histogram, Metric
-from rendered import needs_kubectl, of_kind, rendered
+from rendered import needs_kubectl, of_kind, ray_groups, rendered
 
 from deployments.metrics import DriftMetrics, Metrics, ReplicaMetrics
 
@@ -106,8 +106,6 @@ def test_every_alert_says_what_is_wrong_and_what_to_do():
 def test_the_monitor_scrapes_the_port_that_ray_exports_on():
     [monitor] = of_kind(rendered("cpu"), "PodMonitor")
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    [service] = of_kind(rendered("cpu"), "RayService")
-    cluster = service["spec"]["rayClusterConfig"]
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+    for group in ray_groups(rendered("cpu")):
         [container] = group["template"]["spec"]["containers"]
         assert {"name": endpoint["port"], "containerPort": 8080} in container["ports"]

@@ -5,7 +5,19 @@ import re
 import pytest
 import yaml
 from manifests import ROOT
-from rendered import JOBS, OVERLAYS, composed, needs_kubectl, of_kind, pods, rendered, selects
+from rendered import (
+    JOBS,
+    OVERLAYS,
+    application,
+    composed,
+    needs_kubectl,
+    of_kind,
+    pods,
+    ray_groups,
+    ray_pods,
+    rendered,
+    selects,
+)
 
 pytestmark = needs_kubectl
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
@@ -59,12 +71,8 @@ def mounts_of(pod):
 @every_overlay
 def test_every_ray_pod_has_the_volume_that_the_state_is_on(overlay):
     documents = rendered(overlay)
-    [service] = of_kind(documents, "RayService")
-    [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
-    place = application["args"]["feedback"]["state_uri"]
-    ray = [pod for pod in pods(documents) if "ray.io/is-ray-node" in pod.labels]
-    assert len(ray) > 1
-    for pod in ray:
+    place = application(documents)["args"]["feedback"]["state_uri"]
+    for pod in ray_pods(documents):
         assert place in mounts_of(pod), pod.name
         claims = [v["name"] for v in pod.spec["volumes"] if "persistentVolumeClaim" in v]
         assert "state" in claims, pod.name
@@ -80,9 +88,7 @@ def test_without_the_state_component_there_is_no_shared_volume(tmp_path):
 
 @every_overlay
 def test_the_object_store_fits_into_shared_memory(overlay):
-    [service] = of_kind(rendered(overlay), "RayService")
-    cluster = service["spec"]["rayClusterConfig"]
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+    for group in ray_groups(rendered(overlay)):
         store = int(group["rayStartParams"]["object-store-memory"])
         [shared] = [v for v in group["template"]["spec"]["volumes"] if v["name"] == "shm"]
         assert store < int(shared["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 2**30
@@ -195,13 +201,10 @@ def test_the_way_in_is_a_gateway_with_tls_and_keys(overlay):
     assert peer["namespaceSelector"]["matchLabels"] == {
         "kubernetes.io/metadata.name": parent["namespace"]
     }
-    [service] = of_kind(documents, "RayService")
-    [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
-    folder, _, file = application["args"]["http"]["guard"]["keys_file"].rpartition("/")
+    keys_file = application(documents)["args"]["http"]["guard"]["keys_file"]
+    folder, _, file = keys_file.rpartition("/")
     keys = {"name": "keys", "secret": {"secretName": "specadapt-keys"}}
-    ray = [pod for pod in pods(documents) if "ray.io/is-ray-node" in pod.labels]
-    assert len(ray) > 1
-    for pod in ray:
+    for pod in ray_pods(documents):
         assert keys in pod.spec["volumes"], pod.name
         mount = {"name": "keys", "mountPath": folder, "readOnly": True}
         assert mount in pod.containers[0]["volumeMounts"], pod.name

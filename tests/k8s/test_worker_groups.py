@@ -8,8 +8,8 @@ import yaml
 from manifests import ROOT
 from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
 from ray.autoscaler._private.kuberay.autoscaling_config import _get_ray_resources_from_group_spec
-from rendered import OVERLAYS, needs_kubectl
-from test_manifests import SERVE_YAML, applications, ray_service, serve_config
+from rendered import OVERLAYS, needs_kubectl, ray_service, rendered
+from test_manifests import SERVE_YAML, applications, serve_config
 
 from deployments.app import checked
 from deployments.artifacts import portfolios
@@ -59,7 +59,7 @@ def test_the_worker_groups_hold_all_replicas(overlay):
     [application] = applications(serve_config(overlay))
     needs = asked_for(application)
     for bound, size in (("least", "minReplicas"), ("most", "maxReplicas")):
-        there = offered(ray_service(overlay)["rayClusterConfig"], size)
+        there = offered(ray_service(rendered(overlay))["rayClusterConfig"], size)
         for kind, amount in needs[bound].items():
             assert amount <= there[kind], (bound, kind)
 
@@ -87,7 +87,7 @@ def test_serve_yaml_pins_each_method_and_says_how_it_runs_without_gpus():
 @needs_kubectl
 def test_each_method_of_the_gpu_overlay_is_pinned_to_a_type_of_gpu():
     [application] = applications(serve_config("gpu"))
-    groups = ray_service("gpu")["rayClusterConfig"]["workerGroupSpecs"]
+    groups = ray_service(rendered("gpu"))["rayClusterConfig"]["workerGroupSpecs"]
     types = {kind for group in groups for kind in group["resources"]}
     assert {
         f"accelerator_type:{method.accelerator_type}" for method in pinned(application)
