@@ -44,7 +44,7 @@ class Service:
         return getattr(handle, call).remote(*args).result(timeout_s=CALL_SECONDS)
 
     def feedback(self) -> Any:
-        return running_actor(FEEDBACK, APPLICATION, self.config)
+        return running_actor(FEEDBACK, APPLICATION, with_faults(self.config))
 
     def routing(self) -> dict[str, Any]:
         return httpx.get(f"{self.url}/v1/routing", timeout=CALL_SECONDS).json()
@@ -97,10 +97,15 @@ class Service:
         return (line for line in lines if line.startswith("data: "))
 
 
+def with_faults(config: AppConfig) -> AppConfig:
+    """Return the configuration of a service that takes faults, as all of these do."""
+    return config.model_copy(update={"faults": True})
+
+
 def deployed(config: AppConfig) -> Service:
     """The service on `config`'s port, once every method that is to have a replica has one."""
     serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
-    serve.run(build(config.model_copy(update={"faults": True})), name=APPLICATION)
+    serve.run(build(with_faults(config)), name=APPLICATION)
     service = Service(config, f"http://127.0.0.1:{config.http.port}")
 
     expected = {method.name for method in config.methods if method.min_replicas}
