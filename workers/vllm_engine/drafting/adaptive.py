@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from workers.drafting.controller import Controller
 from workers.drafting.draft_seconds import Draft
@@ -19,11 +19,25 @@ from workers.drafting.names import LOOK_UPS, NOBODY
 from workers.drafting.step_costs import StepCosts
 from workers.vllm_engine.drafting.authors import Authors
 
-if TYPE_CHECKING:
-    from workers.vllm_engine.drafting.step import Step
-
 UNTIMED = 3
 """First steps whose seconds are not learned from: caches and threads are cold."""
+
+
+class Step(Protocol):
+    """A finished step: vLLM's (workers/vllm_engine/drafting/step.py has the docstrings) or a
+    simulated one."""
+
+    @property
+    def sampled(self) -> list[list[int]]: ...
+    def request(self, row: int) -> str: ...
+    def verified(self, row: int) -> int: ...
+    def drafted(self) -> list[int]: ...
+    def gone(self, known: Iterable[str]) -> list[str]: ...
+    def greedy(self, row: int) -> bool: ...
+    def asked(self, row: int) -> tuple[str, str]: ...
+    def length(self, row: int) -> int: ...
+    def tokens(self, row: int, since: int) -> list[int]: ...
+    def prompt_tokens(self, row: int) -> int: ...
 
 
 @dataclass(frozen=True)
