@@ -149,10 +149,9 @@ class Controller:
     def step(self, rows: Sequence[Row]) -> float:
         """Decides by what the rows' last step brought and goes on; seconds of the step."""
         began = self._clock.now
+        decoded: Any = _Decoded.of(rows)  # answers what the controller asks an engine's step
         with self._clock.running():
-            choice = self._adaptive.choose(
-                _Decoded.of(rows), range(len(rows)), [self._most] * len(rows)
-            )
+            choice = self._adaptive.choose(decoded, range(len(rows)), [self._most] * len(rows))
         self.deciding_seconds += self._clock.now - began
         context = sum(row.length for row in rows)
         counts = [choice.drafted.get(i, len(choice.looked_up.get(i, ()))) for i in range(len(rows))]
