@@ -14,7 +14,15 @@ from house_rules import (
 )
 
 ROOT = Path(__file__).parent.parent
-RULES = [crowded_folders, long_pages, missing_files, unnamed_results, unused_modules]
+RULES = [
+    crowded_folders,
+    long_files,
+    long_pages,
+    long_signatures,
+    missing_files,
+    unnamed_results,
+    unused_modules,
+]
 
 
 @pytest.mark.parametrize("rule", RULES)
