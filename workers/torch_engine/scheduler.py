@@ -34,9 +34,8 @@ class Limits:
 
     rows: sequences that may run at once; a larger pool only remembers more prefixes. capacity:
     tokens of one sequence, prompt and answer. max_waiting: requests in the waiting line.
-    chunk: prompt tokens read between two steps of the running sequences, in a forward of their own:
-    in one with the running sequences' trees they would pad every row's attention to the chunk's
-    width, which on the CPU costs more than reading the weights once less saves.
+    chunk: prompt tokens read between two steps of the running sequences. They have a forward of
+    their own, since a joint one pads every row's attention to the chunk's width.
     joint: prompts of at most this many tokens together are read in one forward. prefix_cache: keep
     the rows of ended sequences for prompts that begin alike.
     """
