@@ -249,7 +249,9 @@ def causal_attention(
         if documents is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         seen = ~hidden_keys(documents, 0, t, 1)
-        return F.scaled_dot_product_attention(q, k, v, seen[:, None], enable_gqa=True)
+        # torch's fused kernels take a mask or grouped heads, not both
+        k, v = (x.repeat_interleave(h // x.shape[1], 1) for x in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, seen[:, None])
     kv = k.shape[1]
     group = h // kv
     q = q.reshape(b, kv, group, t, d)

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from training.muon import Muon
 from training.precision import autocast
+from training.prefetch import prefetched
 from training.tokens import Batch
 
 Loss = Callable[..., Tensor]
@@ -125,9 +125,12 @@ class Trainer:
     def run(self, stream: Iterator[Batch], log_every: int = 10) -> None:
         """Train until the budget is spent or held loss stops falling; resumes from last.pt."""
         self._resume(stream)
+        if self.device.type == "cuda":
+            stream = prefetched(stream)
         self.started = time.monotonic()
         saved = time.monotonic()
-        window_tokens, window_loss, window_start = self.progress.tokens, [], time.monotonic()
+        window_tokens, window_start = self.progress.tokens, time.monotonic()
+        window_loss: list[Tensor] = []
         stable_saved = self._spent() > 1 - self.budget.decay
         while self._spent() < 1.0:
             if not stable_saved and self._spent() >= 1 - self.budget.decay:
@@ -137,7 +140,7 @@ class Trainer:
             if self.progress.step % log_every == 0:
                 fresh = self.progress.tokens - window_tokens
                 rate = fresh / (time.monotonic() - window_start)
-                self._log(loss=float(np.mean(window_loss)), tokens_per_s=rate)
+                self._log(loss=float(torch.stack(window_loss).mean()), tokens_per_s=rate)
                 window_tokens, window_loss = self.progress.tokens, []
                 window_start = time.monotonic()
             if self.progress.step % self.settings.eval_every == 0:
@@ -192,15 +195,16 @@ class Trainer:
         left = max(0.0, 1.0 - self._spent()) / self.budget.decay
         return warm * min(1.0, left)
 
-    def _step(self, stream: Iterator[Batch]) -> float:
-        total = 0.0
+    def _step(self, stream: Iterator[Batch]) -> Tensor:
+        """Take one optimizer step and return its mean loss, a scalar that the host has not read."""
+        total = torch.zeros((), device=self.device)
         for _ in range(self.hyper.batches_per_step):
             batch = next(stream)
             tensors = self.prepare(batch, self.device)
             with autocast(self.device):
                 loss = self.loss(*tensors)
             torch.autograd.backward(loss / self.hyper.batches_per_step)
-            total += float(loss.detach())
+            total += loss.detach()
             self.progress.batches += 1
             self.progress.tokens += int((batch.weight > 0).sum())
         nn.utils.clip_grad_norm_(self.parameters, 1.0)

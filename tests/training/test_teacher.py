@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.training.counting import GEOMETRY
 from training.heads.eagle import Eagle
 from training.heads.teacher import Teacher
-from training.model import Llama
+from training.model import Layer, Llama
 
 SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
 
@@ -73,3 +74,24 @@ def test_a_target_that_transformers_computes(family: str, tmp_path: Path) -> Non
     halved = 0.5 * 10000.0 ** (-torch.arange(0, 32, 2) / 32)
     torch.testing.assert_close(head.layers[0].self_attn.inverse, halved)
     assert head.config()["rope_parameters"]["factor"] == 2.0
+
+
+def test_all_layers_share_one_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def compile_layer(layer: Layer, **options: Any) -> None:
+        torch.nn.Module.compile(layer, backend=backend, **options)
+
+    monkeypatch.setattr(Layer, "compile", compile_layer)
+    torch.manual_seed(0)
+    model = Llama(SHAPE)
+    ids = torch.randint(0, 64, (2, 40))
+    documents = (torch.arange(40) >= 15).long().expand(2, -1)
+    expected = Teacher.of(model).states(ids, documents, (0, 2))
+    states = Teacher.of(model, compiled=True).states(ids, documents, (0, 2))
+    torch.testing.assert_close(states, expected)
+    assert len(graphs) == 1

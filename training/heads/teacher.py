@@ -46,10 +46,15 @@ class Teacher:
 
     @staticmethod
     def of(model: Llama, compiled: bool = False) -> "Teacher":
-        """A target that was trained here."""
-        run = torch.compile(model.states, dynamic=False) if compiled else model.states
+        """Wrap a target in our training layout; with `compiled`, compile its layers, which all
+        share one graph."""
+        if compiled:
+            for layer in model.layers:
+                layer.compile(dynamic=False)
         words = model.embed_tokens.weight
-        return Teacher(model, run, model.geometry.config(), words, words, model.norm.weight)
+        return Teacher(
+            model, model.states, model.geometry.config(), words, words, model.norm.weight
+        )
 
     @staticmethod
     def load(folder: Path, device: str = "cpu", compiled: bool = False) -> "Teacher":
