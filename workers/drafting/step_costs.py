@@ -77,10 +77,10 @@ class StepSeconds:
         self._slower.saw(features[0] / alone[0], (taken - alone[0]) / alone[0])
 
     def of(self, rows: Floats, sequences: int, context: int) -> Floats:
-        """Return the expected seconds of steps with so many rows [r], rising; 0 where nothing was
-        measured. More rows than sequences are taken to be uneven."""
+        """Return the expected seconds of steps with so many rows [r], rising; 1 for all where
+        nothing was measured. More rows than sequences are taken to be uneven."""
         if not self._first:
-            return np.zeros_like(rows)
+            return np.ones_like(rows)
         features = self._features(rows, sequences, context, rows > sequences)
         alone = self._alone(rows)
         seconds = alone + features @ self._slower.weights

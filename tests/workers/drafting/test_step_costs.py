@@ -30,7 +30,7 @@ def expected(seconds: StepSeconds, rows: int, sequences: int = 1, context: int =
 
 def test_nothing_is_known_at_first():
     assert not StepSeconds().known
-    assert StepSeconds().of(np.arange(3.0), 1, 100).tolist() == [0.0, 0.0, 0.0]
+    assert StepSeconds().of(np.arange(3.0), 1, 100).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_what_was_measured_first_is_believed():

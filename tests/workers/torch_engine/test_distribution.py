@@ -18,6 +18,7 @@ from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
+from workers.drafting import controller
 from workers.methods import get_method
 from workers.torch_engine import registry
 from workers.torch_engine.drafters import adaptive
@@ -194,7 +195,8 @@ async def test_a_whole_engine_that_chooses_among_drafters(
     """Every step any drafter for any of the sequences, with what is foretold beside it, and all of
     it verified: who drafted says nothing of what is said."""
     cost(np.ones_like)
-    monkeypatch.setattr(adaptive, "choose", anyhow(random.Random(1)))
+    for module in (controller, adaptive):
+        monkeypatch.setattr(module, "choose", anyhow(random.Random(1)))
     settings = {"drafter": drafter, "stop": {"gamma": 4}}
     method = get_method("adaptive").model_copy(update={"settings": settings})
     used = Counter[str]()
