@@ -26,14 +26,19 @@ def extend(
     ],
     config: flags.Config = None,
     methods: flags.Methods = None,
+    retrained: Annotated[
+        str | None,
+        typer.Option("--retrained", metavar="A,B", help="methods whose heads were trained again"),
+    ] = None,
     profile_ids: flags.ProfileIds = None,
     json: flags.Json = None,
 ) -> None:
     """Add methods to a routing table without profiling its other methods again.
 
     Clusters stay. Methods in --methods that the table already has get new step times and keep their
-    acceptance. Times are scaled by plain decoding, so the profile may come from another machine if
-    drafts cost the same there relative to plain steps.
+    acceptance; methods in --retrained get both from the profile. Times are scaled by plain
+    decoding, so the profile may come from another machine if drafts cost the same there relative to
+    plain steps.
 
     Example: `specadapt extend --routing bundles/smollm2/routing --profile runs/adaptive
     --out runs/routing`
@@ -51,7 +56,8 @@ def extend(
     before = load_table(routing, encoder=encoder.info)
     measured = profiled(profile, profile_ids)
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
-    made = extended(before, measured, vectors, names(methods) if methods else None)
+    again = names(retrained) if retrained else ()
+    made = extended(before, measured, vectors, names(methods) if methods else None, again)
     save_table(made, out)
     seconds = favourites.typical_seconds(made)
     plain = seconds[:, made.methods.index(measured.baseline)]

@@ -16,7 +16,7 @@ from router.fit.assign import AssignError, paired_speedups, prefill_lines, step_
 from router.fit.profile import Profile
 from router.fit.regression import Correction
 from router.fit.retime import with_step_times
-from router.table import LIVE_METHOD_AXIS, METHOD_AXIS
+from router.table import LIVE_METHOD_AXIS, METHOD_AXIS, restrict
 from schemas import Live, RoutingTable
 
 Floats = NDArray[np.float64]
@@ -27,10 +27,13 @@ def extended(
     profile: Profile,
     vectors: NDArray[np.float32],
     methods: Sequence[str] | None = None,
+    retrained: Sequence[str] = (),
 ) -> RoutingTable:
     """Return the table with further methods from a profile, and new times of methods it has.
 
     methods: default: those that the table lacks. Methods named that the table has get new times.
+    retrained: methods of the table whose weights changed since. They are added anew, nothing that
+    was known of them stays, and the table is of the profile's bundle from then on.
     Clusters and everything known about other methods stay. A new method's acceptance comes from the
     profile's prompts with the vectors [n, d], and so does its regression if the table has one. Its
     seconds are the table's for plain decoding times the profile's ratio of the method to plain
@@ -40,10 +43,15 @@ def extended(
     Raises AssignError when there is nothing to add, or no plain decoding to relate seconds to.
     """
     meta, plain = profile.meta, profile.baseline
-    if unknown := [name for name in methods or () if name not in meta.methods]:
+    if unknown := [name for name in (*(methods or ()), *retrained) if name not in meta.methods]:
         raise AssignError(f"methods: {', '.join(unknown)} not in the profile: measure it")
-    if plain not in table.methods or plain not in meta.methods:
+    if plain not in table.methods or plain not in meta.methods or plain in retrained:
         raise AssignError(f"profile: has to have {plain}, as the table, to relate seconds by")
+    if retrained:
+        others = [name for name in table.methods if name not in retrained]
+        under = table.measured_under.model_copy(update={"bundle": meta.measured_under.bundle})
+        table = restrict(table, others).model_copy(update={"measured_under": under})
+        methods = [*(methods or ()), *(name for name in retrained if name not in (methods or ()))]
     names = [name for name in methods or meta.methods if name not in table.methods]
     timed = [name for name in methods or () if name in table.methods and name != plain]
     if not names and not timed:

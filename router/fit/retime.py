@@ -82,13 +82,16 @@ def timed_by(table: RoutingTable, profile: Profile) -> Profile:
     other work, or on another machine, can be used with a table measured on an idle one. Seconds are
     those of an answer that is alone on its replica; the step-time grid is the table's.
 
-    Raises ProfileError for a profile of another bundle, of other settings or of concurrent
+    A retrained head may be in the profile's bundle: its steps take what the earlier one's took.
+
+    Raises ProfileError for a profile of another family, of other settings or of concurrent
     requests, and for a table without a plain method.
     """
     meta = profile.meta
-    if meta.measured_under.bundle != table.measured_under.bundle:
+    bundle = meta.measured_under.bundle
+    if _family(bundle) != _family(table.measured_under.bundle):
         raise ProfileError(
-            f"the profile is of {meta.measured_under.bundle}, the table of "
+            f"the profile is of {bundle}, the table of "
             f"{table.measured_under.bundle}; profile the table's family"
         )
     if meta.concurrency > 1:
@@ -110,7 +113,7 @@ def timed_by(table: RoutingTable, profile: Profile) -> Profile:
             "methods": table.methods,
             "settings_hashes": table.settings_hashes,
             "lossless": table.lossless,
-            "measured_under": table.measured_under,
+            "measured_under": table.measured_under.model_copy(update={"bundle": bundle}),
             "provenance": meta.provenance | {"timed_by": table.fit_id},
         }
     )
@@ -147,3 +150,8 @@ def _grid(table: RoutingTable) -> tuple[StepRow, ...]:
         for c, context in enumerate(table.context_grid)
         if table.step_count[m, b, c] >= 1.0
     )
+
+
+def _family(bundle: str) -> str:
+    """Return the name of a bundle without the hash of its files."""
+    return bundle.partition("@")[0]

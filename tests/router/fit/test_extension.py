@@ -10,7 +10,7 @@ from router import favourites
 from router.fit.assign import AssignError, TableOptions, build_table
 from router.fit.edit import extended
 from router.fit.profile import Profile, ProfileError
-from router.table import restrict
+from router.table import LIVE_METHOD_AXIS, METHOD_AXIS, restrict
 from schemas import RoutingTable
 
 
@@ -101,6 +101,26 @@ def test_what_is_extended_otherwise_is_another_fit(known: RoutingTable) -> None:
     profile, vectors = make_profile()
     ways = (["draft"], ["ngram"], ["ngram", "draft"])
     assert len({extended(known, profile, vectors, way).fit_id for way in ways}) == len(ways)
+
+
+def test_a_retrained_method_is_known_by_the_profile_alone(known: RoutingTable) -> None:
+    learned = known.with_live(tokens=known.live.tokens + 5.0)
+    spoilt = learned.model_copy(update={"acceptance_tokens": known.acceptance_tokens * 0.5})
+    profile, vectors = make_profile()
+    under = profile.meta.measured_under.model_copy(update={"bundle": "demo@retrained"})
+    profile = replace(profile, meta=profile.meta.model_copy(update={"measured_under": under}))
+    made = extended(spoilt, profile, vectors, retrained=["ngram"])
+    new, old = made.methods.index("ngram"), known.methods.index("ngram")
+    axis = METHOD_AXIS["acceptance_tokens"]
+    theirs = np.take(known.acceptance_tokens, old, axis)
+    np.testing.assert_allclose(np.take(made.acceptance_tokens, new, axis), theirs, rtol=1e-3)
+    assert not np.take(made.live.tokens, new, LIVE_METHOD_AXIS["tokens"]).any()
+    naive = np.take(made.acceptance_tokens, made.methods.index("naive"), axis)
+    np.testing.assert_array_equal(naive, np.take(spoilt.acceptance_tokens, 0, axis))
+    assert {*made.methods} == {*known.methods}
+    assert made.measured_under.bundle == "demo@retrained"
+    with pytest.raises(AssignError, match="has to have naive"):
+        extended(known, profile, vectors, retrained=["naive"])
 
 
 def test_batches_that_the_table_does_not_have_count_for_nothing(known: RoutingTable) -> None:
