@@ -13,8 +13,8 @@ EVALUATED = {
     "smollm2": (
         ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"],
         141,
-        1.45801648,
-        1.00097842,
+        1.65493943,
+        1.05722567,
     ),
     "demo": (
         ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"],
