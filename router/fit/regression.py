@@ -37,7 +37,7 @@ class Columns:
 
     @classmethod
     def of(cls, inputs: Floats) -> Self:
-        """Fit the columns to inputs [n, d + f], the last f of which are features."""
+        """Fit the columns to inputs [n, d + f]. The last f inputs are features."""
         mean, features = inputs.mean(axis=0), len(NAMES)
         centred, d = inputs - mean, inputs.shape[1] - features
         components = np.linalg.svd(centred[:, :d], full_matrices=False)[2][:COMPONENTS]
