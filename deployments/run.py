@@ -58,8 +58,8 @@ def serve_forever(
     """Run the service until SIGINT or SIGTERM, then stop everything that was started here.
 
     Start a local Ray, or join the one that RAY_ADDRESS names (whose proxies must listen on this
-    machine at `http.port`). beside: more applications on the same Ray, each at the path of its
-    name. Raises PortTakenError, ConfigError or StartError before anything is announced.
+    machine at `http.port`). beside: further applications in the same Ray cluster, each at the path
+    of its name. Raises PortTakenError, ConfigError or StartError before anything is announced.
     """
     config = with_free_port(resolved(config))
     application = build(config)
