@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import ray
 from ray import serve
+from ray._private import state as ray_state
 
 from deployments.actors import FEEDBACK, running_actor
 from deployments.app import build
@@ -45,6 +46,13 @@ class Service:
 
     def feedback(self) -> Any:
         return running_actor(FEEDBACK, APPLICATION, with_faults(self.config))
+
+    def feedback_pid(self) -> int:
+        """The process of this service's own feedback actor.
+
+        Actors of services that other tests stopped may live on until their lease ends.
+        """
+        return int(ray_state.actors(self.feedback()._actor_id.hex())["Pid"])
 
     def routing(self) -> dict[str, Any]:
         return httpx.get(f"{self.url}/v1/routing", timeout=CALL_SECONDS).json()

@@ -13,7 +13,6 @@ import pytest
 import ray
 from running_service import CALL_SECONDS, Service, until
 
-from deployments.actors import FEEDBACK
 from ops.harness.processes import processes
 from ops.load.chaos.faults import killer
 
@@ -184,8 +183,8 @@ def test_what_was_learned_survives_the_feedback_actors_death(service):
 
 def test_load_reports_do_not_depend_on_the_feedback_actor(service):
     """Its process is stopped: it is there, and answers nobody."""
-    [actor] = processes(FEEDBACK)
-    os.kill(actor.pid, signal.SIGSTOP)
+    feedback = service.feedback_pid()
+    os.kill(feedback, signal.SIGSTOP)
     try:
         until(lambda: service.routing()["feedback"]["problem"])
         assert service.chat(max_tokens=2).headers["x-specadapt-degraded"] == "no-feedback"
@@ -198,6 +197,6 @@ def test_load_reports_do_not_depend_on_the_feedback_actor(service):
         )
         assert httpx.get(f"{service.url}/health").status_code == 200
     finally:
-        os.kill(actor.pid, signal.SIGCONT)
+        os.kill(feedback, signal.SIGCONT)
     until(lambda: service.routing()["feedback"]["problem"] is None)
     until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
