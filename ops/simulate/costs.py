@@ -1,4 +1,4 @@
-"""What a simulated replica's steps cost: as a routing table has them, or as published of a GPU."""
+"""Step costs of a simulated replica: a routing table's, or published ones of a GPU."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -29,19 +29,6 @@ class StepCosts(Protocol):
 
         context: their tokens in the KV cache. rows: the tokens that the step verifies.
         """
-        ...
-
-
-class RowCosts(StepCosts, Protocol):
-    """Costs that are told apart by rows and drafters, so that drafts may differ from step to step.
-    Seconds."""
-
-    def forward(self, sequences: int, context: float, rows: float, /) -> float:
-        """Return the seconds of a step without its drafting."""
-        ...
-
-    def drafting(self, drafter: str, forward: float, /) -> float:
-        """Return the seconds of a draft, for any number of sequences, next to such a step."""
         ...
 
 
@@ -84,7 +71,8 @@ class Published:
     """Published step costs of a model on a GPU: a linear fit, in seconds.
 
     fixed, overhead: of each target forward, and around it. row: per token verified or read.
-    kv_token: per token in the KV cache. drafting: by drafter, the time of a step's drafting.
+    kv_token: per token in the KV cache. drafting: by drafter, the seconds that a step's drafting
+    takes, and the share of the target's forward that it takes besides.
     """
 
     source: str
@@ -135,23 +123,12 @@ class PublishedCosts:
         return figures.fixed + figures.overhead + prompt_tokens * figures.row
 
     def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
-        """The target's forward, and the longest drafting of those in the batch."""
-        forward = self.forward(sum(counts), context, rows)
-        return forward + max(
-            self.drafting(drafter, forward)
-            for drafter, count in zip(self._drafters, counts, strict=True)
-            if count
-        )
-
-    def forward(self, _sequences: int, context: float, rows: float, /) -> float:
-        """See RowCosts."""
+        """Return the target's forward plus the longest drafting of the methods in the batch."""
         figures = self.figures
-        return figures.overhead + figures.fixed + context * figures.kv_token + rows * figures.row
-
-    def drafting(self, drafter: str, forward: float, /) -> float:
-        """See RowCosts; a share is of the target's forward without what is around it."""
-        first, share = self.figures.drafting[drafter]
-        return first + share * (forward - self.figures.overhead)
+        forward = figures.overhead + figures.fixed + context * figures.kv_token + rows * figures.row
+        drafters = [d for d, count in zip(self._drafters, counts, strict=True) if count]
+        drafts = [figures.drafting[drafter] for drafter in drafters]
+        return forward + max(own + share * (forward - figures.overhead) for own, share in drafts)
 
 
 def retimed_by(

@@ -13,7 +13,6 @@ from ops.harness.settings import ServiceFlags, resolve
 from ops.load.arrivals import Floats
 from ops.load.capacity import most_requests_per_s
 from ops.load.policies import ONLY, ROUTED
-from ops.simulate.controller import stepwise_of
 from ops.simulate.costs import (
     MEASURED,
     PUBLISHED,
@@ -22,7 +21,7 @@ from ops.simulate.costs import (
     StepCosts,
     retimed_by,
 )
-from ops.simulate.overhead import NOTHING, Overhead, ServedCosts, ServedRowCosts
+from ops.simulate.overhead import NOTHING, Overhead, ServedCosts
 from ops.simulate.policies import Fleet
 from ops.simulate.service import World
 from ops.simulate.workload import Workload, table_workload, traced_workload
@@ -104,8 +103,7 @@ class Scenario:
     """The conditions of a simulation.
 
     start_seconds: from when a replica is wanted until it serves. kills: seconds at which the
-    busiest replica dies. learn: whether routing learns from the answers. deciding: whether the
-    time that `adaptive` takes to choose drafts counts.
+    busiest replica dies. learn: whether routing learns from the answers.
     """
 
     temperature: float
@@ -115,7 +113,6 @@ class Scenario:
     kills: tuple[float, ...] = ()
     overhead: Overhead = NOTHING
     learn: bool = False
-    deciding: bool = True
 
 
 def load_experiment(
@@ -135,7 +132,6 @@ def load_experiment(
     folder = given.routing or config.router.routing or setup.bundle / "routing"
     table = _admitted(load_table(folder), setup.names, methods is not None, config.router.lossy)
     specs = [spec for name in table.methods for spec in setup.methods if spec.name == name]
-    rows: list[dict[str, Any]] = []
     if traces is None:
         workload = table_workload(table, specs, temperature, max_tokens, seed)
     else:
@@ -149,18 +145,11 @@ def load_experiment(
         model = PublishedCosts(PUBLISHED[costs], specs)
         table = retimed_by(model, table, workload.mean_widths(), rows_of(engine))
         source = model.figures.source
-    stepwise, served = None, ServedCosts(model, overhead)
-    if isinstance(model, PublishedCosts):
-        served = ServedRowCosts(model, overhead)
-        stepwise = (
-            stepwise_of(rows, workload.ids, specs, served, scenario.deciding) if rows else None
-        )
     feedback = config.feedback
     world = World(
-        *(table, config.router, engine, served, workload),
+        *(table, config.router, engine, ServedCosts(model, overhead), workload),
         *(feedback.load_report_seconds, scenario.start_seconds, overhead),
         *(feedback.flush_seconds if scenario.learn else None, scenario.kills),
-        stepwise=stepwise,
         ingresses=config.http.ingress_replicas,
     )
     settings = {

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from math import ceil
 
-from ops.simulate.controller import Controller, Stepwise
 from ops.simulate.cores import Machine
 from ops.simulate.outcomes import Usage
 from ops.simulate.replica import Replica
-from ops.simulate.stepwise import StepwiseReplica
 from ops.simulate.workload import Request
 from router.scaling import LOOK_BACK_SECONDS, UsualAnswer, wanted_replicas, work_seconds
 from schemas import EngineConfig, LoadReport, MethodDeployment, RoutingTable
@@ -25,11 +23,12 @@ class Replicas:
         table: RoutingTable,
         machine: Machine,
         scales: Mapping[Methods, MethodDeployment],
-        stepwise: Stepwise | None = None,
     ) -> None:
-        """scales: the deployments that scale, by the methods of their replicas. stepwise: what
-        drafts are chosen from if they are chosen at every step."""
-        self._table, self._machine, self._stepwise = table, machine, stepwise
+        """Start without replicas.
+
+        scales: the deployments that scale, by the methods of their replicas.
+        """
+        self._table, self._machine = table, machine
         self._made = count()
         self._starting: dict[str, Methods] = {}
         self._ending: dict[str, Replica] = {}
@@ -53,12 +52,7 @@ class Replicas:
         methods = self._starting.pop(name, None)
         if methods is None:
             return False
-        made = (name, methods, self._table.methods, self._machine)
-        if self._stepwise is None:
-            self.live[name] = Replica(*made)
-        else:
-            controller = Controller(self._stepwise, len(self._usual))
-            self.live[name] = StepwiseReplica(*made, controller=controller)
+        self.live[name] = Replica(name, methods, self._table.methods, self._machine)
         self._usual[name] = UsualAnswer(self._table)
         return True
 

@@ -1,8 +1,7 @@
 """What became of a simulated run's requests."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -16,16 +15,16 @@ REFUSED = -1
 
 @dataclass(frozen=True)
 class Usage:
-    """Seconds that it was there (starting included), busy, and decoding, and these times the
-    sequences in its steps. Where drafts are chosen at every step: seconds of `deciding`, and of the
-    sequences in each step, summed, by whom the draft was that was verified."""
+    """What a replica did, in seconds.
+
+    there: from its request until its end, starting included. busy: reading or decoding. decoding:
+    in decode steps. batch: `decoding`, weighted with the sequences in each step.
+    """
 
     there: float
     busy: float
     decoding: float
     batch: float
-    deciding: float = 0.0
-    drafted_by: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,20 +118,5 @@ class Outcomes:
             "replica_seconds": there_seconds,
             "busy_share": sum(usage.busy for usage in self.usage) / there_seconds,
             "mean_batch": sum(usage.batch for usage in self.usage) / decoding if decoding else None,
-            **self._chosen(),
             "shares": {m: float(s) for m, s in zip(methods, shares, strict=True) if s},
-        }
-
-    def _chosen(self) -> dict[str, Any]:
-        """Where drafts were chosen at every step: the share of deciding in the seconds of decoding,
-        and of the sequences in each step, summed, by whom the draft was that was verified."""
-        drafted: Counter[str] = Counter()
-        for usage in self.usage:
-            drafted.update(usage.drafted_by)
-        if not drafted:
-            return {}
-        deciding = sum(usage.deciding for usage in self.usage)
-        return {
-            "deciding_share": deciding / sum(usage.decoding for usage in self.usage),
-            "drafted_by": {name: n / drafted.total() for name, n in drafted.most_common()},
         }

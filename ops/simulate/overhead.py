@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ops.harness.boundary import InputError
-from ops.simulate.costs import RowCosts, StepCosts
+from ops.simulate.costs import StepCosts
 from schemas.base import Schema
 from schemas.json_files import read_record
 from schemas.text_files import FileError
@@ -73,23 +73,6 @@ class ServedCosts:
     def step(self, counts: Sequence[int], context: float, rows: float, /) -> float:
         """See StepCosts."""
         return self._factor * self._costs.step(counts, context, rows) + self._sequence * sum(counts)
-
-
-class ServedRowCosts(ServedCosts):
-    """Adds a service's overhead to costs by rows and drafters."""
-
-    def __init__(self, costs: RowCosts, overhead: Overhead) -> None:
-        super().__init__(costs, overhead)
-        self._by_rows = costs
-
-    def forward(self, sequences: int, context: float, rows: float, /) -> float:
-        """See RowCosts."""
-        seconds = self._by_rows.forward(sequences, context, rows)
-        return self._factor * seconds + self._sequence * sequences
-
-    def drafting(self, drafter: str, forward: float, /) -> float:
-        """See RowCosts."""
-        return self._factor * self._by_rows.drafting(drafter, forward / self._factor)
 
 
 def read_overhead(file: Path | None) -> Overhead:

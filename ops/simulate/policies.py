@@ -17,7 +17,6 @@ from ops.load.policies import (
     static_table,
 )
 from ops.simulate.fleet import Methods
-from router.fit.speedup import BASELINE
 from router.load import burden
 from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
@@ -25,8 +24,6 @@ LEAST_LOADED = "least_loaded"
 """The method whose replica has the fewest outstanding tokens."""
 PINNED = "pinned_"
 """Prefix of the policies that ask one method only, on the replicas that are there for all."""
-ADAPTIVE = "adaptive"
-"""Drafts chosen at every step by `workers`' own controller, on all replicas (`stepwise`)."""
 ROUTING = (ROUTED, STATIC, LEAST_LOADED, RANDOM)
 
 
@@ -93,25 +90,16 @@ def policy_of(name: str, table: RoutingTable, config: RouterConfig, seed: int) -
         return at_random(table.methods, seed)
     if name == LEAST_LOADED:
         return least_loaded(table.methods)
-    return only(alone(name).removeprefix(ONLY).removeprefix(PINNED))
+    return only(name.removeprefix(ONLY).removeprefix(PINNED))
 
 
-def alone(policy: str) -> str:
-    """Return the policy; for stepwise drafting, that is plain decoding."""
-    return f"{ONLY}{BASELINE}" if policy == ADAPTIVE else policy
-
-
-def check(policies: Sequence[str], methods: Sequence[str], stepwise: bool = False) -> None:
-    """Raises InputError for a name that no policy has, and for ADAPTIVE where drafts cannot be
-    chosen at every step."""
-    if ADAPTIVE in policies and not stepwise:
-        raise InputError(
-            f"--policies: {ADAPTIVE} chooses drafts at every step, which takes --traces of "
-            f"{BASELINE} and of learned drafters on chains, and --costs that are told apart by rows"
-        )
-    known = [*ROUTING, ADAPTIVE, *(f"{prefix}{m}" for prefix in (ONLY, PINNED) for m in methods)]
+def check(policies: Sequence[str], methods: Sequence[str]) -> None:
+    """Raise InputError for a name that no policy has."""
+    known = [*ROUTING, *(f"{prefix}{m}" for prefix in (ONLY, PINNED) for m in methods)]
     if unknown := [name for name in policies if name not in known]:
-        raise InputError(f"--policies: no {', '.join(unknown)}; there are {', '.join(known)}")
+        raise InputError(
+            f"--policies: {', '.join(unknown)} is unknown; known policies: {', '.join(known)}"
+        )
 
 
 def least_loaded(methods: Sequence[str]) -> Policy:

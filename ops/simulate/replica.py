@@ -154,17 +154,14 @@ class Replica:
         room = len(self._running) + (self._reading is not None) < self._rows
         more = self._reading is not None or (room and self.waiting)
         self._since = self._cores.work
-        self._begin_steps(bool(more))
-        self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
-
-    def _begin_steps(self, more: bool) -> None:
-        """Begin steps until a sequence ends; a single one if others are to join."""
+        # a single step if others are to join, else steps until a sequence ends
         self._stretch, self._longer = 1 if more else self._running[0][0] - self._steps, 0.0
         self._first = self._costs.step(self._counts, self._context, self._width)
         if self._stretch > 1:
             context = self._context + self._rate * (self._stretch - 1)
             last = self._costs.step(self._counts, context, self._width)
             self._longer = (last - self._first) / (self._stretch - 1)
+        self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
 
     def _begin_reading(self) -> bool:
         """Read on in a prompt, or begin the next if a row is free and the round has tokens left."""

@@ -16,7 +16,7 @@ from ops.load.arrivals import Floats
 from ops.load.policies import Routed
 from ops.simulate.fleet import Methods
 from ops.simulate.outcomes import Outcomes
-from ops.simulate.policies import ADAPTIVE, Fleet, alone, policy_of
+from ops.simulate.policies import Fleet, policy_of
 from ops.simulate.service import Service, World
 from schemas import MethodDeployment
 
@@ -57,8 +57,8 @@ def jobs_of(policy: str, fleet: Fleet, methods: Sequence[str], load: Load, seed:
 
     Requests are drawn to services in proportion to their replicas.
     """
-    layout = fleet.layout(methods, alone(policy))
-    scales = fleet.scales(methods, alone(policy))
+    layout = fleet.layout(methods, policy)
+    scales = fleet.scales(methods, policy)
     services = 1 if scales else -(-len(layout) // SERVICE_REPLICAS)
     # neighbours host different methods, so that services get equal parts of each
     parts = [tuple(part) for part in _blocks(layout, services)]
@@ -95,8 +95,7 @@ def outcomes_of(world: World, job: Job) -> Outcomes:
         learning = deepcopy(world.learned)
         policy = learning.policy
         policy.drawn_by(job.seed)
-    stepwise = job.policy == ADAPTIVE
-    service = Service(world, job.layout, policy, job.scales, learning, stepwise)
+    service = Service(world, job.layout, policy, job.scales, learning)
     return service.run(job.load.arrivals, job.load.prompts, job.seed)
 
 

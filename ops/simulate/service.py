@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Routed
-from ops.simulate.controller import Stepwise
 from ops.simulate.cores import Cores, Machine
 from ops.simulate.costs import StepCosts
 from ops.simulate.fleet import LOOK_SECONDS, Methods, Replicas
@@ -38,9 +37,8 @@ class World:
 
     report_seconds: the maximum age of a load report. start_seconds: from when a replica is wanted
     until it serves. flush_seconds: the interval of learning, None for never. kills: when the
-    busiest replica dies. learned: what routing learned before. stepwise: what drafts are chosen
-    from at every step, if known. ingresses: processes that requests pass one by one if cores are
-    shared; otherwise unlimited.
+    busiest replica dies. learned: what routing learned before. ingresses: processes that requests
+    pass one by one if cores are shared; otherwise unlimited.
     """
 
     table: RoutingTable
@@ -54,7 +52,6 @@ class World:
     flush_seconds: float | None = None
     kills: tuple[float, ...] = ()
     learned: Learning | None = None
-    stepwise: Stepwise | None = None
     ingresses: int = 1
 
 
@@ -68,19 +65,16 @@ class Service:
         policy: Policy,
         scales: Mapping[Methods, MethodDeployment],
         learning: Learning | None = None,
-        stepwise: bool = False,
     ) -> None:
         """Set up the replicas.
 
         layout: the methods of each initial replica. scales: the deployments that scale, by their
-        methods. learning: the policy's earlier learning. stepwise: whether drafts are chosen at
-        every step.
+        methods. learning: the policy's earlier learning.
         """
         self._world, self._policy = world, policy
         self.learning = learning
         if learning is None and isinstance(policy, Routed) and world.flush_seconds is not None:
             self.learning = Learning(policy, world.router, world.flush_seconds)
-        self._stepwise = world.stepwise if stepwise else None
         self._cores = Cores(world.overhead.cores, world.overhead.crowding)
         self._numbers = {name: m for m, name in enumerate(world.table.methods)}
         self._free = float("inf") if world.overhead.cores is None else world.ingresses
@@ -91,7 +85,7 @@ class Service:
         self._work: list[Event] = []
         """Due once so many seconds of work are done."""
         machine = Machine(world.engine, world.costs, self._cores, world.overhead.stream_seconds)
-        self._replicas = Replicas(world.table, machine, scales, self._stepwise)
+        self._replicas = Replicas(world.table, machine, scales)
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
         for methods in layout:
             self._ready(0.0, self._replicas.want(0.0, methods))
@@ -112,10 +106,7 @@ class Service:
         for number, (now, prompt, draw) in enumerate(asked):
             self._until(now)
             ways = tuple(paths[draw % len(paths)] for paths in workload.paths[prompt])
-            request = Request(number, now, workload.questions[prompt], ways)
-            if self._stepwise is not None:
-                request.answer = self._stepwise.answers[prompt]
-            self._send(now, request)
+            self._send(now, Request(number, now, workload.questions[prompt], ways))
         self._until(NEVER)
         self._outcomes.last += self._world.overhead.reply_seconds
         end = max(arrivals[-1], np.nanmax(self._outcomes.last, initial=0.0))

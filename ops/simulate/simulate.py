@@ -55,9 +55,8 @@ def simulate(
         typer.Option(
             "--policies",
             metavar="A,B",
-            help="routed, static_table, least_loaded, random, only_METHOD, and with --traces and"
-            " published --costs adaptive, which chooses drafts at every step  [default: "
-            "routed, and each method alone]",
+            help="routed, static_table, least_loaded, random and only_METHOD  [default: routed, "
+            "and each method alone]",
         ),
     ] = None,
     kill: Annotated[
@@ -75,13 +74,6 @@ def simulate(
         bool,
         typer.Option(
             "--learn/--no-learn", help="let routing learn from the answers, as when it serves"
-        ),
-    ] = True,
-    deciding: Annotated[
-        bool,
-        typer.Option(
-            "--deciding/--no-deciding",
-            help="count the time that adaptive takes to choose drafts",
         ),
     ] = True,
     ttft_slo: flags.TtftSlo = None,
@@ -116,7 +108,7 @@ def simulate(
 
     scenario = Scenario(
         *(temperature, max_tokens, seed, start_seconds, tuple(kill or ())),
-        *(read_overhead(overhead), learn, deciding),
+        *(read_overhead(overhead), learn),
     )
     given = ServiceFlags(load_config(config), bundle, routing, methods)
     experiment = load_experiment(given, traces, costs, scenario)
@@ -133,7 +125,7 @@ def simulate(
         wanted = [ROUTED, *(f"{ONLY}{m}" for m in methods_served)]
     else:
         wanted = names(policies)
-    check(wanted, methods_served, experiment.world.stepwise is not None)
+    check(wanted, methods_served)
     limit = experiment.limit(fleet)
     mean = USUAL_SHARE * limit["requests_per_s"] if rate is None else rate
     if asked is None:
@@ -206,16 +198,9 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
         [
             [name, *(f"{found['shares'].get(m, 0.0):.0%}" for m in settings["methods"])]
             for name, found in figures["by_policy"].items()
-            if found["answered"] and "drafted_by" not in found
+            if found["answered"]
         ],
     )
-    for name, found in figures["by_policy"].items():
-        if "drafted_by" in found:
-            shares = [f"{who} {share:.0%}" for who, share in found["drafted_by"].items()]
-            yield (
-                f"{name}: drafts of {', '.join(shares)} of the sequences in steps; deciding takes "
-                f"{found['deciding_share']:.0%} of decoding."
-            )
     if "served" in figures:
         yield table(
             "Compared with the service",

@@ -9,7 +9,6 @@ import numpy as np
 from ops.harness.boundary import InputError
 from ops.load.arrivals import Floats
 from ops.load.policies import Question
-from ops.simulate.controller import Answer
 from router import evidence, predict
 from router.prompt import Features, Predicted
 from schemas import Decision, MethodSpec, RoutingTable, temperature_band
@@ -163,16 +162,15 @@ class Request:
     """A simulated request. Times are seconds of the run; NEVER means not yet.
 
     number: by order of arrival. ways: the path by method. method, path: of the method that answers.
-    line: the methods (indices) to ask next. decision: the router's, if it learns. answer: the
-    traced answer, if drafts are chosen at every step. handed: when a replica first had it. prompt:
-    tokens to read. said: tokens that dead replicas emitted. batch_steps: by method, the batch sizes
-    of its decode steps, summed. stalled_seconds: while other prompts were read in between. Both are
-    complete at its end.
+    line: the methods (indices) to ask next. decision: the router's, if it learns. handed: when a
+    replica first had it. prompt: tokens to read. said: tokens that dead replicas emitted.
+    batch_steps: by method, the batch sizes of its decode steps, summed. stalled_seconds: while
+    other prompts were read in between. Both are complete at its end.
     """
 
     __slots__ = (
         *("number", "arrival", "question", "ways", "line", "method", "path", "prompt", "unread"),
-        *("decision", "answer", "handed", "admitted", "first", "end", "said", "failures"),
+        *("decision", "handed", "admitted", "first", "end", "said", "failures"),
         *("batch_steps", "stalled_seconds"),
     )
 
@@ -185,7 +183,6 @@ class Request:
         self.method, self.path = -1, ways[0]
         self.prompt = self.unread = question.features.prompt_tokens
         self.decision: Decision | None = None
-        self.answer: Answer | None = None
         self.handed = self.admitted = self.first = NEVER
         self.end = 0
         """Its replica's count of steps at its last token; 0 while its prompt is not read."""
