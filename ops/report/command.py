@@ -58,20 +58,6 @@ def report(
             help="use pictures instead of scripts in the page (under 2 MB instead of 6)",
         ),
     ] = False,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(
-            "--mlflow", metavar="URI", help="also log figures and files to this MLflow server"
-        ),
-    ] = None,
-    wandb: Annotated[
-        str | None,
-        typer.Option(
-            "--wandb",
-            metavar="PROJECT",
-            help="also log figures and files to this Weights & Biases project",
-        ),
-    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -93,7 +79,6 @@ def report(
             raise InputError(f"--{flag}: has no effect with --from-paper; name a --profile")
     try:
         from ops.report.report import Sources, make_report
-        from ops.report.trackers import log_report
     except ImportError as error:
         raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
 
@@ -101,6 +86,4 @@ def report(
         *(profile, traces, figures or (), bundle, config, clusters, temperature, price, seed)
     )
     made = make_report(sources, out, static)
-    if mlflow is not None or wandb is not None:
-        log_report(made, out, mlflow, wandb)
     emit(made, lambda: [*made["summary"], *made["files"]], json)
