@@ -1,4 +1,4 @@
-"""What a report is made of: sections of text, tables and charts, whatever draws them."""
+"""What a report is made of: sections of text, tables and charts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ class Table:
 class Series:
     """A series of a chart.
 
-    x, y [n]: None is a gap. low, high [n]: intervals. texts [n]: labels of points. slot: colour and
-    symbol, to match a method across charts; by default its place in the chart.
+    x, y [n]: None is a gap. low, high [n]: intervals. slot: colour and symbol, to match a method
+    across charts; by default its place in the chart.
     """
 
     name: str
@@ -35,7 +35,6 @@ class Series:
     y: Sequence[float | None]
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
-    texts: Sequence[str] = ()
     slot: int | None = None
 
 

@@ -22,19 +22,11 @@ def report(
         typer.Option(
             "--traces",
             metavar="DIR",
-            help="folder of `specadapt trace` for the same prompts; adds acceptance and overlap",
-        ),
-    ] = None,
-    figures: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--figures",
-            metavar="FILE",
-            help="JSON of bench bounds, router, stages or quality; repeatable",
+            help="folder of `specadapt trace` for the same prompts; adds acceptance",
         ),
     ] = None,
     from_paper: Annotated[
-        bool, typer.Option("--from-paper", help="draw the papers' own numbers with the same code")
+        bool, typer.Option("--from-paper", help="draw the paper's own numbers with the same code")
     ] = False,
     bundle: Annotated[
         Path | None,
@@ -51,30 +43,19 @@ def report(
             "--price", min=0.0, metavar="P", help="price of this machine per hour; adds costs"
         ),
     ] = None,
-    static: Annotated[
-        bool,
-        typer.Option(
-            "--static",
-            help="use pictures instead of scripts in the page (under 2 MB instead of 6)",
-        ),
-    ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
     """Write a report: the paper's tables and figures from a profile, next to the paper's numbers.
 
-    The page is one file that needs no network. Every chart is also a PNG and a table.
+    The page is one file without scripts that needs no network. Every chart is also a PNG and a
+    table.
 
     Example: `specadapt report --profile runs/profile --traces runs/trace --out runs/report`
     """
     if from_paper == (profile is not None):
         raise InputError("--profile: name a profile, or use --from-paper")
-    for flag, given in {
-        "traces": traces,
-        "figures": figures,
-        "bundle": bundle,
-        "price": price,
-    }.items():
+    for flag, given in {"traces": traces, "bundle": bundle, "price": price}.items():
         if from_paper and given:
             raise InputError(f"--{flag}: has no effect with --from-paper; name a --profile")
     try:
@@ -82,8 +63,6 @@ def report(
     except ImportError as error:
         raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
 
-    sources = Sources(
-        *(profile, traces, figures or (), bundle, config, clusters, temperature, price, seed)
-    )
-    made = make_report(sources, out, static)
+    sources = Sources(profile, traces, bundle, config, clusters, temperature, price, seed)
+    made = make_report(sources, out)
     emit(made, lambda: [*made["summary"], *made["files"]], json)

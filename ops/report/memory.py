@@ -10,7 +10,6 @@ from ops.report.parameters import folders_of, parameters, stored_bytes
 from schemas.base import Schema
 from workers.bundle import Bundle
 
-STUDY = Path(__file__).parents[1] / "data" / "study.json"
 GIB, MIB, KIB = 2**30, 2**20, 2**10
 HALF = 2
 """Bytes of a number in float16 and bfloat16."""
@@ -48,11 +47,8 @@ def spec_of(folder: Path) -> ModelSpec:
     )
 
 
-def memory_section(bundle: Bundle | None, methods: Iterable[str]) -> Section:
-    """The study's Table 2, recomputed, and the same of a bundle's methods."""
-    blocks = [_published()]
-    if bundle is not None:
-        blocks.insert(0, _of(bundle, methods))
+def memory_section(bundle: Bundle, methods: Iterable[str]) -> Section:
+    """Return the memory of a bundle's methods, as the study's Table 2 has it."""
     return Section(
         "memory",
         "Memory",
@@ -60,7 +56,7 @@ def memory_section(bundle: Bundle | None, methods: Iterable[str]) -> Section:
             "By formula, in 16 bits a number: weights of the target and of what drafts, and keys "
             "and values of a token of context. Activations are left out, as in the study."
         ],
-        blocks,
+        [_of(bundle, methods)],
     )
 
 
@@ -87,30 +83,4 @@ def _of(bundle: Bundle, methods: Iterable[str]) -> Table:
             "per token, % more",
         ],
         rows,
-    )
-
-
-def _published() -> Table:
-    study = json.loads(STUDY.read_text(encoding="utf-8"))
-    specs = {name: ModelSpec.model_validate(spec) for name, spec in study["specs"].items()}
-    rows: list[list[Any]] = []
-    for known in study["memory"]:
-        models = [specs[name] for name in (known["target"], known["drafter"]) if name]
-        rows.append(
-            [
-                known["target"],
-                known["drafter"],
-                known["static_gib"],
-                static_gib(models),
-                known["per_token_kib"],
-                per_token_kib(models),
-            ]
-        )
-    return Table(
-        "memory-published",
-        "The study's Table 2, and the same by our formulas from its Table 3",
-        study["source"],
-        ["target", "drafter", "static (GiB)", "ours", "per token (KiB)", "ours"],
-        rows,
-        decimals=2,
     )

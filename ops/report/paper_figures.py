@@ -50,13 +50,10 @@ def _map(source: Results) -> list[Chart]:
     series = []
     for cluster in clusters:
         own = [spot for spot in source.prompts if spot.cluster == cluster]
-        texts = [spot.label for spot in own]
-        series.append(
-            Series(f"cluster {cluster}", [s.x for s in own], [s.y for s in own], texts=texts)
-        )
+        series.append(Series(f"cluster {cluster}", [s.x for s in own], [s.y for s in own]))
     if source.centroids:
         x, y = [s.x for s in source.centroids], [s.y for s in source.centroids]
-        series.append(Series("centroids", x, y, texts=[s.label for s in source.centroids]))
+        series.append(Series("centroids", x, y))
     return [
         Chart(
             "figure-2",

@@ -1,6 +1,5 @@
 """A report's sections, put together and written."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,15 @@ from ops.harness.embedding import embed
 from ops.harness.settings import load_config
 from ops.report.acceptance import acceptance_of, acceptance_section
 from ops.report.blocks import Chart, Section
-from ops.report.bounds import bounds_section
-from ops.report.figure_files import read_figures
 from ops.report.measured import measured
 from ops.report.memory import memory_section
-from ops.report.overlap import overlap_of, overlap_section
 from ops.report.page import page
 from ops.report.paper_figures import paper_figures
 from ops.report.paper_tables import claims_table, paper_tables
 from ops.report.parameters import parameters_by_method
 from ops.report.pictures import draw
-from ops.report.quality import quality_section
 from ops.report.results import Results, published
 from ops.report.speed import answers_tokens, speed_section
-from ops.report.stages import stages_section
 from ops.report.summary import summary_section
 from ops.tables.trace_store import read_meta, read_rows
 from router.embed import Encoder
@@ -34,12 +28,13 @@ from workers.bundle import Bundle, load_bundle
 
 @dataclass(frozen=True)
 class Sources:
-    """What is reported on; without a profile the paper's numbers alone. figures: JSON files of
-    benchmarks. price: of the measured machine, an hour."""
+    """What a report is about: a profile, or else the paper's numbers alone.
+
+    price: of the measured machine, per hour.
+    """
 
     profile: Path | None
     traces: Path | None
-    figures: Sequence[Path]
     bundle: Path | None
     config: Path | None
     clusters: int
@@ -48,20 +43,21 @@ class Sources:
     seed: int
 
 
-def make_report(sources: Sources, out: Path, static: bool = False) -> dict[str, Any]:
-    """Writes report.html and the charts; returns their names and what they were drawn from.
-    static: the page shows the charts' files, in it, and has no script."""
+def make_report(sources: Sources, out: Path) -> dict[str, Any]:
+    """Write report.html and a PNG per chart.
+
+    Returns the files' names, the summary's sentences and the results that the charts show.
+    """
     paper = published()
     if sources.profile is None:
-        results, sections = paper, _of_paper(paper, sources.seed)
+        results, sections = paper, _of_paper(paper)
     else:
         results, sections = _of_profile(paper, Profile.load(sources.profile), sources)
     out.mkdir(parents=True, exist_ok=True)
     file = out / "report.html"
     charts = [b for s in sections for b in s.blocks if isinstance(b, Chart)]
     pictures = {chart.id: draw(chart, out) for chart in charts}
-    text = page(_title(sources), _about(sources), sections, pictures if static else None)
-    file.write_text(text, encoding="utf-8")
+    file.write_text(page(_title(sources), _about(sources), sections, pictures), encoding="utf-8")
     return {
         "files": [str(made) for made in (file, *pictures.values())],
         "summary": list(sections[0].text),
@@ -69,24 +65,19 @@ def make_report(sources: Sources, out: Path, static: bool = False) -> dict[str, 
     }
 
 
-def _of_paper(paper: Results, seed: int) -> list[Section]:
+def _of_paper(paper: Results) -> list[Section]:
     text = (
         "These are its published numbers, drawn by the code that draws measured ones. Columns that "
         "are recomputed show that the same definitions give the same figures. It publishes no "
         "numbers of Figures 1 and 2."
     )
-    return [
-        summary_section(paper, None, None, None, seed),
-        _paper_section(paper, None, text, {}),
-        memory_section(None, ()),
-    ]
+    return [summary_section(paper, None), _paper_section(paper, None, text)]
 
 
 def _of_profile(
     paper: Results, profile: Profile, sources: Sources
 ) -> tuple[Results, list[Section]]:
     meta, seed = profile.meta, sources.seed
-    figures = read_figures(sources.figures)
     family = _family(sources.bundle, meta.measured_under)
     settings = load_config(sources.config).router
     encoder = Encoder(settings.encoder, settings.encoder_threads)
@@ -94,22 +85,14 @@ def _of_profile(
     parameters = parameters_by_method(family, meta.methods) if family else {}
     own = measured(profile, vectors, sources.clusters, sources.temperature, parameters, seed)
     rows = _traced(sources, meta.measured_under)
-    overlap = overlap_of(rows, profile, sources.temperature)
-    bounds, quality = figures.get("bench bounds"), figures.get("bench quality")
-    stages = figures.get("bench stages")
-    claims = figures.get("bench router", {})
     sections = [
-        summary_section(paper, own, bounds, overlap, seed),
-        _paper_section(paper, own, "Our measurements are next to its numbers.", claims),
-        *([bounds_section(bounds)] if bounds else []),
+        summary_section(paper, own),
+        _paper_section(paper, own, "Our measurements are next to its numbers."),
         *([acceptance_section(acceptance_of(rows), seed)] if rows else []),
-        *([overlap_section(overlap, own.baseline, seed)] if overlap else []),
-        *([stages_section(stages)] if stages else []),
-        *([quality_section(quality)] if quality else []),
         speed_section(
             own, profile.steps, sources.price, answers_tokens(profile, sources.temperature)
         ),
-        memory_section(family, meta.methods),
+        *([memory_section(family, meta.methods)] if family else []),
         _conditions(profile),
     ]
     return own, sections
@@ -142,9 +125,7 @@ def _traced(sources: Sources, under: MeasuredUnder) -> list[dict[str, Any]]:
     return rows
 
 
-def _paper_section(
-    paper: Results, own: Results | None, text: str, router: Mapping[str, Any]
-) -> Section:
+def _paper_section(paper: Results, own: Results | None, text: str) -> Section:
     return Section(
         "paper",
         "The paper's tables and figures",
@@ -154,7 +135,7 @@ def _paper_section(
         ],
         [
             *paper_tables(paper, own),
-            claims_table(paper, own, router),
+            claims_table(paper, own),
             *paper_figures(own or paper),
         ],
     )

@@ -1,11 +1,8 @@
 """What was found in plain words, each sentence with how sure it is."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ops.report.blocks import Section
-from ops.report.overlap import LOOK_UP, Overlap
 from ops.report.results import Mean, Results
 
 ALIKE = 0.05
@@ -30,30 +27,20 @@ class Finding:
         return f"{self.sure}: {self.text}"
 
 
-def certainty(found: Mean, neutral: float = 1.0) -> str:
-    """The word of RULE for a ratio (neutral: 1) or a difference (neutral: 0)."""
+def certainty(found: Mean) -> str:
+    """Return the word of RULE for a ratio."""
     if found.low is None or found.high is None:
         return "Without interval"
-    if found.low > neutral or found.high < neutral:
+    if found.low > 1.0 or found.high < 1.0:
         return "Sure"
-    if neutral - ALIKE <= found.low and found.high <= neutral + ALIKE:
+    if found.low >= 1.0 - ALIKE and found.high <= 1.0 + ALIKE:
         return "Alike"
     return "Open"
 
 
-def summary_section(
-    paper: Results,
-    own: Results | None,
-    bounds: Mapping[str, Any] | None,
-    overlap: Overlap | None,
-    seed: int,
-) -> Section:
-    """First of the page."""
+def summary_section(paper: Results, own: Results | None) -> Section:
+    """Return the first section: the findings as sentences."""
     findings = _of_paper(paper) if own is None else [*_speed(own), *_routing(own, paper)]
-    if bounds is not None:
-        findings += _bounds(bounds)
-    if overlap is not None:
-        findings.append(_overlap(overlap.correlation(seed)))
     return Section("summary", "In plain words", [*map(str, findings), RULE], [])
 
 
@@ -124,52 +111,3 @@ def _routing(own: Results, paper: Results) -> list[Finding]:
             )
         )
     return findings
-
-
-def _bounds(figures: Mapping[str, Any]) -> list[Finding]:
-    low, high = figures["combine_over_best_single_ci95"]
-    found = Mean(value=figures["combine_over_best_single"], low=low, high=high)
-    findings = [
-        Finding(
-            certainty(found),
-            "choosing drafter and length at every position, were it known what is kept, would be "
-            f"{found.value:.2f} times the best single drafter, "
-            f"{figures['best_single']['name']} ({_ends(found)}).",
-        )
-    ]
-    if "routed_over" in figures:
-        over = figures["routed_over"][figures["best_single"]["name"]]
-        ratio = Mean(value=over["ratio"], low=over["ci95"][0], high=over["ci95"][1])
-        share = figures["routed_over"]["best_of_prompt"]["ratio"]
-        findings.append(
-            Finding(
-                certainty(ratio),
-                f"routing by the table is {ratio.value:.2f} times the best single drafter "
-                f"({_ends(ratio)}) and reaches {share:.0%} of the best method of each prompt.",
-            )
-        )
-    for name, own in figures.get("reached", {}).items():
-        if name.startswith("adaptive"):
-            findings.append(
-                Finding(
-                    certainty(_share(own, "oracle_combine")),
-                    f"{name} reaches {own['oracle_combine']:.0%} of Oracle_Combine "
-                    f"({_ends(_share(own, 'oracle_combine'))}) and "
-                    f"{own['best_schedule']:.0%} of the cheapest schedule.",
-                )
-            )
-    return findings
-
-
-def _share(own: Mapping[str, Any], bound: str) -> Mean:
-    low, high = own["ci95"][bound]
-    return Mean(value=own[bound], low=low, high=high)
-
-
-def _overlap(found: Mean) -> Finding:
-    direction = "gains more" if found.value > 0 else "gains less"
-    return Finding(
-        certainty(found, neutral=0.0),
-        f"{LOOK_UP} {direction} where the answer repeats the prompt: the rank correlation of "
-        f"BLEU-4 and speedup is {found.value:.2f} ({_ends(found)}).",
-    )

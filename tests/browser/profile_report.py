@@ -1,6 +1,5 @@
 """A report of a made-up profile, with a chart of each kind that a report draws."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,27 +14,8 @@ PROMPTS = 24
 METHODS = 3
 TOKENS = 20
 
-GROUPS = {"answers": PROMPTS, "draft": 1.6, "ngram": 1.8, "oracle_combine": 2.5}
-BOUNDS = {
-    "answers": PROMPTS,
-    "best_single": {"name": "ngram", "speedup": 1.8},
-    "fixed": {"draft": 1.6, "ngram": 1.8},
-    "oracle_length": {"draft": 1.7, "ngram": 2.0},
-    "best_of_prompt": 2.2,
-    "oracle_combine": 2.5,
-    "best_schedule": 2.6,
-    "combined": {"draft + ngram": {"speedup": 2.5, "ci95": [2.3, 2.7]}},
-    "ci95": {
-        key: [1.5, 2.8]
-        for key in ("draft", "ngram", "best_of_prompt", "oracle_combine", "best_schedule")
-    },
-    "combine_over_best_single": 1.39,
-    "combine_over_best_single_ci95": [1.3, 1.5],
-    "by_domain": {"talk": GROUPS, "edit": GROUPS},
-}
 
-
-def profile_report(out: Path, static: bool) -> Path:
+def profile_report(out: Path) -> Path:
     """The page's file. Prompts are embedded by chance, so that no encoder is needed."""
     profile, vectors = make_profile(per_cluster=PROMPTS // 2, noise=0.1)
     counted = tuple(step.model_copy(update={"tokens": 2.0}) for step in profile.steps)
@@ -52,13 +32,11 @@ def profile_report(out: Path, static: bool) -> Path:
         for method in profile.meta.methods
     ]
     TraceStore(out / "traces", profile.meta).add(answers)
-    figures = out / "bounds.json"
-    figures.write_text(json.dumps(BOUNDS))
-    sources = Sources(out / "profile", out / "traces", [figures], None, None, 2, 0.0, 2.0, 0)
+    sources = Sources(out / "profile", out / "traces", None, None, 2, 0.0, 2.0, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ops.report.report.Encoder", lambda *_: None)
         patch.setattr("ops.report.report.embed", lambda *_: near)
-        make_report(sources, out / "report", static)
+        make_report(sources, out / "report")
     return out / "report" / "report.html"
 
 

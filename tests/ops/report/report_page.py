@@ -1,6 +1,5 @@
 """A report's page as a reader's machine sees it: its elements, without a browser."""
 
-import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,14 +7,16 @@ VOID = {"meta", "link", "br", "img", "input"}
 
 
 class Page(HTMLParser):
-    """tables: by id the cells' values, a row each: figures as numbers. charts: by id what plotly is
-    given. headings: (level, text). addresses: what src, href and action name. ids: of elements.
-    images: by alternative text what src names. scripts: how many elements."""
+    """A parsed page.
+
+    tables: by id the cells' values, a row each; figures as numbers. headings: (level, text).
+    addresses: the values of src, href and action. ids: of elements. images: the source by
+    alternative text. scripts: the number of script elements.
+    """
 
     def __init__(self, file: Path) -> None:
         super().__init__()
         self.tables: dict[str, list[list[object]]] = {}
-        self.charts: dict[str, dict] = {}
         self.headings: list[tuple[int, str]] = []
         self.addresses: list[str] = []
         self.ids: list[str] = []
@@ -24,7 +25,7 @@ class Page(HTMLParser):
         self.images: dict[str, str] = {}
         self.scripts = 0
         self._open: list[str] = []
-        self._table = self._chart = ""
+        self._table = ""
         self._figure: float | None = None
         self._text = ""
         self.feed(file.read_text(encoding="utf-8"))
@@ -49,8 +50,6 @@ class Page(HTMLParser):
             self.tables[self._table].append([])
         if tag == "data":
             self._figure = float(given["value"])
-        if tag == "script":
-            self._chart = given.get("id", "")
         if tag in ("td", "th", "h1", "h2", "h3"):
             self._text = ""
 
@@ -65,5 +64,3 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self._text += data
-        if self._open and self._open[-1] == "script" and self._chart:
-            self.charts[self._chart.removesuffix("-json")] = json.loads(data)

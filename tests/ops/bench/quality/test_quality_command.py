@@ -1,12 +1,9 @@
-"""`bench quality` on the demo family: the dial, from decoding to the report."""
+"""`bench quality` on the demo family: the dial, from decoding to the figures."""
 
 import json
 
 import pytest
 from conftest_bundle import DEMO
-
-from ops.report.figure_files import read_figures
-from ops.report.quality import quality_section
 
 ROWS = [
     {"id": "a", "domain": "math", "prompt": "What is 12 + 30?", "response": "42\n#### 42"},
@@ -23,7 +20,7 @@ def prompts(tmp_path_factory):
     return file
 
 
-def test_a_dial_says_what_speed_costs(specadapt, prompts, tmp_path):
+def test_a_dial_says_what_speed_costs(specadapt, prompts):
     common = ["bench", "quality", "--bundle", DEMO, "--prompts", prompts, "--threads", 1]
     common += ["--dtype", "float32", "--max-tokens", 32]
     dials = ["--dial", "threshold=0.0,0.69", "--dial", "epsilon=0.09"]
@@ -49,21 +46,6 @@ def test_a_dial_says_what_speed_costs(specadapt, prompts, tmp_path):
     assert warm["fuzzy_threshold_0_69"]["excess_nats"] > 0.1
     assert all(own["match_rate"] is None for own in warm.values())
     assert all(own["kl_at_least"] < 0.1 for own in (warm["naive"], warm["fuzzy_lossless"]))
-
-    file = tmp_path / "quality.json"
-    file.write_text(json.dumps(figures))
-    section = quality_section(read_figures([file])["bench quality"])
-    table, chart, warm_table, warm_chart = section.blocks
-    assert [row[0] for row in table.rows] == [name for name, own in greedy.items() if own]
-    assert len(warm_table.rows) == len(found)
-    assert [series.name for series in chart.series] == ["naive", "fuzzy", "medusa_typical"]
-    fuzzy = warm_chart.series[1]
-    assert fuzzy.x == [
-        warm[n]["speedup_vs_naive"]
-        for n in ("fuzzy_lossless", "fuzzy_threshold_0", "fuzzy_threshold_0_69")
-    ]
-    assert fuzzy.y[-1] == warm["fuzzy_threshold_0_69"]["kl_at_least"]
-    assert fuzzy.texts == ["lossless", "threshold 0", "threshold 0.69"]
 
 
 def test_requests_at_once_are_answered_alike(specadapt, prompts):
