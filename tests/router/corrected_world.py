@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, STEP, decode_steps, make_profile
+from routing_world import (
+    ACCEPTANCE,
+    CENTROIDS,
+    ENCODER,
+    STEP,
+    decode_steps,
+    make_profile,
+    with_answer,
+)
 
 from router.fit.assign import build_table
 from router.fit.profile import Profile
@@ -32,15 +40,7 @@ def made_profile(
         cluster, own = known[row.prompt_id]
         deviation = slope * own if row.method == "ngram" else 0.0
         steps = decode_steps(ACCEPTANCE[row.method][cluster], deviation, TOKENS)
-        decode = steps * STEP[row.method]
-        return row.model_copy(
-            update={
-                "output_tokens": TOKENS,
-                "target_steps": 1 + steps,
-                "decode_seconds": decode,
-                "seconds": 0.02 + decode,
-            }
-        )
+        return with_answer(row, TOKENS, steps, STEP[row.method])
 
     return replace(profile, rows=tuple(map(changed, profile.rows))), vectors
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 from prompt_kinds import DIMENSION, Kinds
-from routing_world import answer_seconds, make_profile
+from routing_world import answer_seconds, make_profile, observe
 
 from router import cluster
 from router.current_fit import Fit
 from router.drift import Reference
 from router.fit.assign import build_table
 from router.refit import RecentAnswers, Refitted, refit
-from schemas import DecodeStats, EncoderInfo, Observation, RoutingTable
+from schemas import EncoderInfo, Observation, RoutingTable
 
 WINDOW = 200
 OLD, NEW = [0, 1], 2
@@ -44,30 +44,16 @@ class World:
             tokens = 121 if kind >= NEW else 61
             seconds, steps = answer_seconds(method, min(kind, 1), tokens)
             self.sent += 1
-            stats = DecodeStats(
-                request_id=str(self.sent),
-                method=method,
-                temperature=0.0,
-                prompt_tokens=200 if kind >= NEW else 20,
-                output_tokens=tokens,
-                context_length=tokens + 20,
-                target_steps=steps,
-                decode_seconds=seconds,
-                finish_reason="stop",
-            )
-            made.append(
-                Observation(
-                    stats=stats,
-                    cluster=int(label),
-                    fit_id=table.fit_id,
-                    table_version=table.version,
-                    policy="test",
-                    reason="favourite",
-                    propensity=1.0,
-                    time=0.0,
-                    vector=cluster.packed(vector),
-                )
-            )
+            measured = {
+                "prompt_tokens": 200 if kind >= NEW else 20,
+                "output_tokens": tokens,
+                "context_length": tokens + 20,
+                "target_steps": steps,
+                "decode_seconds": seconds,
+            }
+            answer = observe(table, str(self.sent), method, min(kind, 1), **measured)
+            routed = {"cluster": int(label), "vector": cluster.packed(vector)}
+            made.append(answer.model_copy(update=routed))
         return made
 
 

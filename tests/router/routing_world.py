@@ -6,7 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.fit.profile import Profile
-from schemas import Decision, DecodeStats, EncoderInfo, MeasuredUnder, Observation
+from schemas import (
+    DecodeStats,
+    EncoderInfo,
+    LoadReport,
+    MeasuredUnder,
+    Observation,
+    RoutingTable,
+)
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 METHODS = ("naive", "draft", "ngram")
@@ -85,18 +92,65 @@ def make_profile(
     return Profile(meta, tuple(prompts), tuple(rows), tuple(grid)), np.asarray(vectors, np.float32)
 
 
-def observation_of(
-    decision: Decision, stats: DecodeStats, vector: bytes | None = None
-) -> Observation:
-    """What the ingress makes of an answer; `vector` is the prompt's, packed."""
-    return Observation(
-        stats=stats,
-        cluster=decision.cluster,
-        fit_id=decision.fit_id,
-        table_version=decision.table_version,
-        policy=decision.policy,
-        reason=decision.reason,
-        propensity=decision.propensity,
-        time=0.0,
-        vector=vector,
+def with_answer(row: ProfileRow, tokens: int, steps: int, step_seconds: float) -> ProfileRow:
+    """Return the row with an answer of `tokens` in so many decode steps of so many seconds."""
+    decode = steps * step_seconds
+    return row.model_copy(
+        update={
+            "output_tokens": tokens,
+            "target_steps": 1 + steps,
+            "decode_seconds": decode,
+            "seconds": 0.02 + decode,
+        }
     )
+
+
+def observe(
+    table: RoutingTable,
+    identity: str,
+    used: str,
+    cluster: int,
+    slower: float = 1.0,
+    **changes: object,
+) -> Observation:
+    """Return an answer of the made-up world; `slower` stretches its steps, `changes` are of its
+    statistics."""
+    seconds, steps = answer_seconds(used, cluster)
+    stats = {
+        "request_id": identity,
+        "method": used,
+        "temperature": 0.0,
+        "prompt_tokens": 20,
+        "output_tokens": 61,
+        "context_length": 81,
+        "target_steps": steps,
+        "decode_seconds": seconds * slower,
+        "total_seconds": 0.02 + seconds * slower,
+        "finish_reason": "stop",
+        **changes,
+    }
+    return Observation(
+        stats=DecodeStats.model_validate(stats),
+        cluster=cluster,
+        fit_id=table.fit_id,
+        table_version=table.version,
+        policy="predicted_seconds",
+        reason="favourite",
+        propensity=1.0,
+        time=0.0,
+    )
+
+
+def report(method: str, running: int = 0, waiting: int = 0, **more: object) -> LoadReport:
+    """Return the load of a method's replica; `more` are other fields of the report."""
+    values = {
+        "replica": f"{method}-0",
+        "methods": (method,),
+        "running": running,
+        "waiting": waiting,
+        "outstanding_tokens": 60 * (running + waiting),
+        "free_slots": 10_000,
+        "time": 0.0,
+        **more,
+    }
+    return LoadReport.model_validate(values)

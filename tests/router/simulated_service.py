@@ -9,16 +9,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observation_of
+from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observe
 
 from router.constraints import Constraints
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import Features
 from router.trials import Trials
-from schemas import Decision, DecodeStats, RouterConfig, RoutingTable
+from schemas import Decision, RouterConfig, RoutingTable
 
-TOKENS = 61
 PREFILL = 0.02
 ACCEPTANCE_NOISE = 0.35
 STEP_NOISE = 0.1
@@ -112,18 +111,12 @@ class SimulatedService:
 
     def _observe(self, decision: Decision, steps: int, seconds: float) -> None:
         self._requests += 1
-        stats = DecodeStats(
-            request_id=str(self._requests),
-            method=decision.method,
-            temperature=FEATURES.temperature,
-            prompt_tokens=FEATURES.prompt_tokens,
-            output_tokens=TOKENS,
-            context_length=FEATURES.prompt_tokens + TOKENS,
-            target_steps=steps + 1,
-            decode_seconds=seconds,
-            total_seconds=PREFILL + seconds,
-            finish_reason="stop",
-        )
-        self._trials.settle(self.learner.table, decision, stats)
-        observation = observation_of(decision, stats)
-        self.learner.observe([observation])
+        measured = {
+            "target_steps": steps + 1,
+            "decode_seconds": seconds,
+            "total_seconds": PREFILL + seconds,
+        }
+        table, identity = self.learner.table, str(self._requests)
+        answer = observe(table, identity, decision.method, decision.cluster, **measured)
+        self._trials.settle(table, decision, answer.stats)
+        self.learner.observe([answer])

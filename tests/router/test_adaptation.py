@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from prompt_kinds import DIMENSION, Kinds
-from routing_world import METHODS, answer_seconds, make_profile, observation_of
+from routing_world import METHODS, make_profile, observe
 
 from router import cluster
 from router.adaptation import Adaptation
@@ -15,7 +15,7 @@ from router.fit.assign import build_table
 from router.policy import choose
 from router.prompt import Features
 from router.trials import Trials
-from schemas import DecodeStats, EncoderInfo, RouterConfig
+from schemas import EncoderInfo, RouterConfig
 
 KNOWN, NEW = [0, 1], 2
 FEATURES = Features(prompt_tokens=20, max_tokens=128)
@@ -56,19 +56,9 @@ class Service:
         limits = Constraints(healthy=frozenset(METHODS))
         features = replace(FEATURES, cluster=int(label))
         decision = choose(table, features, (), limits, self._config, self._trials)
-        seconds, steps = answer_seconds(decision.method, min(kind, 1))
-        stats = DecodeStats(
-            request_id=str(next(self._numbers)),
-            method=decision.method,
-            temperature=0.0,
-            prompt_tokens=20,
-            output_tokens=61,
-            context_length=81,
-            target_steps=steps,
-            decode_seconds=seconds,
-            finish_reason="stop",
-        )
-        observation = observation_of(decision, stats, cluster.packed(vector))
+        answer = observe(table, str(next(self._numbers)), decision.method, min(kind, 1))
+        routed = {"cluster": int(label), "vector": cluster.packed(vector)}
+        observation = answer.model_copy(update=routed)
         if self.adaptation.observe([observation]) and self._config.refit:
             made = self.adaptation.refitting()()
             if made is not None:

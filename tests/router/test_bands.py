@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
-from test_learner import observe
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 
 from router.constraints import Constraints
 from router.fit.assign import build_table

@@ -6,7 +6,7 @@ from corrected_world import SLOPE, TOKENS, made_profile, made_tables
 from hypothesis import given
 from hypothesis import strategies as st
 from refit_world import World
-from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile, observation_of
+from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile, observe
 
 from router import evidence, prompt
 from router.constraints import Constraints
@@ -20,7 +20,7 @@ from router.policy import choose
 from router.prompt import NAMES, READ_CHARACTERS, Features, features_of
 from router.refit import moved
 from router.table import RoutingTableError, load_table, restrict, save_table
-from schemas import Decision, DecodeStats, Observation, RouterConfig, RoutingTable
+from schemas import Decision, Observation, RouterConfig, RoutingTable
 
 COPIES = "the cat sat and the cat sat and the cat sat and"
 SPEAKS = "nobody has said any of these words before now"
@@ -48,17 +48,8 @@ def answer_of(
     table: RoutingTable, number: int, rate: float, said: dict[str, float], tokens: int = TOKENS
 ) -> Observation:
     """An n-gram answer to a prompt of the second cluster, with so many tokens a decode step."""
-    stats = DecodeStats(
-        request_id=str(number),
-        method="ngram",
-        temperature=0.0,
-        prompt_tokens=20,
-        output_tokens=tokens,
-        context_length=tokens + 20,
-        target_steps=1 + round((tokens - 1) / rate),
-        finish_reason="stop",
-    )
-    made = observation_of(decision_of(table, 1, said), stats)
+    steps = {"output_tokens": tokens, "target_steps": 1 + round((tokens - 1) / rate)}
+    made = observe(table, str(number), "ngram", 1, **steps)
     return made.model_copy(update={"foretold": said.get("ngram")})
 
 

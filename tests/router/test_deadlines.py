@@ -1,7 +1,8 @@
 """Deadlines, and methods disabled after failures."""
 
 import pytest
-from test_policy import report, route
+from routing_world import report
+from test_policy import route
 
 from router.policy import NoMethodAvailableError
 from schemas import RouterConfig, RoutingTable

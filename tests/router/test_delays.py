@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
-from test_policy import MADE, NGRAM, report, route
+from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, report
+from test_policy import MADE, NGRAM, route
 from test_trials import AT_0, budget_of, choice
 
 from router.constraints import Constraints
@@ -13,7 +13,7 @@ from router.load import KNOCK_ON, Prospect
 from router.policy import choose
 from router.prompt import Features
 from router.trials import ExplorationBudget, Trials
-from schemas import LoadReport, RouterConfig, RoutingTable
+from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
 SHARED = {"methods": MADE.methods, "outstanding_tokens": 240}
@@ -45,51 +45,6 @@ def test_what_others_would_wait_counts(table: RoutingTable) -> None:
     assert route(near, 0, (drafting,)).method == "ngram"
 
 
-def test_the_line_is_as_long_for_every_method(table: RoutingTable) -> None:
-    """Who waits on a replica of several methods waits for those that run, whatever it will be."""
-    full = {"methods": MADE.methods, "running": 8, "outstanding_tokens": 480}
-    waits = [
-        {
-            name: found.waiting
-            for name, found in Prospect(table, Features(20, 128, cluster=0))
-            .under((report("all", waiting=w, **full, **mix),))
-            .items()
-        }
-        for mix in ({"running_by_method": {"ngram": 8}}, {"running_by_method": {"draft": 8}})
-        for w in (2, 5)
-    ]
-    for by_method in waits:
-        assert len(set(by_method.values())) == 1
-    copying, longer, drafting, _ = (by_method["ngram"] for by_method in waits)
-    assert longer == pytest.approx(2.0 * copying)
-    assert copying != pytest.approx(drafting)
-
-
-def test_nobody_is_delayed_on_idle_replicas_and_more_are_by_more(table: RoutingTable) -> None:
-    def delays(running: int, waiting: int = 0, table: RoutingTable = table) -> dict[str, float]:
-        load = report(
-            "all",
-            methods=MADE.methods,
-            running=running,
-            waiting=waiting,
-            running_by_method={"ngram": running},
-        )
-        return {
-            n: f.delay
-            for n, f in Prospect(table, Features(20, 128, cluster=0)).under((load,)).items()
-        }
-
-    assert set(delays(0).values()) == {0.0}
-    for name in table.methods:
-        assert 0.0 < delays(2)[name] < delays(4)[name]
-        assert 0.0 < delays(8, waiting=1)[name] < delays(8, waiting=3)[name]
-    slow = table.step_seconds.copy()
-    slow[METHODS.index("draft")] *= 2.0
-    slower = delays(4, table=table.model_copy(update={"step_seconds": slow}))
-    assert slower["draft"] > delays(4)["draft"]
-    assert slower["draft"] > slower["ngram"] == delays(4)["ngram"]
-
-
 def test_a_method_that_is_sooner_at_others_cost_is_not_tried_for_it() -> None:
     """The first choice takes a little longer, so that others need not wait."""
 
@@ -113,16 +68,7 @@ def test_a_method_that_is_sooner_at_others_cost_is_not_tried_for_it() -> None:
 def test_on_busy_shared_replicas_trials_do_not_undo_what_was_chosen_for_others() -> None:
     table = build_table(*make_profile(), CENTROIDS, ENCODER)
     near = _drafts_cost_others(table)
-    busy = LoadReport(
-        replica="all",
-        methods=METHODS,
-        running=6,
-        waiting=0,
-        outstanding_tokens=360,
-        free_slots=10_000,
-        time=0.0,
-        running_by_method={"ngram": 6},
-    )
+    busy = report("all", 6, methods=METHODS, running_by_method={"ngram": 6})
     limits = Constraints(healthy=frozenset(METHODS))
     trials = Trials(np.random.default_rng(0), budget_of(10.0))
     chosen = [choose(near, AT_0, (busy,), limits, CONFIG, trials).method for _ in range(200)]
@@ -165,22 +111,6 @@ def test_a_line_waits_for_a_methods_own_share_of_the_time() -> None:
         steps = 60 / acceptance(MADE)[1, m, 0]
         share = 0.02 + steps * STEP[name] * (0.7 + 0.3 * 8) / 8
         assert shares[2][name] - shares[1][name] == pytest.approx(in_turn(8) * share, rel=0.1)
-
-
-def test_prefills_of_a_line_count_by_how_many_there_are_of_each_method(table: RoutingTable) -> None:
-    slow = table.prefill_seconds.copy()
-    slow[METHODS.index("draft")] = (2.0, 0.0)
-    slow[NGRAM] = (0.05, 0.0)
-    uneven = table.model_copy(update={"prefill_seconds": slow})
-    mixes = [{"ngram": 8}, {"ngram": 7, "draft": 1}, {"draft": 8}]
-    waits = [
-        Prospect(uneven, Features(20, 128, cluster=0))
-        .under((report("all", **SHARED, running=8, waiting=1, running_by_method=mix),))["naive"]
-        .waiting
-        for mix in mixes
-    ]
-    share = (waits[1] - waits[0]) / (waits[2] - waits[0])
-    assert share < 0.3, "one in eight is the draft model's"
 
 
 def test_a_trial_that_delays_others_leaves_no_more_debt_than_there_may_be() -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
-from test_learner import observe
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe, report
 
 from router import evidence
 from router.constraints import Constraints
@@ -16,7 +15,7 @@ from router.fit.assign import build_table
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import Features
-from schemas import LoadReport, RouterConfig, RoutingTable
+from schemas import RouterConfig, RoutingTable
 
 GREEDY, LOW, HIGH = range(3)
 NAIVE, DRAFT, NGRAM = range(3)
@@ -133,18 +132,7 @@ def test_on_an_idle_service_load_decides_nothing(
     """Whatever is known, and however thinly."""
     cells = {(cluster, m, GREEDY): (answers, accepted[m - 1]) for m in (DRAFT, NGRAM)}
     table = with_live(MADE, cells)
-    idle = tuple(
-        LoadReport(
-            replica=m,
-            methods=(m,),
-            running=0,
-            waiting=0,
-            outstanding_tokens=0,
-            free_slots=10_000,
-            time=0.0,
-        )
-        for m in METHODS
-    )
+    idle = tuple(map(report, METHODS))
     prompt = Features(20, 128, temperature, cluster=cluster)
     decision = choose(table, prompt, idle if reported else (), LIMITS, RouterConfig())
     assert decision.reason == "favourite"

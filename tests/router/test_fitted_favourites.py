@@ -1,11 +1,13 @@
 """The fit's favourites: what takes their place by looking faster than it is gives it back."""
 
 from refit_world import World, refitted, stream
-from test_learner import CONFIG, observe
+from routing_world import observe
 
 from router.favourites import typical_seconds
 from router.learner import Learner
-from schemas import RoutingTable
+from schemas import RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
 
 
 def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: RoutingTable) -> None:

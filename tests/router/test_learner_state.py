@@ -4,17 +4,20 @@ import json
 
 import numpy as np
 import pytest
-from routing_world import METHODS
-from test_learner import CONFIG, observe, simulate
+from routing_world import METHODS, observe
+from simulated_service import SimulatedService, World
 
 from router.learner import Learner
 from router.table import RoutingTableError, restrict
-from schemas import RoutingTable
+from schemas import RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
 
 
 def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    simulate(learner, 60, {"ngram": 4.0}, seed=3)
+    service = SimulatedService(table, CONFIG, seed=3)
+    service.run(60, World(slower={"ngram": 4.0}), cluster=1)
+    learner = service.learner
     saved = json.loads(json.dumps(learner.state()))
     again = Learner.restore(table, CONFIG, saved)
     assert again.table.assignment == learner.table.assignment
@@ -25,8 +28,9 @@ def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
 
 
 def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    simulate(learner, 30, {}, seed=0)
+    service = SimulatedService(table, CONFIG, seed=0)
+    service.run(30, cluster=1)
+    learner = service.learner
     small = Learner.restore(restrict(table, METHODS[:2]), CONFIG, learner.state())
     assert {name for row in small.table.assignment for name in row} <= {"naive", "draft"}
     np.testing.assert_allclose(small.table.live.steps, learner.table.live.steps[:, :2])

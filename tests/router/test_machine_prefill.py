@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from refit_world import World, recent, refitted, stream
-from routing_world import METHODS
-from test_learner import CONFIG, observe
+from routing_world import METHODS, observe
 
 from router import predict
 from router.learner import Learner
@@ -18,6 +17,7 @@ from router.table import load_table, restrict, save_table
 from schemas import Observation, RouterConfig, RoutingTable
 
 NAIVE, DRAFT, NGRAM = range(3)
+CONFIG = RouterConfig()
 CONSTANT, PER_TOKEN = 0.01, 0.001
 PROMPT = 200
 

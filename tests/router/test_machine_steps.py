@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 
 from router import predict
 from router.evidence import log_error
@@ -11,7 +11,7 @@ from router.fit.edit import promoted
 from router.learner import Learner
 from router.machine import MachineSpeed, StepTiming, step_timing
 from router.predict import FULL_BATCH, batch_fullness
-from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
+from schemas import RouterConfig, RoutingTable
 
 NAIVE, DRAFT, NGRAM = range(3)
 CONTEXT = 81
@@ -25,29 +25,14 @@ def table() -> RoutingTable:
 
 def observation(table: RoutingTable, identity: str, by_method: dict[str, float], step: float):
     """An answer of the first of these methods, whose steps took so long in such a batch."""
-    stats = DecodeStats(
-        request_id=identity,
-        method=next(iter(by_method)),
-        temperature=0.0,
-        prompt_tokens=20,
-        output_tokens=CONTEXT - 20,
-        context_length=CONTEXT,
-        target_steps=STEPS + 1,
-        decode_seconds=STEPS * step,
-        mean_batch=sum(by_method.values()),
-        batch_by_method=by_method,
-        finish_reason="stop",
-    )
-    return Observation(
-        stats=stats,
-        cluster=-1,
-        fit_id=table.fit_id,
-        table_version=table.version,
-        policy="warm-up",
-        reason="warm-up",
-        propensity=1.0,
-        time=0.0,
-    )
+    measured = {
+        "target_steps": STEPS + 1,
+        "decode_seconds": STEPS * step,
+        "mean_batch": sum(by_method.values()),
+        "batch_by_method": by_method,
+    }
+    made = observe(table, identity, next(iter(by_method)), 0, **measured)
+    return made.model_copy(update={"cluster": -1})
 
 
 class Machine:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
-from test_learner import observe
+from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, observe, with_answer
 
 from router.evidence import ANSWER_TOKENS, MOST_ANSWERS, acceptance_evidence
 from router.fit.assign import TableOptions, build_table
@@ -29,16 +28,7 @@ def few_long_answers(name: str) -> tuple[Profile, np.ndarray]:
         long = int(row.prompt_id.partition("-")[2]) % 8 == 1
         acceptance = {"naive": 1.0, "draft": 2.5, "ngram": 8.0 if long else 1.2}[row.method]
         tokens = LONG if long else SHORT
-        steps = round((tokens - 1) / acceptance)
-        decode = steps * STEP[row.method]
-        return row.model_copy(
-            update={
-                "output_tokens": tokens,
-                "target_steps": steps + 1,
-                "decode_seconds": decode,
-                "seconds": 0.02 + decode,
-            }
-        )
+        return with_answer(row, tokens, round((tokens - 1) / acceptance), STEP[row.method])
 
     return replace(profile, rows=tuple(changed(row) for row in profile.rows)), vectors
 
@@ -79,16 +69,7 @@ def test_the_method_for_prompts_without_a_cluster_follows_the_objective() -> Non
         talks = int(row.prompt_id.partition("-")[2]) % 2 == 0
         acceptance = {"naive": 1.0, "draft": 1.6, "ngram": 1.0 if talks else 6.0}[row.method]
         tokens = 601 if talks else 61
-        steps = round((tokens - 1) / acceptance)
-        decode = steps * STEP["naive"]
-        return row.model_copy(
-            update={
-                "output_tokens": tokens,
-                "target_steps": steps + 1,
-                "decode_seconds": decode,
-                "seconds": 0.02 + decode,
-            }
-        )
+        return with_answer(row, tokens, round((tokens - 1) / acceptance), STEP["naive"])
 
     even = replace(
         profile,

@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from test_learner import CONFIG, observe
+from routing_world import observe
 
 from router.learner import Learner
 from router.predict import emitted_output, expected_output
 from schemas import RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
 
 
 def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None:

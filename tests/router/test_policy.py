@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile
+from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile, report
 
 from router.constraints import Constraints
 from router.fit.assign import TableOptions, build_table
@@ -42,20 +42,6 @@ def route(
     trials.budget.earn(10.0)
     features = replace(features, cluster=cluster)
     return choose(table, features, loads, constraints, config, trials)
-
-
-def report(method: str, running: int = 0, waiting: int = 0, **more: object) -> LoadReport:
-    values = {
-        "replica": f"{method}-0",
-        "methods": (method,),
-        "running": running,
-        "waiting": waiting,
-        "outstanding_tokens": 60 * (running + waiting),
-        "free_slots": 10_000,
-        "time": 0.0,
-        **more,
-    }
-    return LoadReport.model_validate(values)
 
 
 def test_each_cluster_gets_its_favourite(table: RoutingTable) -> None:
@@ -243,19 +229,6 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     assert burden(report("all", methods=MADE.methods), "ngram") == 0
 
 
-def test_beside_slower_methods_steps_take_longer(table: RoutingTable) -> None:
-    """On the only replica a draft model's requests decode: n-gram's short steps shorten all steps
-    by their share alone."""
-    alone = report("all", methods=MADE.methods)
-    drafting = report("all", methods=MADE.methods, running=4, running_by_method={"draft": 4})
-    copying = report("all", methods=MADE.methods, running=4, running_by_method={"ngram": 4})
-    seconds = {r: predicted(table, load) for r, load in enumerate((alone, drafting, copying))}
-    assert seconds[1]["ngram"] > 1.2 * seconds[2]["ngram"]
-    assert seconds[1]["draft"] > 1.2 * seconds[2]["draft"]
-    second = report("other", methods=MADE.methods, running=4, running_by_method={"ngram": 4})
-    assert predicted(table, drafting, second)["ngram"] == pytest.approx(seconds[2]["ngram"])
-
-
 def test_a_batch_that_began_with_drafts_is_not_kept_by_them(table: RoutingTable) -> None:
     """Drafts pay alone and not beside seven others: were every step as long as the slowest
     method's, nobody would ever be sent to another one while one request of it runs."""
@@ -274,17 +247,3 @@ def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() 
     busy = report("naive", running=3, replica="busy")
     idle = [report("naive", replica=name) for name in "ba"]
     assert ranked([sick, busy, *idle], "naive") == [*idle, busy, sick]
-
-
-def test_behind_a_line_a_prompt_waits_for_the_answers_before_it(table: RoutingTable) -> None:
-    full = [
-        predicted(table, report("draft", running=8, waiting=waiting))["draft"]
-        for waiting in (1, 2, 5)
-    ]
-    turn = full[1] - full[0]
-    assert turn > 0.0
-    assert full[2] - full[1] == pytest.approx(3 * turn)
-
-
-def predicted(table: RoutingTable, *loads: LoadReport) -> dict[str, float]:
-    return route(table, 0, loads).predicted_seconds

@@ -2,51 +2,32 @@
 
 import numpy as np
 import pytest
+from routing_world import observe
 
 from router.adaptation import Adaptation
 from router.shadow import ShadowTraffic
-from schemas import DecodeStats, Instead, Observation, RouterConfig, RoutingTable
+from schemas import Instead, Observation, RouterConfig, RoutingTable
 
 
-def answer(index: int, seconds: float, ratio: float, fit_id: str = "made-up") -> Observation:
+def answer(table: RoutingTable, index: int, seconds: float, ratio: float) -> Observation:
     """The default took so many seconds, ngram would have taken `ratio` of them."""
-    stats = DecodeStats(
-        request_id=str(index),
-        method="naive",
-        temperature=0.0,
-        prompt_tokens=10,
-        output_tokens=30,
-        context_length=40,
-        target_steps=30,
-        decode_seconds=seconds,
-        total_seconds=seconds,
-        finish_reason="stop",
-    )
     wish = Instead(
         method="ngram" if ratio != 1.0 else "naive",
         predicted_seconds=0.5 * ratio,
         served_predicted_seconds=0.5,
     )
-    return Observation(
-        stats=stats,
-        cluster=0,
-        fit_id=fit_id,
-        table_version=0,
-        policy="predicted_seconds",
-        reason="observed",
-        propensity=1.0,
-        instead=wish,
-        time=0.0,
-    )
+    took = {"decode_seconds": seconds, "total_seconds": seconds}
+    made = observe(table, str(index), "naive", 0, **took)
+    return made.model_copy(update={"reason": "observed", "instead": wish})
 
 
-def test_the_speedup_and_how_sure_it_is() -> None:
+def test_the_speedup_and_how_sure_it_is(table: RoutingTable) -> None:
     rng = np.random.default_rng(0)
     seconds, ratios = rng.uniform(0.2, 2.0, 400), rng.choice([1.0, 0.5, 0.8], 400)
     seen = ShadowTraffic()
     assert seen.report() is None
     for index, (took, ratio) in enumerate(zip(seconds, ratios, strict=True)):
-        seen.add(answer(index, took, ratio))
+        seen.add(answer(table, index, took, ratio))
     report = seen.report()
     assert report is not None
     assert report.answers == 400
@@ -59,16 +40,16 @@ def test_the_speedup_and_how_sure_it_is() -> None:
     assert ShadowTraffic.restored(seen.state()).report() == report
 
 
-def test_answers_that_were_routed_do_not_count() -> None:
+def test_answers_that_were_routed_do_not_count(table: RoutingTable) -> None:
     seen = ShadowTraffic()
-    seen.add(answer(0, 1.0, 0.5).model_copy(update={"instead": None}))
+    seen.add(answer(table, 0, 1.0, 0.5).model_copy(update={"instead": None}))
     assert seen.report() is None
 
 
 def test_each_answer_counts_once_and_outlives_a_restart(table: RoutingTable) -> None:
     config = RouterConfig(observe=True)
     learned = Adaptation(table, config)
-    answers = [answer(index, 1.0, 0.5, table.fit_id) for index in range(5)]
+    answers = [answer(table, index, 1.0, 0.5) for index in range(5)]
     learned.observe(answers)
     learned.observe(answers[:3])
     report = learned.shadow()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_world import METHODS
+from routing_world import METHODS, observe, report
 
 from router.constraints import Constraints
 from router.policy import choose
@@ -19,7 +19,7 @@ from router.trials import (
     Trials,
     soonest,
 )
-from schemas import DecodeStats, LoadReport, Objective, RouterConfig, RoutingTable
+from schemas import Objective, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
@@ -100,44 +100,6 @@ def test_propensities_hold_while_the_budget_fills_and_empties(table: RoutingTabl
     assert np.mean(weights) == pytest.approx(1.0, abs=4 * np.std(weights) / len(weights) ** 0.5)
 
 
-def test_what_the_budget_cannot_pay_goes_to_the_first() -> None:
-    rng = np.random.default_rng(0)
-    options = [(1.0, 0.3, 0.0), (1.2, 0.3, 0.0), (2.0, 0.3, 0.0)]
-    free = soonest([1.0, 1.2, 2.0], [0.3, 0.3, 0.3])
-    poor = [choice(options, 0.0, 0.0, ExplorationBudget(), rng) for _ in range(50)]
-    assert {(c.index, c.propensity, c.seconds) for c in poor} == {(0, 1.0, 0.0)}
-    some = [choice(options, 0.0, 0.0, budget_of(0.7), rng) for _ in range(200)]
-    paid = {c.index: c for c in some}
-    assert set(paid) == {0, 1}
-    assert paid[1].propensity == pytest.approx(free[1])
-    assert paid[1].seconds == pytest.approx(0.2)
-    assert paid[0].propensity == pytest.approx(free[0] + free[2])
-
-
-def test_a_method_that_is_not_slower_costs_nothing() -> None:
-    rng = np.random.default_rng(0)
-    made = [
-        choice([(1.0, 0.1, 0.0), (0.9, 0.1, 0.0)], 0.0, 0.0, ExplorationBudget(), rng)
-        for _ in range(20)
-    ]
-    assert {c.index for c in made} == {0, 1}
-    assert {c.seconds for c in made} == {0.0}
-
-
-def test_near_equals_are_hardly_tried() -> None:
-    def tried(margin: float) -> float:
-        rng = np.random.default_rng(0)
-        made = [
-            choice([(1.0, 0.1, 0.0), (1.0, 0.1, 0.0)], margin, 0.0, budget_of(1.0), rng)
-            for _ in range(50)
-        ]
-        return next(c.propensity for c in made if c.index == 1)
-
-    assert tried(0.0) == pytest.approx(0.5)
-    assert tried(0.05) == pytest.approx(soonest([1.0, 1.05], [0.1, 0.1])[1])
-    assert tried(0.2) < 0.15
-
-
 def test_a_budget_holds_so_much_and_no_more() -> None:
     budget = ExplorationBudget()
     for _ in range(1000):
@@ -191,19 +153,9 @@ def test_a_trial_pays_for_its_wait_beyond_the_first_choices(table: RoutingTable)
     left = []
     for waited in (0.0, 1.5, 4.5):
         trials = Trials(np.random.default_rng(0), budget_of(100.0))
-        stats = DecodeStats(
-            request_id="a",
-            method="ngram",
-            temperature=0.0,
-            prompt_tokens=20,
-            output_tokens=61,
-            context_length=81,
-            target_steps=51,
-            queue_seconds=waited,
-            total_seconds=waited + 1.0,
-            finish_reason="stop",
-        )
-        trials.settle(table, trial, stats)
+        took = {"queue_seconds": waited, "total_seconds": waited + 1.0}
+        answer = observe(table, "a", "ngram", 0, **took)
+        trials.settle(table, trial, answer.stats)
         left.append(trials.budget.units)
     assert left[1] > left[2]
     assert left[1] - left[2] == pytest.approx(2.0 * (left[0] - left[1]))
@@ -269,18 +221,7 @@ def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
 def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
     """Behind queues of one length everywhere less is tried out than without any."""
     limits = Constraints(healthy=frozenset(METHODS))
-    queues = tuple(
-        LoadReport(
-            replica=name,
-            methods=(name,),
-            running=8,
-            waiting=8,
-            outstanding_tokens=960,
-            free_slots=10_000,
-            time=0.0,
-        )
-        for name in METHODS
-    )
+    queues = tuple(report(name, 8, 8) for name in METHODS)
     tried = []
     for loads in ((), queues):
         rng = np.random.default_rng(0)

@@ -2,46 +2,20 @@
 
 import numpy as np
 import pytest
-from routing_world import METHODS
+from routing_world import METHODS, observe
 
 from router import favourites
 from router.fit.edit import promoted
 from router.learner import Learner
 from router.table import load_table, save_table
-from schemas import DecodeStats, Observation, RouterConfig, RoutingTable
-
-
-def answered(table: RoutingTable, index: int) -> Observation:
-    """An answer of the first cluster in which n-gram accepts twice what was profiled, its steps
-    taking three times as long."""
-    stats = DecodeStats(
-        request_id=str(index),
-        method="ngram",
-        temperature=0.0,
-        prompt_tokens=20,
-        output_tokens=61,
-        context_length=81,
-        target_steps=16,
-        first_token_seconds=0.02,
-        decode_seconds=15 * 0.036,
-        total_seconds=0.02 + 15 * 0.036,
-        finish_reason="stop",
-    )
-    return Observation(
-        stats=stats,
-        cluster=0,
-        fit_id=table.fit_id,
-        table_version=table.version,
-        policy="predicted_seconds",
-        reason="favourite",
-        propensity=1.0,
-        time=0.0,
-    )
+from schemas import RouterConfig, RoutingTable
 
 
 def test_it_predicts_what_the_learned_one_predicts(table: RoutingTable, tmp_path) -> None:
     learner = Learner(table, RouterConfig())
-    learner.observe(answered(table, index) for index in range(60))
+    # n-gram accepts twice what was profiled, and its steps take three times as long
+    other = {"target_steps": 16, "decode_seconds": 15 * 0.036, "first_token_seconds": 0.02}
+    learner.observe(observe(table, str(index), "ngram", 0, **other) for index in range(60))
     learned = learner.table
     made = promoted(learned)
     assert made.assignment == learned.assignment

@@ -1,11 +1,9 @@
 """A portfolio that nobody has measured: served at once, and learned about."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
-from routing_world import ENCODER, METHODS, UNDER
-from test_learner import CONFIG, observe, simulate
+from routing_world import ENCODER, METHODS, UNDER, observe
+from simulated_service import SimulatedService, World
 
 from router.constraints import Constraints
 from router.drift import DriftWatch
@@ -14,7 +12,9 @@ from router.learner import Learner
 from router.policy import choose
 from router.prompt import Features
 from router.table import load_table, restrict, save_table
-from schemas import MethodSpec, RoutingTable
+from schemas import MethodSpec, RouterConfig, RoutingTable
+
+CONFIG = RouterConfig()
 
 
 def spec(name: str, **fields: str) -> MethodSpec:
@@ -51,19 +51,18 @@ def test_where_all_speculate_the_first_is_the_default() -> None:
 
 
 def test_answers_say_which_method_is_best(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    early = Counter(simulate(learner, 40, {}, seed=1, cluster=0))
-    assert set(early) == set(METHODS), "all are tried"
-    late = Counter(simulate(learner, 200, {}, seed=2, start=40, cluster=0))
-    assert late["draft"] > 170
-    assert learner.table.assignment[0][0] == "draft"
+    service = SimulatedService(table, CONFIG, seed=1)
+    assert set(service.run(40, cluster=0).chosen) == set(METHODS), "all are tried"
+    late = service.run(200, cluster=0).chosen
+    assert (late == "draft").sum() > 170
+    assert service.learner.table.assignment[0][0] == "draft"
 
 
 def test_a_best_method_that_becomes_slow_is_left(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    simulate(learner, 100, {}, seed=1, cluster=0)
-    chosen = Counter(simulate(learner, 200, {"draft": 5.0}, seed=2, start=100, cluster=0)[40:])
-    assert chosen["draft"] < 20
+    service = SimulatedService(table, CONFIG, seed=1)
+    service.run(100, cluster=0)
+    slow = service.run(200, World(slower={"draft": 5.0}), cluster=0).chosen
+    assert (slow[40:] == "draft").sum() < 20
 
 
 def test_no_kind_of_prompts_is_a_drift(table: RoutingTable) -> None:
