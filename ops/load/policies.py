@@ -44,12 +44,7 @@ class Routed:
         self.pinned: str | None = None
         """The method that questions ask for by name, if they do."""
         self._config = config
-        self.trials = Trials(np.random.default_rng())
-        self.drawn_by(seed)
-
-    def drawn_by(self, seed: int) -> None:
-        """What is tried out is drawn from this seed on."""
-        self.trials.rng = np.random.default_rng((seed, 2))
+        self.trials = Trials(np.random.default_rng((seed, 2)))
 
     def __call__(self, question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
         methods = self.table.methods

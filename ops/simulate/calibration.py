@@ -104,4 +104,4 @@ def simulated(
     world = replace(
         experiment.world, overhead=overhead, costs=ServedCosts(experiment.costs, overhead)
     )
-    return in_turn(world, fleet, experiment.methods, tests, seed)[0]
+    return in_turn(world, fleet, experiment.methods, tests, seed)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import get_context
@@ -13,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
-from ops.load.policies import Routed
 from ops.simulate.fleet import Methods
 from ops.simulate.outcomes import Outcomes
 from ops.simulate.policies import Fleet, policy_of
@@ -89,13 +87,9 @@ def run(world: World, jobs: Sequence[Job], advance: Callable[[int], None]) -> di
 
 
 def outcomes_of(world: World, job: Job) -> Outcomes:
-    """What becomes of a job's requests."""
-    policy, learning = policy_of(job.policy, world.table, world.router, job.seed), None
-    if world.learned is not None and isinstance(policy, Routed):
-        learning = deepcopy(world.learned)
-        policy = learning.policy
-        policy.drawn_by(job.seed)
-    service = Service(world, job.layout, policy, job.scales, learning)
+    """Simulate a job and return its requests' outcomes."""
+    policy = policy_of(job.policy, world.table, world.router, job.seed)
+    service = Service(world, job.layout, policy, job.scales)
     return service.run(job.load.arrivals, job.load.prompts, job.seed)
 
 

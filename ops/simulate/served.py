@@ -26,15 +26,14 @@ WITHIN = 0.15
 class Served:
     """A load test: its requests, policy and figures.
 
-    rate: requests per second of Poisson arrivals. hops: for each answer with engine times, the
-    client's seconds to the first text and to the end, minus the engine's.
+    hops: for each answer with engine times, the client's seconds to the first text and to the end,
+    minus the engine's.
     """
 
     policy: str
     load: Load
     figures: dict[str, float]
     hops: list[tuple[float, float]]
-    rate: float | None = None
 
 
 def read_served(file: Path, experiment: Experiment) -> Served:
@@ -59,7 +58,6 @@ def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Serve
             "tpot_mean_s": float(found["tpot_s"]["mean"]),
         }
         hops = [_hop(one) for one in timeline if "engine" in one]
-        rate = float(given["rate"]) if given.get("arrivals") == "poisson" else None
         model, unanswered = str(given["model"]), found["requests"] - found["answered"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -86,7 +84,6 @@ def served_of(found: dict[str, Any], experiment: Experiment, name: str) -> Serve
         Load(np.asarray([due for due, _ in asked]), np.asarray([numbers[p] for _, p in asked])),
         figures,
         hops,
-        rate,
     )
 
 
@@ -111,11 +108,10 @@ def within(found: dict[str, dict[str, float]]) -> bool:
 
 def in_turn(
     world: World, fleet: Fleet, methods: Sequence[str], tests: Sequence[Served], seed: int = 0
-) -> tuple[list[Outcomes], Learning | None]:
+) -> list[Outcomes]:
     """Simulate load tests that one service answers in turn; routing learns from test to test.
 
-    Returns each test's outcomes and the final learned state, or None without learning. Raises
-    InputError for a fleet larger than one service.
+    Returns each test's outcomes. Raises InputError for a fleet larger than one service.
     """
     layout, scales = fleet.layout(methods, ROUTED), fleet.scales(methods, ROUTED)
     if not scales and len(layout) > SERVICE_REPLICAS:
@@ -133,8 +129,7 @@ def in_turn(
         found.append(service.run(test.load.arrivals, test.load.prompts, seed))
         if learning is not None:
             learning.flush(0.0)
-    policy.pinned = None
-    return found, learning
+    return found
 
 
 Figures = Mapping[str, float]

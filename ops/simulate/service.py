@@ -37,8 +37,8 @@ class World:
 
     report_seconds: the maximum age of a load report. start_seconds: from when a replica is wanted
     until it serves. flush_seconds: the interval of learning, None for never. kills: when the
-    busiest replica dies. learned: what routing learned before. ingresses: processes that requests
-    pass one by one if cores are shared; otherwise unlimited.
+    busiest replica dies. ingresses: processes that requests pass one by one if cores are shared;
+    otherwise unlimited.
     """
 
     table: RoutingTable
@@ -51,7 +51,6 @@ class World:
     overhead: Overhead = NOTHING
     flush_seconds: float | None = None
     kills: tuple[float, ...] = ()
-    learned: Learning | None = None
     ingresses: int = 1
 
 

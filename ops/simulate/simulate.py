@@ -41,15 +41,6 @@ def simulate(
             help="JSON of `specadapt loadtest` to simulate and compare with",
         ),
     ] = None,
-    after: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--after",
-            metavar="FILE",
-            help="JSON of a load test that the service answered, and learned from, before "
-            "--served; repeatable",
-        ),
-    ] = None,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -91,20 +82,17 @@ def simulate(
 
     Example: `specadapt simulate --traces runs/trace --replicas 8 --rate 20 --json -`
     """
-    from dataclasses import replace
-
     from ops.harness.machine import describe_machine
     from ops.harness.settings import ServiceFlags, load_config, names
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as recorded
     from ops.load.policies import ONLY, ROUTED
-    from ops.simulate.chance import with_chance
     from ops.simulate.experiment import Scenario, load_experiment
     from ops.simulate.outcomes import Objectives
     from ops.simulate.overhead import read_overhead
     from ops.simulate.policies import Fleet, check
     from ops.simulate.runs import Load, jobs_of, run
-    from ops.simulate.served import WITHIN, compared, in_turn, read_served, within
+    from ops.simulate.served import WITHIN, compared, read_served, within
 
     scenario = Scenario(
         *(temperature, max_tokens, seed, start_seconds, tuple(kill or ())),
@@ -115,10 +103,6 @@ def simulate(
     methods_served = experiment.methods
     asked = None if served is None else read_served(served, experiment)
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
-    before = [read_served(file, experiment) for file in after or ()]
-    if before:
-        _, learned = in_turn(experiment.world, fleet, methods_served, before)
-        experiment = replace(experiment, world=replace(experiment.world, learned=learned))
     if asked is not None:
         wanted = [asked.policy]
     elif policies is None:
@@ -152,20 +136,14 @@ def simulate(
             **experiment.settings,
             "replicas": fleet.replicas,
             "rate": count / float(load.arrivals[-1]) if asked else mean,
-            "after": [file.name for file in after or ()],
             "arrivals": file.name if (file := served or trace) else "poisson",
             "slo": {"ttft_s": ttft_slo, "tpot_s": tpot_slo, "latency_s": latency_slo},
         },
     }
     if asked is not None:
         found = compared(asked, by_policy[asked.policy])
-        figures["served"] = with_chance(experiment, fleet, asked, found)
-        figures["within"] = {"share": WITHIN, "is": within(found)}
+        figures |= {"served": found, "within": {"share": WITHIN, "is": within(found)}}
     emit(figures, lambda: _tables(figures), json)
-
-
-def _range(interval: tuple[float, float] | None) -> str | None:
-    return None if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}"
 
 
 def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
@@ -204,15 +182,8 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
     if "served" in figures:
         yield table(
             "Compared with the service",
-            ["", "served", "simulated", "over served", "prompts redrawn", "all redrawn", "slower"],
-            [
-                [
-                    *(name, found["served"], found["simulated"], found["ratio"]),
-                    *(_range(found.get(key)) for key in ("prompts_redrawn", "all_redrawn")),
-                    found.get("slower"),
-                ]
-                for name, found in figures["served"].items()
-            ],
+            ["", "served", "simulated", "over served"],
+            [[name, *found.values()] for name, found in figures["served"].items()],
         )
         verdict = "Within" if figures["within"]["is"] else "Not within"
         yield f"{verdict} {WITHIN:.0%} of the service: {', '.join(JUDGED)}."

@@ -187,18 +187,9 @@ def test_a_load_test_is_simulated_request_by_request(specadapt, command, traces,
     mean = found["served"]["latency_mean_s"]
     assert (mean["served"], mean["simulated"]) == (2.0, found["latency_mean_s"])
     assert mean["ratio"] == found["latency_mean_s"] / 2.0
-    low, high = mean["prompts_redrawn"]
-    assert low <= high
-    assert mean["inside"] == (low <= 2.0 <= high)
-    assert mean["all_redrawn"] == mean["prompts_redrawn"], "its arrivals are not known to be drawn"
-    assert set(found["served"]["ttft_mean_s"]) == {"served", "simulated", "ratio"}
     assert found["within"] == {"share": 0.15, "is": False}
     routed = specadapt.json(*common, "--served", loadtest(settings={"model": "tiny"}))
     assert list(routed["by_policy"]) == ["routed"]
-    test = loadtest(settings={"model": "tiny"})
-    later = specadapt.json(*common, "--served", test, "--after", test, "--after", test)
-    assert later["settings"]["after"] == [test.name] * 2
-    assert routed["settings"]["after"] == []
 
 
 def test_a_calibrated_service_is_simulated(specadapt, command, traces, loadtest, tmp_path):
