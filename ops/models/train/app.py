@@ -6,7 +6,6 @@ from ops.harness.boundary import show_help
 from ops.models.train.draft import draft
 from ops.models.train.generate import generate
 from ops.models.train.heads import POSITIONS, train_head_command
-from ops.models.train.measure import measure_draft, measure_heads
 from ops.models.train.prompts import prompts
 from ops.models.train.target import target
 from ops.models.train.tokenizer import tokenizer
@@ -18,8 +17,6 @@ train = typer.Typer(
 )
 
 train.command("prompts")(prompts)
-train.command("measure-draft")(measure_draft)
-train.command("measure-heads")(measure_heads)
 for kind in POSITIONS:
     train.command(kind)(train_head_command(kind))
 for noun in (tokenizer, target, generate, draft):
