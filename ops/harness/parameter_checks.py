@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
-ADDRESSES = ("url", "prometheus")
+ADDRESSES = ("url",)
 OUTPUTS = ("json", "out", "work", "readme")
 STANDARD_OUTPUT = Path("-")
 

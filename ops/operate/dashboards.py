@@ -74,31 +74,6 @@ def push(
         typer.echo(f"{place.scheme}://{place.netloc}{answer.get('url', '')}")
 
 
-def draw(
-    prometheus: Annotated[
-        str, typer.Option("--prometheus", metavar="URL", help="address of Prometheus")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="folder for one SVG per dashboard")
-    ],
-    minutes: Annotated[
-        float, typer.Option("--minutes", min=1.0, help="minutes to draw, up to now")
-    ] = 60.0,
-) -> None:
-    """Draw the results of the dashboards' queries without Grafana.
-
-    Example: `specadapt grafana draw --prometheus http://localhost:9090 --out boards`
-    """
-    from ops.operate.dashboard_pages import BOARDS
-
-    try:
-        from ops.operate.dashboard_pictures import draw as drawn
-    except ImportError as error:
-        raise InputError(f"pictures need `pip install 'specadapt[plots]'`: {error}") from error
-    for board in BOARDS:
-        typer.echo(str(drawn(prometheus.rstrip("/"), board, minutes, out)))
-
-
 def bodies() -> dict[str, str]:
     """Every dashboard's JSON by its uid, the same each time."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -110,10 +85,9 @@ def bodies() -> dict[str, str]:
 
 
 grafana = typer.Typer(
-    help="Export, upload and draw the service's Grafana dashboards.",
+    help="Export and upload the service's Grafana dashboards.",
     callback=show_help,
     invoke_without_command=True,
 )
 grafana.command("export")(export)
 grafana.command("push")(push)
-grafana.command("draw")(draw)

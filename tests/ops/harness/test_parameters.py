@@ -16,13 +16,12 @@ SPEEDUPS = "cluster,naive,médusa 😀\n0,1.0,2.0\n"
         *("http://x:y", "http://x:0", "http://x\ny", "file:///etc/passwd"),
     ],
 )
-def test_what_is_no_address_is_refused(specadapt, tmp_path, address):
+def test_what_is_no_address_is_refused(specadapt, address):
     for command in (
         ["chat", "--url", address],
         ["loadtest", "--rate", 1, "--url", address],
         ["bench", "http", "--url", address],
         ["grafana", "push", "--token", "t", "--url", address],
-        ["grafana", "draw", "--out", tmp_path, "--prometheus", address],
     ):
         assert ": give an address such as http" in specadapt.refusal(*command)
 
@@ -49,15 +48,13 @@ def speedups(tmp_path):
         (["loadtest", "--rate", "inf"], "--rate: expected a finite number, not inf"),
         (["loadtest", "--rate", "nan"], "--rate"),
         (["simulate", "--start-seconds", "inf"], "--start-seconds: expected a finite number"),
-        (["grafana", "draw", "--minutes", "inf"], "--minutes: expected a finite number"),
     ],
 )
-def test_a_number_that_nothing_can_work_with_is_refused(specadapt, tmp_path, arguments, said):
+def test_a_number_that_nothing_can_work_with_is_refused(specadapt, arguments, said):
     required = {
         "generate": ["--method", "naive", "--prompt", "x"],
         "loadtest": ["--url", "http://127.0.0.1:9"],
         "simulate": ["--rate", 1] if arguments[0] == "simulate" else [],
-        "grafana": ["--prometheus", "http://127.0.0.1:9", "--out", tmp_path],
     }
     assert said in specadapt.refusal(*arguments, *required.get(arguments[0], []))
 

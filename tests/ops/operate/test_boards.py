@@ -124,10 +124,3 @@ def test_a_push_replaces_what_is_there(specadapt, grafana):
 def test_refusals_name_the_flag(specadapt, grafana, url, token, said):
     refused = specadapt.refusal("grafana", "push", "--url", url or grafana, "--token", token)
     assert said in refused
-
-
-def test_pictures_need_a_prometheus(specadapt, tmp_path):
-    refusal = specadapt.refusal(
-        "grafana", "draw", "--prometheus", "http://127.0.0.1:9", "--out", tmp_path
-    )
-    assert "--prometheus: no Prometheus answers at http://127.0.0.1:9" in refusal
