@@ -7,9 +7,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -50,16 +49,12 @@ def say_at_once(line: str) -> None:
     print(line, flush=True)
 
 
-def serve_forever(
-    config: AppConfig,
-    say: Say = say_at_once,
-    beside: Mapping[str, serve.Application] = MappingProxyType({}),
-) -> None:
+def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
     """Run the service until SIGINT or SIGTERM, then stop everything that was started here.
 
     Start a local Ray, or join the one that RAY_ADDRESS names (whose proxies must listen on this
-    machine at `http.port`). beside: further applications in the same Ray cluster, each at the path
-    of its name. Raises PortTakenError, ConfigError or StartError before anything is announced.
+    machine at `http.port`). Raises PortTakenError, ConfigError or StartError before anything is
+    announced.
     """
     config = with_free_port(resolved(config))
     application = build(config)
@@ -69,8 +64,6 @@ def serve_forever(
         with _signals(_raise_stop):  # once more: ray.init installs handlers of its own
             serve.start(http_options={"host": config.http.host, "port": config.http.port})
             _deploy(application)
-            for name, other in beside.items():
-                serve.run(other, name=name, route_prefix=f"/{name}")
             _wait_ready(_address(config))
             _announce(config, say)
             while True:

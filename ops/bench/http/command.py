@@ -1,9 +1,7 @@
 """`specadapt bench http`: latency and throughput of the served system."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,10 +53,8 @@ def bench_http(
 ) -> None:
     """Measure latency and throughput of the service from the client's side.
 
-    A service that this command starts is compared with a bare Ray Serve call to the same engines.
-    With --concurrency, streamed answers are compared with whole ones. With --against, the service
-    has one method (--method, or the first configured one), and it and the other server answer the
-    same prompts in turns.
+    With --against, the service has one method (--method, or the first configured one), and it and
+    the other server answer the same prompts in turns.
 
     Example: `specadapt bench http --limit 40 --concurrency 8`
     """
@@ -122,75 +118,34 @@ def _served(
     url: str | None, config: Path | None, bundle: Path | None, requests: _Requests
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the figures of one service, and which service it was."""
-    from ops.harness.running_service import BARE_HOP, SERVE_WITH_BARE_HOP, running_service
-    from ops.harness.settings import load_config, resolve
+    from ops.harness.running_service import running_service
 
-    bare_hop = None
-    if url is None:
-        settings = load_config(config)
-        pinned = requests.method or settings.methods[0].name
-        bare_hop = (pinned, _encoder(resolve(settings, bundle).bundle))
-    routes = [f"/{BARE_HOP}"]
-    with running_service(url, config, bundle, SERVE_WITH_BARE_HOP, routes) as address:
-        figures = asyncio.run(_measure(address, requests, bare_hop))
+    with running_service(url, config, bundle) as address:
+        figures = asyncio.run(_measure(address, requests))
     return figures, {
         "method": requests.method or "routed",
-        "bare_hop_method": bare_hop and bare_hop[0],
         "started_by": "this command" if url is None else "others",
     }
 
 
-async def _measure(
-    url: str,
-    requests: _Requests,
-    bare_hop: tuple[str, Callable[["Prompt"], list[int]]] | None,
-) -> dict[str, Any]:
-    """Ask a service. bare_hop: the method it calls and a prompt's encoder; None without one."""
+async def _measure(url: str, requests: _Requests) -> dict[str, Any]:
+    """Ask a service all prompts and return the figures."""
     import httpx
 
-    from ops.bench.http.report import over_bare, streaming_cost, summarise
+    from ops.bench.http.report import summarise
     from ops.bench.http.runs import Questions
     from ops.harness.chat_client import model_name
 
-    prompts, parameters, concurrency = requests.prompts, requests.parameters, requests.concurrency
-    seed = parameters["seed"]
-    limits = httpx.Limits(max_connections=concurrency)
+    prompts, method = requests.prompts, requests.method
+    limits = httpx.Limits(max_connections=requests.concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         model = await model_name(client)
-        routed = Questions(
-            client, prompts, {"model": _pinned(model, requests.method), **parameters}
-        )
+        pinned = model if method is None else f"{model}:{method}"
+        questions = Questions(client, prompts, {"model": pinned, **requests.parameters})
         # One answer beforehand, so that connections and caches of the client are there.
-        await routed.ask(prompts[0], streamed=True)
+        await questions.ask(prompts[0])
         with progress() as bar:
-
-            def ticks(name: str, total: int) -> Callable[[], None]:
-                return partial(bar.advance, bar.add_task(name, total=total))
-
-            replies, seconds = await routed.all(concurrency, ticks("requests", len(prompts)))
-            figures = summarise([reply for reply in replies if reply is not None], seconds)
-            figures["errors"] = replies.count(None)
-            if concurrency > 1:
-                tick = ticks("streamed and whole", 2 * len(prompts))
-                blocks = await routed.blocks(concurrency, tick)
-                figures |= streaming_cost(blocks, seed) if blocks else {}
-            if bare_hop is not None:
-                pinned, encode = bare_hop
-                asked = {"model": _pinned(model, pinned), **parameters}
-                tick = ticks("ingress and bare hop", len(prompts))
-                pairs = await Questions(client, prompts, asked).pairs(encode, seed, tick)
-                figures |= over_bare(pairs, seed) if pairs else {}
-    return figures
-
-
-def _pinned(model: str, method: str | None) -> str:
-    return model if method is None else f"{model}:{method}"
-
-
-def _encoder(bundle: Path) -> Callable[["Prompt"], list[int]]:
-    """What the ingress does: a prompt's messages as token ids."""
-    from workers.bundle import load_bundle
-    from workers.chat_template import encode_chat
-
-    tokenizer = load_bundle(bundle).tokenizer()
-    return lambda prompt: encode_chat(tokenizer, prompt.messages, add_generation_prompt=True)
+            task = bar.add_task("requests", total=len(prompts))
+            replies, seconds = await questions.all(requests.concurrency, lambda: bar.advance(task))
+    figures = summarise([reply for reply in replies if reply is not None], seconds)
+    return figures | {"errors": replies.count(None)}

@@ -12,24 +12,6 @@ from ops.harness.chat_client import Reply
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One prompt's overhead through the ingress and over the bare hop, in milliseconds."""
-
-    ingress: float
-    bare: float
-
-
-@dataclass(frozen=True)
-class Block:
-    """The output tokens and seconds of the same requests, streamed and whole."""
-
-    streamed_tokens: int
-    streamed_seconds: float
-    whole_tokens: int
-    whole_seconds: float
-
-
-@dataclass(frozen=True)
 class Turn:
     """One server's answers to the prompts of a round, None where one failed, and the wall-clock
     seconds of them all."""
@@ -68,19 +50,6 @@ def overhead_ms(reply: Reply) -> float | None:
     return reply.first_byte_seconds * 1e3 - float(engine) - float(routing)
 
 
-def over_bare(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
-    """The bare hop's overhead, and what the ingress adds to it: the median of the pairs'
-    differences with a 95% percentile interval of a bootstrap over pairs."""
-    added = np.asarray([pair.ingress - pair.bare for pair in pairs])
-    return {
-        "bare_overhead_ms_p50": statistics.median(pair.bare for pair in pairs),
-        "ingress_over_bare_ms_p50": float(np.median(added)),
-        "ingress_over_bare_ms_p50_ci95": _interval(
-            [float(np.median(added[drawn])) for drawn in _draws(len(pairs), seed)]
-        ),
-    }
-
-
 def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str, Any]:
     """The other server's figures, and ours over them; the interval is a 95% percentile interval of
     a bootstrap over rounds. `same_answers`: share of prompts with the same text from both."""
@@ -107,24 +76,6 @@ def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str
         "rounds": len(ours),
         "same_answers": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
     }
-
-
-def streaming_cost(blocks: Sequence[Block], seed: int) -> dict[str, Any]:
-    """The share of tokens/s that streaming loses against whole answers to the same requests, over
-    all blocks, with a 95% percentile interval of a bootstrap over blocks."""
-    return {
-        "whole_tokens_per_s": _rate([(b.whole_tokens, b.whole_seconds) for b in blocks]),
-        "streamed_tokens_per_s": _rate([(b.streamed_tokens, b.streamed_seconds) for b in blocks]),
-        "streaming_cost": _cost(blocks),
-        "streaming_cost_ci95": _interval(
-            [_cost([blocks[i] for i in drawn]) for drawn in _draws(len(blocks), seed)]
-        ),
-    }
-
-
-def _cost(blocks: Sequence[Block]) -> float:
-    streamed = _rate([(b.streamed_tokens, b.streamed_seconds) for b in blocks])
-    return 1.0 - streamed / _rate([(b.whole_tokens, b.whole_seconds) for b in blocks])
 
 
 def _rate_ratio(ours: Sequence[Turn], theirs: Sequence[Turn], rounds: Sequence[int]) -> float:

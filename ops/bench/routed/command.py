@@ -26,14 +26,6 @@ def bench_routed(
     ] = 2,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
-    in_process: Annotated[
-        bool,
-        typer.Option(
-            "--in-process",
-            help="also run each method in an engine of this process, to measure the cost of "
-            "serving",
-        ),
-    ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -44,7 +36,7 @@ def bench_routed(
 
     Example: `specadapt bench routed --limit 80 --temperature 0.8 --json routed.json`
     """
-    from ops.bench.routed.figures import same_text, served_over_in_process, summarise
+    from ops.bench.routed.figures import same_text, summarise
     from ops.bench.routed.report import tables_of
     from ops.bench.routed.runs import Plan, measure
     from ops.bench.routed.service import joined, started
@@ -57,25 +49,19 @@ def bench_routed(
         raise InputError(f"--max-tokens: answers under {MIN_TOKENS} tokens do not count for speed")
     plan = Plan(select(prompts, ids, limit, seed), repeats, max_tokens, temperature, seed)
     settings = served_config(config)
-    if url is not None and in_process:
-        raise InputError("--in-process needs a service that this command starts; leave out --url")
     if url is not None:
         wanted = None if methods is None else names(methods)
         site = asyncio.run(joined(url, settings, wanted))
     else:
-        site = started(settings, with_dtype(resolve(settings, bundle, methods)), in_process)
+        site = started(settings, with_dtype(resolve(settings, bundle, methods)))
     answers = repeats * (1 + len(site.methods))
-    more = repeats * len(site.methods) if in_process else 0
     with progress() as bar:
-        task = bar.add_task("requests", total=(answers + more) * len(plan.prompts))
+        task = bar.add_task("requests", total=answers * len(plan.prompts))
         measured = measure(site, plan, lambda: bar.advance(task))
     figures = {
         "prompts": len(plan.prompts),
         "errors": measured.errors,
         **summarise(measured.runs, site.methods, repeats, seed),
-        "served_over_in_process": served_over_in_process(
-            measured.runs, measured.in_process, site.methods, seed
-        ),
         "same_text": same_text(measured.runs, answers) if temperature == 0 else None,
         "settings": {
             **describe_machine(),

@@ -159,39 +159,6 @@ def decode_speed(runs: Sequence[Run], arm: str) -> float | None:
     return domain_mean(by_domain)
 
 
-def served_over_in_process(
-    served: Sequence[Run], in_process: Sequence[Run], methods: Sequence[str], seed: int
-) -> dict[str, Any] | None:
-    """Return, by method, tokens/s through the service over those in this process, with intervals.
-
-    The first token does not count. Uses the prompts that both answered with enough tokens. Returns
-    None if nothing ran in this process.
-    """
-    if not in_process:
-        return None
-    ratios = {}
-    for method in methods:
-        ours, theirs = _decode_rates(served, method), _decode_rates(in_process, method)
-        both = sorted(ours.keys() & theirs.keys())
-        values, base = [ours[p] for p in both], [theirs[p] for p in both]
-        ratios[method] = {
-            "prompts": len(both),
-            "ratio": speedup(harmonic_mean(base), harmonic_mean(values)) if both else None,
-            "ci95": list(paired_bootstrap_ci(values, base, seed)) if both else None,
-        }
-    return ratios
-
-
-def _decode_rates(runs: Sequence[Run], arm: str) -> dict[str, float]:
-    """By prompt the harmonic mean of its repeats."""
-    rates: dict[str, list[float]] = {}
-    for run in runs:
-        rate = run.decode_tokens_per_s
-        if run.arm == arm and run.tokens >= MIN_TOKENS and rate is not None:
-            rates.setdefault(run.prompt_id, []).append(rate)
-    return {prompt: harmonic_mean(repeats) for prompt, repeats in rates.items()}
-
-
 def mean_accepted_tokens(runs: Sequence[Run], arm: str) -> float:
     """Output tokens per target step of an arm, the bonus token included: the mean of the domains'
     ratios of sums."""

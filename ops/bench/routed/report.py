@@ -41,15 +41,6 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         ["domain", "prompts", *RATIOS.values()],
         [[d, some["counted"], *map(some.get, RATIOS)] for d, some in figures["by_domain"].items()],
     )
-    if figures["served_over_in_process"] is not None:
-        yield table(
-            "After the first token, served over in this process",
-            ["method", "prompts", "ratio", "95% interval"],
-            [
-                [name, one["prompts"], one["ratio"], _bounds(one["ci95"])]
-                for name, one in figures["served_over_in_process"].items()
-            ],
-        )
     reasons = ", ".join(f"{reason} {count}" for reason, count in figures["reasons"].items())
     yield f"routed by reason: {reasons}"
     yield (
@@ -60,8 +51,5 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
 
 
 def _interval(figures: dict[str, Any], key: str) -> str | None:
-    return _bounds(figures.get(f"{key}_ci95"))
-
-
-def _bounds(bounds: list[float] | None) -> str | None:
+    bounds = figures.get(f"{key}_ci95")
     return None if bounds is None else f"{bounds[0]:.3f} to {bounds[1]:.3f}"

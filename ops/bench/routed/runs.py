@@ -12,12 +12,10 @@ import httpx
 
 from ops.bench.http.runs import Questions
 from ops.bench.routed.figures import ROUTED, Run
-from ops.bench.routed.in_process import InProcess
 from ops.bench.routed.service import Site
 from ops.harness.boundary import InputError
 from ops.harness.chat_client import Reply, model_name
 from ops.harness.prompts import Prompt
-from schemas import SamplingParams
 
 READY_SECONDS = 60.0
 WARM_UPS = 3
@@ -43,13 +41,11 @@ class Plan:
 class Measured:
     """The results of all repeats, and `advance`, which is called for each request.
 
-    in_process: answers of the engine in this process. tables: the routing table at the end of each
-    repeat.
+    tables: the routing table at the end of each repeat.
     """
 
     advance: Callable[[], None]
     runs: list[Run] = field(default_factory=list)
-    in_process: list[Run] = field(default_factory=list)
     errors: int = 0
     tables: list[dict[str, Any]] = field(default_factory=list)
 
@@ -61,26 +57,13 @@ def measure(site: Site, plan: Plan, advance: Callable[[], None]) -> Measured:
     """
     measured = Measured(advance)
     for repeat in range(plan.repeats):
-        with site.service() as url, site.in_process() as engine:
-            asyncio.run(_repeat(url, site, engine, plan, repeat, measured))
+        with site.service() as url:
+            asyncio.run(_repeat(url, site, plan, repeat, measured))
     return measured
 
 
-async def _repeat(
-    url: str,
-    site: Site,
-    engine: InProcess | None,
-    plan: Plan,
-    repeat: int,
-    measured: Measured,
-) -> None:
-    """Ask every prompt once by every arm, one request at a time, in random order.
-
-    The engine of this process answers each pinned prompt right before or after the service, so that
-    compared runs are seconds apart.
-    """
-    sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=plan.temperature)
-    warm_up = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
+async def _repeat(url: str, site: Site, plan: Plan, repeat: int, measured: Measured) -> None:
+    """Ask every prompt once by every arm, one request at a time, in random order."""
     async with AsyncExitStack() as stack:
         clients = {
             arm: await stack.enter_async_context(_client(url, site.keys.get(arm)))
@@ -91,29 +74,18 @@ async def _repeat(
         arms = await _arms(clients, plan)
         order = random.Random(f"{plan.seed} {repeat}")
 
-        async def served(arm: str, prompt: Prompt) -> None:
-            await asyncio.sleep(site.rest)
-            reply = await arms[arm].ask(prompt, streamed=True)
-            if reply is None:
-                measured.errors += 1
-            else:
-                measured.runs.append(_run(arm, prompt, repeat, reply))
-            measured.advance()
-
-        async def in_process(arm: str, prompt: Prompt) -> None:
-            if engine is not None and arm != ROUTED:
-                measured.in_process.append(await engine.ask(arm, prompt, repeat, sampling))
-                measured.advance()
-
         for _ in range(WARM_UPS):
-            for arm, questions in arms.items():
-                await questions.ask(WARM_UP, streamed=True, max_tokens=WARM_UP_TOKENS)
-                if engine is not None and arm != ROUTED:
-                    await engine.ask(arm, WARM_UP, repeat, warm_up)
+            for questions in arms.values():
+                await questions.ask(WARM_UP, max_tokens=WARM_UP_TOKENS)
         for prompt in order.sample(plan.prompts, len(plan.prompts)):
             for arm in order.sample(list(arms), len(arms)):
-                for answer in order.sample((served, in_process), 2):
-                    await answer(arm, prompt)
+                await asyncio.sleep(site.rest)
+                reply = await arms[arm].ask(prompt)
+                if reply is None:
+                    measured.errors += 1
+                else:
+                    measured.runs.append(_run(arm, prompt, repeat, reply))
+                measured.advance()
         table = (await client.get("/v1/routing")).raise_for_status().json()
     measured.tables.append({"fit_id": table["fit_id"], "version": table["version"]})
 

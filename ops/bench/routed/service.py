@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from ops.bench.routed.arm_keys import kept_apart, new_keys
 from ops.bench.routed.figures import ROUTED
-from ops.bench.routed.in_process import InProcess, in_process_engine
 from ops.harness.boundary import InputError
 from ops.harness.chat_client import model_names
 from ops.harness.engines import POLLING_SECONDS
@@ -23,22 +22,20 @@ from workers.methods import METHODS
 class Site:
     """What is measured.
 
-    service: yields the address of a service for one repeat. in_process: yields an engine of this
-    process with the same methods, or None. methods: the methods to pin. rest: seconds after an
-    answer until no engine uses the machine. settings: facts about the service. keys: the API key of
-    each arm, if needed.
+    service: yields the address of a service for one repeat. methods: the methods to pin. rest:
+    seconds after an answer until no engine uses the machine. settings: facts about the service.
+    keys: the API key of each arm, if needed.
     """
 
     service: Callable[[], AbstractContextManager[str]]
     methods: tuple[str, ...]
     rest: float
     settings: dict[str, Any]
-    in_process: Callable[[], AbstractContextManager[InProcess | None]] = nullcontext
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
-def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
-    """A service of the set-up's methods alone, another one for every repeat."""
+def started(settings: AppConfig, setup: Setup) -> Site:
+    """Return a service of the set-up's methods alone, a new one for every repeat."""
     cold = cold_service(settings, setup)
     known = {
         "started_by": "this command",
@@ -61,8 +58,7 @@ def started(settings: AppConfig, setup: Setup, in_process: bool) -> Site:
         with known_keys as config, started_service(config) as url:
             yield url
 
-    site = Site(service, tuple(setup.names), rest, {**known, "arms_apart": apart}, keys=keys)
-    return replace(site, in_process=lambda: in_process_engine(setup)) if in_process else site
+    return Site(service, tuple(setup.names), rest, {**known, "arms_apart": apart}, keys)
 
 
 async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) -> Site:

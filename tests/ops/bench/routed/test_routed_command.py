@@ -62,7 +62,6 @@ def test_what_cannot_be_measured_is_refused(specadapt, listening, prompts_file):
     said = specadapt.refusal(*command, "--methods", "ngram,eagle")
     assert "--methods: eagle is not served; available methods: naive, ngram" in said
     assert "--url" in specadapt.refusal("bench", "routed", "--url", "http://127.0.0.1:9")
-    assert "--in-process" in specadapt.refusal(*command, "--in-process")
 
 
 def test_requests_that_fail_are_counted(specadapt, listening, prompts_file, tmp_path):
@@ -89,13 +88,10 @@ def test_a_service_that_is_started_has_the_named_methods_and_keeps_no_prefix(
     file.write_text(yaml.safe_dump(served_config.model_dump(mode="json")))
     figures = specadapt.json(
         *["bench", "routed", "--config", file, "--prompts", prompts_file, "--limit", 2],
-        *["--max-tokens", 12, "--repeats", 1, "--methods", "ngram", "--in-process"],
+        *["--max-tokens", 12, "--repeats", 1, "--methods", "ngram"],
     )
     assert figures["errors"] == 0
     assert figures["chosen"] == {"ngram": 2}
-    cost = figures["served_over_in_process"]["ngram"]
-    assert cost["prompts"] == 2
-    assert 0.0 < cost["ci95"][0] <= cost["ratio"] <= cost["ci95"][1]
     settings = figures["settings"]
     assert settings["started_by"] == "this command"
     assert settings["arms_apart"]

@@ -14,7 +14,6 @@ from ops.bench.routed.figures import (
     over_repeats,
     rates_of,
     same_text,
-    served_over_in_process,
     summarise,
 )
 from router.fit.speedup import MIN_TOKENS, harmonic_mean, oracle_rates
@@ -187,18 +186,3 @@ def test_the_speed_after_the_first_token_leaves_the_prefill_out():
     assert slow.decode_tokens_per_s == pytest.approx(5.0)
     assert decode_speed([quick, slow], "a") == pytest.approx(8.0)
     assert decode_speed([run("a", "p", 0, rate=10.0)], "a") is None
-
-
-def test_what_serving_costs_is_judged_prompt_by_prompt():
-    served = [run("a", p, 0, rate=10.0, tokens=21, first_text_seconds=1.1) for p in "pq"]
-    here = [
-        run("a", "p", 0, rate=16.0, tokens=21, first_text_seconds=21 / 16 - 0.8),
-        run("a", "q", 0, rate=16.0, tokens=21, first_text_seconds=21 / 16 - 0.4),
-        run("a", "short", 0, rate=16.0, tokens=MIN_TOKENS - 1, first_text_seconds=0.01),
-    ]
-    found = served_over_in_process(served, here, METHODS, seed=0)
-    assert found["a"]["ratio"] == pytest.approx((0.8 + 0.4) / (1.0 + 1.0))
-    assert found["a"]["prompts"] == 2
-    assert found["a"]["ci95"][0] == pytest.approx(0.4)
-    assert found["b"] == {"prompts": 0, "ratio": None, "ci95": None}
-    assert served_over_in_process(served, [], METHODS, seed=0) is None
