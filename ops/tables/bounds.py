@@ -32,14 +32,6 @@ def bench_bounds(
             "--decoded", metavar="FILE", help="JSON of a `bench decode` of the same prompts"
         ),
     ] = None,
-    routing: Annotated[
-        Path | None,
-        typer.Option(
-            "--routing",
-            metavar="DIR",
-            help="routing table; adds clusters and the speedup of routing by it",
-        ),
-    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -48,14 +40,13 @@ def bench_bounds(
     The bounds draft exactly the tokens that are accepted: by each drafter, by the best drafter
     (Oracle_Combine), or in the cheapest schedule of all. Acceptance comes from traces, step times
     are measured with one request at a time, and the first token does not count. --decoded adds the
-    share of the bounds that decoding reached, --routing the speedup of routing by cluster.
+    share of the bounds that decoding reached.
 
     Example: `specadapt bench bounds --traces runs/trace --methods naive,suffix,medusa,eagle3`
     """
     from ops.harness.machine import describe_machine
     from ops.harness.prompts import Prompt, read_ids
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
-    from ops.tables.bounds_clusters import with_clusters
     from ops.tables.bounds_costs import measure
     from ops.tables.bounds_figures import answers_of, bounds, speedups_of
     from ops.tables.bounds_reached import reached
@@ -63,8 +54,8 @@ def bench_bounds(
     from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
 
-    settings = load_config(config)
-    setup = with_dtype(with_baseline(resolve(settings, bundle, methods, dtype, threads)))
+    asked = resolve(load_config(config), bundle, methods, dtype, threads)
+    setup = with_dtype(with_baseline(asked))
     family = load_bundle(setup.bundle)
     known = read_meta(traces).measured_under
     if known.bundle != (now := f"{family.name}@{family.content_hash}"):
@@ -84,9 +75,6 @@ def bench_bounds(
         for a in answers[::step][:TIMED]
         for text in [texts[a.prompt_id][1]]
     ]
-    if routing is not None:
-        of_prompt = {prompt_id: text for prompt_id, (_, text) in texts.items()}
-        answers = with_clusters(answers, of_prompt, routing, settings.router, temperature)
     seconds = measure(setup, timed, max_tokens)
     speedups = speedups_of(answers, levels, seconds)
     figures = bounds(answers, levels, speedups, seed)
@@ -128,33 +116,28 @@ def _tables(figures: Mapping[str, Any]) -> list[Any]:
             [[name, f["speedup"], *f["ci95"]] for name, f in figures["combined"].items()],
         ),
     ]
-    for key, group in {"by_domain": "domain", "by_cluster": "cluster"}.items():
-        if found := figures.get(key):
-            columns = [group, "answers", *figures["fixed"], *together]
-            rows = [[name, *values.values()] for name, values in found.items()]
-            shown.append(table(f"By {group}", columns, rows))
-    shown += _reached(figures.get("reached", {}))
-    return shown
+    columns = ["domain", "answers", *figures["fixed"], *together]
+    rows = [[name, *values.values()] for name, values in figures["by_domain"].items()]
+    shown.append(table("By domain", columns, rows))
+    return [*shown, *_reached(figures["reached"])] if "reached" in figures else shown
 
 
 def _reached(found: Mapping[str, Any]) -> list[Any]:
     names = ["speedup", "best_of_prompt", "oracle_combine", "best_schedule"]
-    shown = []
-    if found:
-        rows = [
-            [method, own["answers"], *(f"{own[n]:.2f} ({_ends(own, n)})" for n in names)]
-            for method, own in found.items()
-        ]
-        title = "Reached by decoding, and the share of the bounds"
-        shown.append(table(title, ["method", "answers", *names], rows))
-    for key, group in {"by_domain": "domain", "by_cluster": "cluster"}.items():
-        if labels := list(dict.fromkeys(g for own in found.values() for g in own.get(key, {}))):
-            rows = [
-                [label, *(own[key].get(label, {}).get("oracle_combine") for own in found.values())]
-                for label in labels
-            ]
-            shown.append(table(f"Share of Oracle_Combine by {group}", [group, *found], rows))
-    return shown
+    rows = [
+        [method, own["answers"], *(f"{own[n]:.2f} ({_ends(own, n)})" for n in names)]
+        for method, own in found.items()
+    ]
+    domains = dict.fromkeys(domain for own in found.values() for domain in own["by_domain"])
+    shares = [
+        [d, *(own["by_domain"].get(d, {}).get("oracle_combine") for own in found.values())]
+        for d in domains
+    ]
+    title = "Reached by decoding, and the share of the bounds"
+    return [
+        table(title, ["method", "answers", *names], rows),
+        table("Share of Oracle_Combine by domain", ["domain", *found], shares),
+    ]
 
 
 def _ends(own: Mapping[str, Any], name: str) -> str:

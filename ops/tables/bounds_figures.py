@@ -12,30 +12,23 @@ from numpy.typing import NDArray
 from ops.harness.boundary import InputError
 from ops.tables.bounds_costs import StepSeconds
 from router.fit.bounds import Kept, best_seconds, fixed_seconds, longest_seconds
-from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci, speedup
+from router.fit.speedup import MIN_TOKENS, harmonic_mean, paired_bootstrap_ci, speedup
 
 COMBINED = "oracle_combine"
 SCHEDULE = "best_schedule"
 PROMPT = "best_of_prompt"
 DOMAIN = "best_of_domain"
-CLUSTER = "best_of_cluster"
-ROUTED = "routed"
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The accepted tokens of each drafter at every position of an answer.
-
-    cluster, routed: the prompt's cluster and method, if a routing table is given.
-    """
+    """The accepted tokens of each drafter at every position of an answer."""
 
     prompt_id: str
     domain: str
     kept: Mapping[str, Kept]
-    cluster: int | None = None
-    routed: str | None = None
 
 
 def answers_of(
@@ -73,13 +66,12 @@ def _kept(method: str, row: Mapping[str, Any]) -> list[int]:
 def speedups_of(
     answers: Sequence[Answer], levels: Mapping[str, int], seconds: StepSeconds
 ) -> dict[str, Floats]:
-    """By drafter and bound the speedup of each answer [n] over plain decoding, of the tokens after
-    the first; of routing and the best of each cluster where answers have one."""
+    """Return, by drafter and bound, each answer's speedup [n] over plain decoding.
+
+    The first token does not count.
+    """
     rows = [_speedups(answer, levels, seconds) for answer in answers]
     found = {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
-    if all(answer.cluster is not None for answer in answers):
-        found[ROUTED] = _routed(answers, found)
-        found[CLUSTER] = _best_of_each([answer.cluster for answer in answers], found, levels)
     found[DOMAIN] = _best_of_each([answer.domain for answer in answers], found, levels)
     return found
 
@@ -93,18 +85,18 @@ def domain_weights(answers: Sequence[Answer]) -> Floats:
 def bounds(
     answers: Sequence[Answer], levels: Mapping[str, int], found: Mapping[str, Floats], seed: int
 ) -> dict[str, Any]:
-    """The figures of the answers' speedups (`speedups_of`), harmonic means, each domain counting
-    alike: every drafter as it is (fixed), each with just the tokens that are kept (oracle_length),
-    all together, and every set of two or more (combined). Answers that have a cluster are broken
-    down by it, and say what routing to its method reaches."""
+    """Return the figures of the answers' speedups (`speedups_of`).
+
+    Harmonic means, each domain counting alike: every drafter as it is (fixed), each drafting just
+    the tokens that are accepted (oracle_length), all together, and every set of two or more
+    (combined).
+    """
     weights = domain_weights(answers)
     means = {name: harmonic_mean(values, weights) for name, values in found.items()}
     single = max(levels, key=lambda name: means[name])
-    together = [
-        name for name in (ROUTED, DOMAIN, CLUSTER, PROMPT, COMBINED, SCHEDULE) if name in found
-    ]
+    together = [DOMAIN, PROMPT, COMBINED, SCHEDULE]
     shown = [*levels, *together]
-    figures = {
+    return {
         "answers": len(answers),
         "fixed": {name: means[name] for name in levels},
         "oracle_length": {name: means[_length(name)] for name in levels},
@@ -126,17 +118,6 @@ def bounds(
         ),
         "by_domain": _by([answer.domain for answer in answers], found, shown),
     }
-    if ROUTED in found:
-        figures["by_cluster"] = _by([answer.cluster for answer in answers], found, shown)
-        figures["routed_over"] = {
-            name: {
-                "ratio": means[ROUTED] / means[name],
-                "ci95": list(paired_bootstrap_ci(found[ROUTED], found[name], seed, weights)),
-            }
-            for name in (single, *together)
-            if name != ROUTED
-        }
-    return figures
 
 
 def _interval(values: Floats, weights: Floats, seed: int) -> list[float]:
@@ -144,12 +125,12 @@ def _interval(values: Floats, weights: Floats, seed: int) -> list[float]:
 
 
 def _by(
-    groups: Sequence[Any], found: Mapping[str, Floats], names: Sequence[str]
+    groups: Sequence[str], found: Mapping[str, Floats], names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Harmonic means within each group, and its answers; clusters in the order of their numbers."""
+    """Return the harmonic means within each group, and its number of answers."""
     labels = np.asarray(groups)
     return {
-        str(group): {
+        group: {
             "answers": int((labels == group).sum()),
             **{name: harmonic_mean(found[name][labels == group]) for name in names},
         }
@@ -158,7 +139,7 @@ def _by(
 
 
 def _best_of_each(
-    groups: Sequence[Any], found: Mapping[str, Floats], drafters: Collection[str]
+    groups: Sequence[str], found: Mapping[str, Floats], drafters: Collection[str]
 ) -> Floats:
     """Return each answer's speedup under the method that is best on its group.
 
@@ -172,15 +153,6 @@ def _best_of_each(
         if harmonic_mean(found[leader][inside]) > 1.0:
             best[inside] = found[leader][inside]
     return best
-
-
-def _routed(answers: Sequence[Answer], found: Mapping[str, Floats]) -> Floats:
-    return np.asarray(
-        [
-            1.0 if answer.routed == BASELINE else found[str(answer.routed)][at]
-            for at, answer in enumerate(answers)
-        ]
-    )
 
 
 def _sets(names: Collection[str]) -> list[tuple[str, ...]]:

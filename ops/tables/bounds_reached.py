@@ -13,8 +13,8 @@ from router.fit.speedup import BASELINE, harmonic_mean, paired_bootstrap_ci, spe
 from schemas.json_files import read_json
 
 BOUNDS = (PROMPT, COMBINED, SCHEDULE)
-GROUP_RESAMPLES = 1000
-"""Bootstrap resamples per group; there may be hundreds of groups."""
+DOMAIN_RESAMPLES = 1000
+"""Bootstrap resamples per domain."""
 
 
 def reached(
@@ -24,13 +24,10 @@ def reached(
 
     found: the bounds' speedups of each answer [n]. Returns, by method, the speedup after the first
     token and its share of each bound, with paired intervals: over all answers that have a speedup,
-    by domain, and by cluster if answers have one. Raises InputError for other prompts, and for a
-    file without speedups by prompt.
+    and by domain. Raises InputError for other prompts, and for a file without speedups by prompt.
     """
     measured = _methods(decoded, ids)
-    groups: dict[str, list[Any]] = {"by_domain": [answer.domain for answer in answers]}
-    if all(answer.cluster is not None for answer in answers):
-        groups["by_cluster"] = [answer.cluster for answer in answers]
+    domains = np.asarray([answer.domain for answer in answers])
     weights = domain_weights(answers)
     figures = {}
     for name, by_prompt in measured.items():
@@ -38,14 +35,12 @@ def reached(
         known = ~np.isnan(over)
         if not known.any():
             continue
-        figures[name] = _shares(over, found, weights, known, seed) | {
-            key: {
-                str(group): _shares(over, found, weights, inside, seed, GROUP_RESAMPLES)
-                for group in sorted(set(labels))
-                if (inside := known & (np.asarray(labels) == group)).any()
-            }
-            for key, labels in groups.items()
+        by_domain = {
+            str(domain): _shares(over, found, weights, inside, seed, DOMAIN_RESAMPLES)
+            for domain in np.unique(domains)
+            if (inside := known & (domains == domain)).any()
         }
+        figures[name] = {**_shares(over, found, weights, known, seed), "by_domain": by_domain}
     return figures
 
 

@@ -46,20 +46,6 @@ def test_the_share_that_decoding_reached(specadapt, traced, prompts_file, tmp_pa
     assert figures["reached"]["naive"]["speedup"] == pytest.approx(1.0)
 
 
-@pytest.mark.usefixtures("fitted")
-def test_what_a_routing_table_would_reach(specadapt, traced, world, tmp_path):
-    folder, _, _ = world
-    table = ["--routing", folder / "routing"]
-    assert "--routing: the table was fitted on 2 of 6 prompts" in specadapt.refusal(*traced, *table)
-    ids = tmp_path / "ids.txt"
-    ids.write_text("\n".join(f"edit-{i}" for i in range(6)))
-    figures = specadapt.json(*traced, *table, "--ids", ids)
-    assert set(figures["by_cluster"]) <= {"0", "1"}
-    assert sum(found["answers"] for found in figures["by_cluster"].values()) == figures["answers"]
-    assert figures["best_of_cluster"] <= figures["best_of_prompt"] + 1e-9
-    assert figures["routed_over"]["best_of_cluster"]["ratio"] <= 1.0 + 1e-9
-
-
 def test_another_bundle_is_refused(specadapt, traced):
     traced[traced.index("--bundle") + 1] = "bundles/demo"
     assert "--traces: made with" in specadapt.refusal(*traced)

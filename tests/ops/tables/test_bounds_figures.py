@@ -21,10 +21,10 @@ SECONDS = StepSeconds(
 TOKENS = 12
 
 
-def answer(name, copy, draft, cluster=None, routed=None):
+def answer(name, copy, draft):
     """Of a drafter so many tokens are kept everywhere; the domain is the name's first letter."""
     kept = {"copy": [copy] * TOKENS, "draft": [draft] * TOKENS}
-    return Answer(name, name[0], kept, cluster, routed)
+    return Answer(name, name[0], kept)
 
 
 def found(answers):
@@ -37,33 +37,12 @@ def test_the_best_of_a_group_is_one_drafter_for_all_of_it():
     assert figures["best_single"]["speedup"] < figures["best_of_domain"] < figures["best_of_prompt"]
     assert figures["by_domain"]["a"]["best_of_domain"] == figures["by_domain"]["a"]["copy"]
     assert figures["by_domain"]["b"]["best_of_domain"] == figures["by_domain"]["b"]["draft"]
-    assert "routed" not in figures
 
 
 def test_where_no_drafter_pays_the_best_of_a_group_is_none():
     figures = found([answer("a1", 0, 0)])
     assert figures["by_domain"]["a"]["best_of_domain"] == 1.0
     assert figures["best_single"]["speedup"] < 1.0
-
-
-def test_what_routing_reaches():
-    answers = [
-        answer("a1", 3, 0, 0, "copy"),
-        answer("a2", 0, 3, 1, "draft"),
-        answer("b1", 0, 0, 1, "naive"),
-    ]
-    figures = found(answers)
-    assert figures["by_cluster"]["0"]["routed"] == pytest.approx(1 / 1.1 * 4)
-    assert figures["by_domain"]["b"]["routed"] == 1.0
-    assert figures["routed_over"]["best_of_prompt"]["ratio"] == pytest.approx(1.0)
-    low, high = figures["routed_over"]["best_of_prompt"]["ci95"]
-    assert low == high == pytest.approx(1.0)
-    assert figures["by_cluster"]["1"]["answers"] == 2
-
-
-def test_clusters_are_in_the_order_of_their_numbers():
-    answers = [answer(f"a{c}", 3, 0, c, "copy") for c in (10, 2, 1)]
-    assert list(found(answers)["by_cluster"]) == ["1", "2", "10"]
 
 
 def decoded(folder, methods, ids):
@@ -75,11 +54,7 @@ def decoded(folder, methods, ids):
 
 
 def test_what_decoding_reaches(tmp_path):
-    answers = [
-        answer("a1", 3, 0, 0, "copy"),
-        answer("a2", 1, 0, 1, "copy"),
-        answer("b1", 3, 2, 1, "copy"),
-    ]
+    answers = [answer("a1", 3, 0), answer("a2", 1, 0), answer("b1", 3, 2)]
     ids = [a.prompt_id for a in answers]
     speedups = speedups_of(answers, LEVELS, SECONDS)
     best = dict(zip(ids, speedups["oracle_combine"].tolist(), strict=True))
@@ -95,8 +70,6 @@ def test_what_decoding_reaches(tmp_path):
     assert low < own["speedup"] < high
     assert {d: found["answers"] for d, found in own["by_domain"].items()} == {"a": 2, "b": 1}
     assert own["by_domain"]["b"]["speedup"] == pytest.approx(half["b1"])
-    assert {c: found["answers"] for c, found in own["by_cluster"].items()} == {"0": 1, "1": 2}
-    assert own["by_cluster"]["0"]["speedup"] == pytest.approx(half["a1"])
 
 
 def test_an_answer_without_a_plain_rate_has_no_share(tmp_path):
@@ -107,7 +80,6 @@ def test_an_answer_without_a_plain_rate_has_no_share(tmp_path):
     found = reached(decoded(tmp_path, methods, ["a1"]), answers, speedups, {"a1"}, seed=0)
     assert list(found) == ["naive", "copy"]
     assert list(found["copy"]["by_domain"]) == ["a"]
-    assert "by_cluster" not in found["copy"]
     assert found["copy"]["speedup"] == pytest.approx(2.0)
 
 
@@ -136,7 +108,7 @@ KEPT = st.tuples(st.integers(0, 4), st.integers(0, 4))
 @settings(max_examples=12, deadline=None)
 @given(st.lists(KEPT, min_size=2, max_size=6))
 def test_bounds_are_in_order(kept):
-    answers = [answer(f"{'ab'[i % 2]}{i}", *both, i % 2, "copy") for i, both in enumerate(kept)]
+    answers = [answer(f"{'ab'[i % 2]}{i}", *both) for i, both in enumerate(kept)]
     figures = found(answers)
     single, eps = figures["best_single"]["speedup"], 1e-9
     assert single <= figures["best_of_domain"] + eps
