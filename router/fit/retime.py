@@ -1,15 +1,12 @@
 """New step times for a routing table's methods, and a profile in a table's times."""
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from router import predict
-from router.favourites import with_favourites
-from router.fit import steps
 from router.fit.profile import Profile, ProfileError
 from schemas import RoutingTable
 from schemas.method import PLAIN_METHODS
@@ -23,20 +20,18 @@ def with_step_times(
     methods: Sequence[str],
     seconds: Floats,
     counts: Floats,
-    batch_ratio: float = 1.0,
-    prefill: Floats | None = None,
+    batch_ratio: float,
+    prefill: Floats,
 ) -> RoutingTable:
     """Return the table with new times of some methods, without what it learned about the old ones.
 
     seconds, counts: [n, B, C] on the table's grids. batch_ratio: ratio in a full batch to start
-    from. prefill: [n, 2] a constant and seconds per prompt token; None keeps the old ones.
+    from. prefill: [n, 2] a constant and seconds per prompt token.
     """
     at = [table.methods.index(name) for name in methods]
-    changes: dict[str, Floats] = {"step_seconds": seconds, "step_count": counts}
-    forgotten = {"step_ratio": 1.0, "batch_ratio": batch_ratio, "step_weight": 0.0}
-    if prefill is not None:
-        changes["prefill_seconds"] = prefill
-        forgotten["prefill_ratio"] = 1.0
+    changes = {"step_seconds": seconds, "step_count": counts, "prefill_seconds": prefill}
+    forgotten = {"step_ratio": 1.0, "step_weight": 0.0, "prefill_ratio": 1.0}
+    forgotten["batch_ratio"] = batch_ratio
     arrays = {name: np.copy(getattr(table, name)) for name in changes}
     for name, values in changes.items():
         arrays[name][at] = values
@@ -44,35 +39,6 @@ def with_step_times(
     for name, value in forgotten.items():
         live[name][at] = value
     return table.with_live(**live).model_copy(update=arrays)
-
-
-def retimed(
-    table: RoutingTable,
-    method: str,
-    settings_hash: str,
-    rows: Sequence[StepRow],
-    tokens_ratio: Callable[[int], float],
-) -> RoutingTable:
-    """Return the table with a method's step times measured anew, for its new settings.
-
-    tokens_ratio: by batch size, the tokens that a step emits under the new settings over those when
-    the table's acceptance was measured. Acceptance knows no batch size, so a step that emits half
-    as many tokens is entered with twice its seconds. Favourites are chosen anew. The fit id is new,
-    because live counts of the old table belong to other settings.
-    """
-    samples = [
-        steps.Sample(0, row.batch, row.context, row.seconds / tokens_ratio(row.batch), row.count)
-        for row in rows
-    ]
-    seconds, counts = steps.grid(samples, 1, table.batch_grid, table.context_grid)
-    changed = with_step_times(table, [method], seconds, counts)
-    digest = hashlib.sha256(f"{table.fit_id} {method} {settings_hash}".encode())
-    digest.update(np.ascontiguousarray(changed.step_seconds).tobytes())
-    update = {
-        "fit_id": digest.hexdigest()[:12],
-        "settings_hashes": {**table.settings_hashes, method: settings_hash},
-    }
-    return with_favourites(changed.model_copy(update=update), table.default_method)
 
 
 def timed_by(table: RoutingTable, profile: Profile) -> Profile:

@@ -1,13 +1,11 @@
 """`specadapt tune-batch`: how much to draft at which batch size, on this machine."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ops.harness import flags
-from ops.harness.boundary import InputError
 from ops.harness.numbers import whole_numbers
 from ops.harness.output import emit, progress, table
 
@@ -42,16 +40,6 @@ def tune_batch(
     temperature: flags.Temperature = 0.0,
     dtype: flags.DtypeFlag = None,
     threads: flags.Threads = None,
-    routing: Annotated[
-        Path | None,
-        typer.Option(
-            "--routing", metavar="DIR", help="routing table to update with the new step times"
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="folder of the updated table, with --routing"),
-    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -67,12 +55,10 @@ def tune_batch(
     from ops.harness.machine import describe_machine
     from ops.harness.prompts import fingerprint, select
     from ops.harness.settings import load_config, resolve, with_dtype, with_places
-    from ops.models.tune.batch_choice import TunedRouting, gammas_for, tune
+    from ops.models.tune.batch_choice import gammas_for, tune
     from ops.models.tune.batch_runs import BatchTask
     from workers.bundle import load_bundle
 
-    if (routing is None) != (out is None):
-        raise InputError("--routing: the table with the new step times is written to --out DIR")
     sizes = whole_numbers(batches, "--batches", 1)
     asked = None if gammas is None else whole_numbers(gammas, "--gammas", 0)
     setup = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
@@ -95,9 +81,8 @@ def tune_batch(
         )
         for method in setup.methods
     ]
-    retimed = TunedRouting.load(routing, setup, family) if routing else None
     with progress() as bar:
-        tuned = asyncio.run(tune(tasks, retimed, bar))
+        tuned = asyncio.run(tune(tasks, bar))
     figures: dict[str, Any] = {
         "methods": tuned,
         "settings": {
@@ -111,9 +96,6 @@ def tune_batch(
             "prompts": {"sha256": fingerprint(chosen), "ids": [prompt.id for prompt in chosen]},
         },
     }
-    if retimed is not None and out is not None:
-        retimed.save(out)
-        figures["routing"] = {"out": str(out), "fit_id": retimed.table.fit_id}
     emit(figures, lambda: tables_of(figures), json)
 
 

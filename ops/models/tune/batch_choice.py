@@ -1,17 +1,12 @@
-"""What `tune-batch` chooses, the figures behind the choice, and what it means for routing."""
+"""What `tune-batch` chooses, and the figures behind the choice."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.progress import Progress
 
 from ops.harness.boundary import InputError
-from ops.harness.engines import engines_of
-from ops.harness.machine import measured_under
-from ops.harness.settings import Setup
 from ops.models.tune.batch_planner import BatchCosts, plan_batches
 from ops.models.tune.batch_runs import (
     BatchTask,
@@ -21,12 +16,8 @@ from ops.models.tune.batch_runs import (
     own_gamma,
     scheduled,
 )
-from ops.tables.profile_runs import ProfilePlan, cells, step_time
-from router.fit.retime import retimed
-from router.table import check_table, load_table, save_table
-from schemas import MethodSpec, RoutingTable
+from schemas import MethodSpec
 from workers.batch_schedule import BatchSchedule
-from workers.bundle import Bundle
 from workers.torch_engine.trees.shape import parse_paths
 from workers.vllm_engine.batch_schedule import batch_ranges
 
@@ -54,68 +45,17 @@ def fixed_depth(method: MethodSpec) -> int | None:
     return len(tree["widths"])  # type: ignore[arg-type]
 
 
-@dataclass
-class TunedRouting:
-    """A routing table to update with the step times of tuned schedules."""
-
-    table: RoutingTable
-
-    @classmethod
-    def load(cls, folder: Path, setup: Setup, bundle: Bundle) -> "TunedRouting":
-        """Raises InputError or RoutingTableError for a table of other methods, settings or
-        conditions of measurement."""
-        table = load_table(folder)
-        check_table(table, settings_hashes={s.name: s.settings_hash() for s in setup.methods})
-        unknown = [name for name in setup.names if name not in table.methods]
-        if unknown:
-            raise InputError(
-                f"--routing: {', '.join(unknown)} not in the table, which has "
-                f"{', '.join(table.methods)}: profile and fit with them first"
-            )
-        here = measured_under(setup, bundle)
-        if here != table.measured_under:
-            raise InputError(
-                f"--routing: measured under {table.measured_under}, not {here}: give the settings "
-                "that it was measured under, or profile and fit again"
-            )
-        return cls(table)
-
-    async def measure(
-        self, task: BatchTask, spec: MethodSpec, costs: BatchCosts, schedule: BatchSchedule
-    ) -> None:
-        """Put the schedule's step times in the place of the method's."""
-        setup = Setup(task.setup.bundle, (spec,), task.setup.engine, task.setup.shared)
-        plan = ProfilePlan(setup, (), task.max_tokens, task.temperature, 1, task.seed)
-        grid = cells(setup, self.table.batch_grid, self.table.context_grid)
-        with engines_of(setup, task.bundle, "tune-batch") as engines:
-            rows = [await step_time(plan, engines, task.prompts, *cell) for cell in grid]
-        before = costs.tokens[own_gamma(task.method)]
-        self.table = retimed(
-            self.table,
-            spec.name,
-            spec.settings_hash(),
-            rows,
-            lambda batch: costs.tokens[schedule.gamma(batch)] / before,
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write the table."""
-        save_table(self.table, folder)
-
-
-async def tune(
-    tasks: Sequence[BatchTask], routing: TunedRouting | None, bar: Progress
-) -> dict[str, dict[str, Any]]:
-    """Each method's schedule and figures; its step times go into the routing table.
+async def tune(tasks: Sequence[BatchTask], bar: Progress) -> dict[str, dict[str, Any]]:
+    """Return each method's schedule and figures.
 
     Raises ValueError for a method that can follow no schedule.
     """
     for task in tasks:
         _check(task)
-    return {task.method.name: await _tune(task, routing, bar) for task in tasks}
+    return {task.method.name: await _tune(task, bar) for task in tasks}
 
 
-async def _tune(task: BatchTask, routing: TunedRouting | None, bar: Progress) -> dict[str, Any]:
+async def _tune(task: BatchTask, bar: Progress) -> dict[str, Any]:
     found = await measure_gammas(task, bar)
     costs = found.costs
     schedule = plan_batches(costs)
@@ -123,8 +63,6 @@ async def _tune(task: BatchTask, routing: TunedRouting | None, bar: Progress) ->
     own = task.method.model_copy(update={"name": f"{task.method.name}_now"})
     rivals = {"plain": task.plain, "as it is": own, "schedule": spec}
     measured = await compare(task, rivals, bar)
-    if routing is not None:
-        await routing.measure(task, spec, costs, schedule)
     return {
         "schedule": {"batches": list(schedule.batches), "gammas": list(schedule.gammas)},
         "planned": [schedule.gamma(batch) for batch in task.batches],

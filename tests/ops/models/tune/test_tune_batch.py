@@ -1,6 +1,5 @@
 """`tune-batch` on a tiny bundle: the real engine, real step times."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from ops.harness.engines import portfolios
 from ops.harness.settings import Setup
 from ops.models.tune.batch_choice import gammas_for
 from ops.models.tune.batch_runs import BatchTask, own_gamma, scheduled
-from router.table import load_table
 from schemas import AppConfig, EngineConfig, MethodSpec
 from workers.batch_schedule import BatchSchedule
 from workers.methods import get_method
@@ -71,31 +69,6 @@ def test_the_entry_is_a_configuration_that_decodes(specadapt, flags, tmp_path):
     assert "num_speculative_tokens_per_batch_size: [[1, " in shown
 
 
-@pytest.mark.usefixtures("fitted")
-def test_a_routing_table_gets_the_step_times(specadapt, world, prompts_file, tmp_path):
-    folder, _, _ = world
-    common = ["--config", folder / "config.yaml", "--prompts", prompts_file]
-    figures = specadapt.json(
-        *["tune-batch", "--methods", "ngram", "--batches", "1,2", "--gammas", "0,4"],
-        *["--limit", 4, "--rounds", 1, "--max-tokens", 16, *common],
-        *["--routing", folder / "routing", "--out", tmp_path / "routing"],
-    )
-    before, after = load_table(folder / "routing"), load_table(tmp_path / "routing")
-    assert after.fit_id == figures["routing"]["fit_id"] != before.fit_id
-    changed = [
-        name
-        for i, name in enumerate(before.methods)
-        if (before.step_seconds[i] != after.step_seconds[i]).any()
-    ]
-    assert changed == ["ngram"]
-    index = after.methods.index("ngram")
-    assert (after.step_count[index] > 0).any()
-    entry = figures["methods"]["ngram"]["entry"]
-    [served] = AppConfig.model_validate({"methods": [entry]}).methods
-    assert after.settings_hashes["ngram"] == served.spec.settings_hash()
-    assert after.settings_hashes["naive"] == before.settings_hashes["naive"]
-
-
 def task_of(method: MethodSpec, *, shared: bool = False) -> BatchTask:
     setup = Setup(Path("bundle"), (method,), EngineConfig(), shared)
     gammas = gammas_for(method, None)
@@ -149,25 +122,8 @@ def test_vllm_has_one_number_of_draft_tokens_per_engine(name, shared, engines):
         (["--methods", "ngram", "--gammas", "-1"], "--gammas: whole numbers of 0"),
         (["--methods", "medusa", "--gammas", "1,9"], "the tree of 'medusa' has 3 levels"),
         (["--methods", "vllm_suffix"], "vLLM's suffix drafts the same number of tokens"),
-        (["--methods", "ngram", "--out", "somewhere"], "--routing: the table"),
         (["--methods", "ngram", "--batches", "9"], "--batches: 9 sequences take 18432 tokens"),
     ],
 )
 def test_what_cannot_be_tuned(specadapt, flags, arguments, said):
     assert said in specadapt.refusal("tune-batch", *arguments, *flags)
-
-
-@pytest.mark.usefixtures("fitted")
-def test_a_table_of_other_settings_is_refused(specadapt, world, prompts_file, tmp_path):
-    folder, _, _ = world
-    changed = {"name": "ngram", "drafter": "ngram", "verifier": "one_hot", "lossless": True}
-    spec = {**changed, "source": "test", "settings": {"stop": {"gamma": 3}}}
-    config = json.loads((folder / "config.yaml").read_text())
-    config["methods"] = [{"name": "ngram", "spec": spec}]
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
-    common = ["tune-batch", "--methods", "ngram", "--prompts", prompts_file, "--out", tmp_path]
-    common += ["--routing", folder / "routing"]
-    said = specadapt.refusal(*common, "--config", tmp_path / "config.yaml")
-    assert "method ngram: the routing table was measured with settings" in said
-    said = specadapt.refusal(*common, "--config", folder / "config.yaml", "--dtype", "bfloat16")
-    assert "--routing: measured under" in said
