@@ -100,7 +100,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "bench": {"harness"},
         "load": {"harness"},
         "tables": {"harness", "bench"},
-        "models": {"harness", "tables"},
+        "models": {"harness"},
         "operate": {"harness", "tables"},
         "simulate": {"harness", "load", "tables"},
         "report": {"harness", "load", "tables"},
@@ -120,7 +120,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "learning": LOAD_SHARES,
         "chaos": LOAD_SHARES,
         "scaling": LOAD_SHARES | {"loadtest"},
-        "soak": LOAD_SHARES | {"loadtest", "chaos"},
+        "soak": LOAD_SHARES | {"chaos"},
     },
     "ops/models": {"bundle": set(), "train": set(), "tune": set()},
 }

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import psutil
 from rich.progress import Progress
 
@@ -16,7 +15,6 @@ from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from schemas import SamplingParams
 from workers.bundle import load_bundle
-from workers.torch_engine.engine import TorchEngine
 
 STAGES = ("draft", "verify", "sample", "host")
 MIB = 2**20
@@ -37,8 +35,8 @@ class StagesPlan:
 async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, Any]], float]:
     """Measure steps and their stages by method and batch size.
 
-    Returns milliseconds of a step and its stages, tokens and sequences per step, and the error of
-    the step-cost model; and the MiB that this process grew while loading the models.
+    Returns milliseconds of a step and its stages, and tokens and sequences per step; and the MiB
+    that this process grew while loading the models.
     """
     bundle = load_bundle(plan.setup.bundle)
     encoded, _ = encode(bundle, plan.prompts, plan.setup.engine.max_context - plan.max_tokens)
@@ -49,13 +47,9 @@ async def measure(plan: StagesPlan, bar: Progress) -> tuple[dict[str, dict[str, 
         task = bar.add_task("batches", total=len(plan.setup.names) * len(plan.batches))
         for name in plan.setup.names:
             await _batch(plan, engines, encoded, name, 1, "warm-up")
-            engine = engines.of(name)
-            assert isinstance(engine, TorchEngine)
             for batch in plan.batches:
-                engine.step_errors.clear()
                 answers = await _batch(plan, engines, encoded, name, batch, str(batch))
-                errors = cost_error(list(engine.step_errors))
-                found.setdefault(name, {})[str(batch)] = step_of(answers) | errors
+                found.setdefault(name, {})[str(batch)] = step_of(answers)
                 bar.advance(task)
     return found, grown
 
@@ -80,17 +74,6 @@ def step_of(answers: Sequence[Answer]) -> dict[str, float]:
         **{f"{stage}_ms": value for stage, value in parts.items()},
         "tokens_per_step": sum(s.output_tokens - 1 for s in stats) / steps,
         "mean_batch": sum(s.mean_batch * (s.target_steps - 1) for s in stats) / steps,
-    }
-
-
-def cost_error(errors: Sequence[float]) -> dict[str, float]:
-    """Of steps' seconds without drafting: how far what `adaptive` and `suffix` would have expected
-    of them, and had not learned from them yet, was from what they took, as a share of that."""
-    sizes = np.abs(np.asarray(errors))
-    return {
-        "cost_error_median": float(np.median(sizes)),
-        "cost_error_p90": float(np.quantile(sizes, 0.9)),
-        "cost_error_mean": float(np.mean(errors)),
     }
 
 

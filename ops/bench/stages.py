@@ -64,7 +64,7 @@ def bench_stages(
             "prompts": {"sha256": fingerprint(chosen), "count": len(chosen)},
         },
     }
-    emit(figures, lambda: [_table(found), _errors(found)], json)
+    emit(figures, lambda: [_table(found)], json)
 
 
 def _table(found: dict[str, dict[str, Any]]) -> Any:
@@ -76,21 +76,3 @@ def _table(found: dict[str, dict[str, Any]]) -> Any:
     ]
     columns = ["method", "requests", "step", "draft", "verify", "sample", "host", "tokens a step"]
     return table("Milliseconds of a decode step", columns, rows)
-
-
-def _errors(found: dict[str, dict[str, Any]]) -> Any:
-    keys = ("cost_error_median", "cost_error_p90", "cost_error_mean")
-    rows = [
-        [
-            name,
-            batch,
-            *(
-                f"{100 * own[key]:+.1f}%" if key.endswith("mean") else f"{100 * own[key]:.1f}%"
-                for key in keys
-            ),
-        ]
-        for name, by_batch in found.items()
-        for batch, own in by_batch.items()
-    ]
-    columns = ["method", "requests", "median", "90% within", "mean, signed"]
-    return table("Error of the step-cost model", columns, rows)

@@ -42,10 +42,11 @@ class Ask:
         }
 
 
-def client(url: str) -> httpx.AsyncClient:
-    """A client without a bound on its connections: a bound would be a queue of its own."""
+def client(url: str, key: str = "") -> httpx.AsyncClient:
+    """Return a client without a bound on its connections: a bound would be a queue of its own."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits, headers=headers)
 
 
 async def drive(

@@ -13,8 +13,9 @@ from ops.harness.chat_client import model_name
 from ops.harness.prompts import Prompt
 from ops.harness.running_service import started_service
 from ops.load.arrivals import poisson
+from ops.load.client import client
 from ops.load.loadtest.figures import Target, summary
-from ops.load.loadtest.runs import asked_of, client, drive
+from ops.load.loadtest.runs import asked_of, drive
 from schemas import AppConfig
 from schemas.json_files import read_json
 
@@ -110,7 +111,7 @@ def _read(kept: Path, tests: Sequence[LoadTest]) -> list[tuple[LoadTest, Found]]
 async def _asked(
     url: str, asking: Asking, tests: Sequence[LoadTest], tick: Callable[[int], None]
 ) -> list[Found]:
-    async with client(url, "") as server:
+    async with client(url) as server:
         model = await model_name(server)
         calm = LoadTest(None, min(test.rate for test in tests), WARM_UP, seed=0)
         await _one(server, model, asking, calm)

@@ -40,8 +40,9 @@ def loadtest(
     from ops.harness.prompts import fingerprint, select
     from ops.load.arrivals import poisson
     from ops.load.arrivals import trace as traced
+    from ops.load.client import client
     from ops.load.loadtest.figures import Target, summary
-    from ops.load.loadtest.runs import asked_of, client, drive
+    from ops.load.loadtest.runs import asked_of, drive
 
     chosen = select(prompts)
     asked = asked_of(chosen, requests, seed)

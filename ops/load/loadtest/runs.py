@@ -12,15 +12,6 @@ from ops.harness.prompts import Prompt
 from ops.load.arrivals import Floats
 from ops.load.loadtest.figures import ENGINE, Answered
 
-PATIENCE_SECONDS = 600.0
-
-
-def client(url: str, key: str) -> httpx.AsyncClient:
-    """A client without a bound on its connections: a bound would be a queue of its own."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits, headers=headers)
-
 
 def asked_of(prompts: Sequence[Prompt], requests: int, seed: int) -> list[Prompt]:
     """So many of the prompts in an order of chance, from the first one again after the last."""

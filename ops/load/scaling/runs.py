@@ -14,9 +14,9 @@ from deployments.run import APPLICATION
 from ops.harness.chat_client import model_name
 from ops.harness.own_service import OwnService, own_service
 from ops.harness.prompts import Prompt
-from ops.load.client import UNCUT, until_quiet
+from ops.load.client import UNCUT, client, until_quiet
 from ops.load.loadtest.figures import Answered
-from ops.load.loadtest.runs import client, drive
+from ops.load.loadtest.runs import drive
 from ops.load.policies import Question
 from ops.load.runs import Load
 from ops.load.scaling.figures import Count
@@ -60,7 +60,7 @@ async def _run(service: OwnService, at_first: int, load: Load, advance: Callable
     prompts = [_prompt(question) for question in load.asked]
     features = load.asked[0].features
     run = Run()
-    async with client(service.url, "") as http:
+    async with client(service.url) as http:
         parameters = {
             "model": await model_name(http),
             "max_tokens": features.max_tokens,

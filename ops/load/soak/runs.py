@@ -11,8 +11,7 @@ import httpx
 from ops.harness.own_service import OwnService
 from ops.harness.prompts import Prompt
 from ops.load.arrivals import Floats
-from ops.load.client import until_quiet
-from ops.load.loadtest.runs import client
+from ops.load.client import client, until_quiet
 from ops.load.soak.clients import drive
 from ops.load.soak.samples import Sample, sample, watch
 
@@ -42,7 +41,7 @@ async def run_soak(
     watching = asyncio.create_task(watch(service, every, samples))
     try:
         # closed before the last look: connections that are kept open are files of the proxy's
-        async with client(service.url, "") as server:
+        async with client(service.url) as server:
             outcomes = await drive(server, prompts, arrivals, parameters)
     finally:
         watching.cancel()
