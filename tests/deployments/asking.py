@@ -1,6 +1,7 @@
 """How tests ask an ingress: prompts, answers and events of a stream, replicas that break."""
 
 import asyncio
+import json
 import time
 from contextlib import aclosing
 
@@ -42,6 +43,44 @@ def scope(path, *headers, version="2.4", method="POST"):
         "headers": [(b"content-type", b"application/json"), *headers],
         "scheme": "http",
     }
+
+
+class Client:
+    """One request to an ASGI application, whose body arrives when the test sends it."""
+
+    def __init__(self, app, path="/v1/chat/completions", **more):
+        self.messages = asyncio.Queue()
+        self.sent = []
+        self.task = asyncio.create_task(app(scope(path, **more), self.messages.get, self))
+
+    async def __call__(self, message):
+        self.sent.append(message)
+
+    def send(self, body, more=False):
+        self.messages.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    def leave(self):
+        self.messages.put_nowait({"type": "http.disconnect"})
+
+    async def answered(self):
+        await asyncio.wait_for(self.task, 120)
+        return self
+
+    @property
+    def status(self):
+        return self.sent[0]["status"]
+
+    @property
+    def headers(self):
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    @property
+    def body(self):
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+    @property
+    def error(self):
+        return json.loads(self.body)["error"]
 
 
 def prompt(**fields):

@@ -8,44 +8,14 @@ import signal
 import socket
 
 import httpx
-import openai
 import pytest
 import ray
-from running_service import CALL_SECONDS, Service, until
+from running_service import CALL_SECONDS, until
 
 from ops.harness.processes import processes
 from ops.load.chaos.faults import killer
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
-
-
-@pytest.fixture(scope="module")
-def client(service: Service):
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
-def test_the_openai_client(client):
-    assert next(model.id for model in client.models.list()) == "tiny"
-    answer = client.chat.completions.create(
-        model="tiny", messages=HELLO, max_tokens=10, temperature=0
-    )
-    assert answer.usage.completion_tokens <= 10
-    assert answer.usage.speculative["target_steps"] >= 1
-    stream = client.chat.completions.create(
-        model="tiny",
-        messages=HELLO,
-        max_tokens=10,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-    )
-    chunks = list(stream)
-    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert text == answer.choices[0].message.content
-    assert chunks[-1].usage.completion_tokens == answer.usage.completion_tokens
-    completion = client.completions.create(model="tiny", prompt="a b c", max_tokens=5)
-    assert completion.usage.completion_tokens <= 5
 
 
 def test_headers_name_who_answers_and_the_request(service):

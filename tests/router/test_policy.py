@@ -20,13 +20,6 @@ NGRAM = METHODS.index("ngram")
 PROMPT = Features(prompt_tokens=20, max_tokens=128)
 
 
-@pytest.fixture
-def flat(table: RoutingTable) -> RoutingTable:
-    """The table of a machine on which a batch's step takes no longer than one sequence's."""
-    alone = np.repeat(table.step_seconds[:, :1], len(table.batch_grid), axis=1)
-    return table.model_copy(update={"step_seconds": alone})
-
-
 def route(
     table: RoutingTable,
     cluster: int = 0,
@@ -110,26 +103,6 @@ def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> 
     assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", None)
     pinned = route(table, 0, startable=frozenset({"naive"}), healthy=frozenset(), pinned="naive")
     assert (pinned.method, pinned.starts) == ("naive", None)
-
-
-def test_it_is_the_waiting_that_counts_not_the_running(flat: RoutingTable) -> None:
-    alone = report("draft", running=1, outstanding_tokens=500)
-    assert route(flat, 0, (alone,)).method == "draft"
-    queue = report("draft", running=1, waiting=8)
-    assert route(flat, 0, (queue,)).reason == "load"
-
-
-def test_a_full_kv_pool_counts_as_a_queue(flat: RoutingTable) -> None:
-    busy = report("draft", running=1, free_slots=10, outstanding_tokens=4000)
-    assert route(flat, 0, (busy,)).reason == "load"
-    roomy = report("draft", running=1, outstanding_tokens=4000)
-    assert route(flat, 0, (roomy,)).method == "draft"
-
-
-def test_the_least_loaded_replica_counts(table: RoutingTable) -> None:
-    idle = report("draft", replica="draft-1")
-    decision = route(table, 0, (report("draft", running=8, waiting=20), idle))
-    assert (decision.method, decision.reason) == ("draft", "favourite")
 
 
 def test_an_unhealthy_favourite_fails_over(table: RoutingTable) -> None:

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.json_files import json_lines
 from tests.training.counting import GEOMETRY, Counting, make_rows, make_run
 from training.draft import (
     agreement,
@@ -132,24 +131,6 @@ def test_distillation_brings_the_draft_to_the_target(teacher: Llama, tmp_path: P
     assert figures.agreement["mean"] > before + 0.3
     assert figures.loss["mean"] < 0.5 * apart
     assert figures.loss == held_divergence(draft, teacher, held)
-
-
-def test_a_distillation_goes_on_where_it_stopped(teacher: Llama, tmp_path: Path) -> None:
-    messages: list[str] = []
-    for tokens in (2_000, 4_000):
-        run = make_run(tmp_path, tokens, report=messages.append)
-        train_draft(Llama(SMALL), _train_rows(), make_rows(5, seed=1), run, teacher)
-    assert any(m.startswith("resumed at step") for m in messages)
-
-
-def test_a_draft_that_cannot_improve_keeps_its_best_weights(teacher: Llama, tmp_path: Path) -> None:
-    held, messages = make_rows(5, seed=1), list[str]()
-    run = make_run(tmp_path, 10**9, report=messages.append, patience=2, eval_every=2)
-    figures = train_draft(deepcopy(teacher).requires_grad_(), _train_rows(), held, run, teacher)
-    assert any("the learning rate falls" in m for m in messages)
-    log = [row for _, row in json_lines(tmp_path / "work/log.jsonl")]
-    means = [row["evaluation"]["mean"] for row in log if "evaluation" in row]
-    assert figures.loss["mean"] == pytest.approx(min(means), rel=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -38,11 +38,6 @@ async def test_vectors_are_the_encoders_in_the_order_asked(ingress, encoder):
     assert body["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-async def test_one_text_is_a_list_of_one(ingress, encoder):
-    [entry] = (await embedded(ingress, input=TEXTS[0]))["data"]
-    assert entry["embedding"] == encoder.embed(TEXTS[:1])[0].tolist()
-
-
 async def test_the_openai_client_reads_it(openai_client, encoder):
     """The client asks for base64 by itself and decodes it."""
     answer = await openai_client.embeddings.create(model=MODEL, input=TEXTS)

@@ -4,45 +4,12 @@ import asyncio
 import json
 
 import pytest
-from asking import HELLO, scope, until
+from asking import HELLO, Client, until
 
 from deployments.guard import slots
 from deployments.guard.slots import Slots
 
-CHAT = "/v1/chat/completions"
 BODY = json.dumps(HELLO | {"ignore_eos": True}).encode()
-
-
-class Client:
-    """One request to an ASGI application, whose body arrives when the test sends it."""
-
-    def __init__(self, app, path=CHAT, method="POST"):
-        self.messages = asyncio.Queue()
-        self.sent = []
-        self.task = asyncio.create_task(app(scope(path, method=method), self.messages.get, self))
-
-    async def __call__(self, message):
-        self.sent.append(message)
-
-    def send(self, body, more=False):
-        self.messages.put_nowait({"type": "http.request", "body": body, "more_body": more})
-
-    async def answered(self):
-        await asyncio.wait_for(self.task, 120)
-        return self
-
-    @property
-    def status(self):
-        return self.sent[0]["status"]
-
-    @property
-    def headers(self):
-        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
-
-    @property
-    def error(self):
-        body = b"".join(message.get("body", b"") for message in self.sent)
-        return json.loads(body)["error"]
 
 
 @pytest.fixture
@@ -50,11 +17,11 @@ async def asked(ingress):
     """Asks an application with the slots that the test wants; ends what it leaves open."""
     clients, apps = [], []
 
-    def ask(body=None, more=False, path=CHAT, method="POST", **settings):
+    def ask(body=None, more=False, path="/v1/chat/completions", method="POST", **settings):
         if settings or not apps:
             settings = {"ongoing": 2, "queued": 2, "body_seconds": 600.0} | settings
             apps.append(Slots(ingress.app, **settings))
-        clients.append(Client(apps[-1], path, method))
+        clients.append(Client(apps[-1], path, method=method))
         if body is not None:
             clients[-1].send(body, more)
         return clients[-1]
@@ -152,7 +119,7 @@ async def test_waiting_for_a_slot_has_an_end(asked, steps, monkeypatch):
 async def test_places_come_back_however_a_request_ends(asked):
     for _ in range(3):
         for client in await inside(asked, 4):
-            client.messages.put_nowait({"type": "http.disconnect"})
+            client.leave()
             await asyncio.gather(client.task, return_exceptions=True)
         assert (await asked(b"{").answered()).status == 400
         left = await inside(asked, 4)

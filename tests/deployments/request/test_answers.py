@@ -4,11 +4,11 @@ import asyncio
 
 import numpy as np
 import pytest
-from asking import answered, broken, once, prompt, spoken, until
+from asking import answered, broken, once, prompt, spoken
 
 from deployments.errors import ApiError
 from router.cluster import unpacked
-from schemas import DecodeChunk, SamplingParams
+from schemas import DecodeChunk
 from workers.engine import EngineBusyError
 
 ORDER = ["draft_verify", "ngram", "naive"]
@@ -159,30 +159,6 @@ async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
     ingress.streams["naive"] = broken(RuntimeError("gone"))
     with pytest.raises(ApiError):
         await answered(ingress, prompt(pinned="naive"))
-
-
-async def test_closing_an_answer_cancels_the_work(ingress, steps):
-    steps.held = lambda _: True
-    long = prompt(sampling=SamplingParams(max_tokens=400, ignore_eos=True))
-    answer = await answered(ingress, long)
-    await anext(answer.chunks)
-    assert ingress.engine.load().running == 1
-    await answer.chunks.aclose()
-    steps.free.set()
-    await until(lambda: ingress.engine.load().running == 0)
-    assert ingress.link.waiting == 0
-
-
-async def test_cancelling_before_the_first_chunk_cancels_the_work(ingress, steps):
-    steps.held = lambda _: True
-    long = prompt(whole=True, sampling=SamplingParams(max_tokens=400, ignore_eos=True))
-    asked = asyncio.create_task(answered(ingress, long))
-    await until(lambda: ingress.engine.load().running == 1)
-    asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked
-    steps.free.set()
-    await until(lambda: ingress.engine.load().running == 0)
 
 
 async def test_without_an_encoder_the_default_method_answers_and_says_so(ingress):

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from asking import HELLO, Clock, Counted, answered, broken, events, prompt, scope, spoken, until
+from asking import HELLO, Client, Clock, Counted, answered, broken, events, prompt, spoken, until
 
 from deployments.errors import ApiError
 from deployments.request.deadline import HEADER
@@ -166,39 +166,23 @@ class TestCircuit:
         assert response.headers["retry-after"] == "1"
 
 
-class Client:
-    """An HTTP client of the ASGI application that leaves as soon as it has seen `text`."""
-
-    def __init__(self, body):
-        self._request = [{"type": "http.request", "body": json.dumps(body).encode()}]
-        self.leaves = asyncio.Event()
-
-    async def receive(self):
-        if self._request:
-            return self._request.pop()
-        await self.leaves.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message):
-        if b'"content":"' in message.get("body", b"") and b'"role"' not in message["body"]:
-            self.leaves.set()
-
-
 class TestDisconnect:
     @pytest.mark.parametrize("stream", [True, False])
     async def test_a_client_that_leaves_ends_the_work_within_one_step(self, ingress, steps, stream):
         """Left as Ray Serve leaves it: the request's task is cancelled."""
-        client, asked = Client(LONG | {"stream": stream}), scope("/v1/chat/completions")
         steps.held = lambda _: steps.begun > 2
-        running = asyncio.create_task(ingress.app(asked, client.receive, client.send))
+        client = Client(ingress.app)
+        client.send(json.dumps(LONG | {"stream": stream}).encode())
         await until(steps.holding.is_set)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        client.task.cancel()
+        await asyncio.gather(client.task, return_exceptions=True)
         await ends_within_one_step(ingress, steps)
 
     async def test_a_disconnect_that_the_server_reports_does_too(self, ingress, steps):
-        client = Client(LONG | {"stream": True})
-        steps.held = lambda _: client.leaves.is_set()
-        asked = scope("/v1/chat/completions", version="2.3")
-        await ingress.app(asked, client.receive, client.send)
+        client = Client(ingress.app, version="2.3")
+        steps.held = lambda _: client.body.count(b"data: ") > 1
+        client.send(json.dumps(LONG | {"stream": True}).encode())
+        await until(steps.holding.is_set)
+        client.leave()
+        await client.answered()
         await ends_within_one_step(ingress, steps)

@@ -8,7 +8,6 @@ import pytest
 from router.fit.speedup_table import SpeedupTableError, assign_speedups, read_speedups
 from schemas.text_files import FileError
 
-CASES = Path(__file__).parents[2].parent / "shared" / "cases"
 PAPER = Path(__file__).parent / "data" / "specadapt_table3.csv"
 
 
@@ -98,13 +97,6 @@ def test_what_is_not_text_is_refused_by_its_line(tmp_path: Path):
     file.write_bytes(b"cluster,a\n0,\xff\n")
     with pytest.raises(FileError, match="line 2: not UTF-8"):
         read_speedups(file)
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
-def test_the_shared_cases_are_read():
-    ordered = assign_speedups(*read_speedups(CASES / "06_order.csv"))
-    assert ordered.assignment == ("naive", "ngram")
-    assert read_speedups(CASES / "07_bom.csv")[1].tolist() == [[1.0, 1.3], [1.0, 0.8]]
 
 
 def test_a_speedup_of_zero_is_refused() -> None:

@@ -1,6 +1,7 @@
 """An engine without its thread: the test itself says when the next round happens."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,12 @@ from workers.methods import get_method
 from workers.torch_engine.engine import TorchEngine
 from workers.torch_engine.scheduler import Scheduler
 from workers.torch_engine.sequence import DecodeSequence
+
+
+def words(count: int, seed: int = 0) -> list[int]:
+    """Return a prompt of so many random bytes."""
+    rng = random.Random(seed)
+    return [rng.randrange(256) for _ in range(count)]
 
 
 def has_seen(engine: TorchEngine, **held: int) -> None:

@@ -14,9 +14,8 @@ from rig import has_seen
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
 from workers.drafting import controller
-from workers.drafting.controller import REST_STEPS
 from workers.drafting.draft_seconds import Draft
-from workers.drafting.goodput import Choice, Offer
+from workers.drafting.goodput import Choice
 from workers.drafting.step_costs import StepCosts
 from workers.methods import get_method
 
@@ -186,25 +185,3 @@ def test_what_the_prefix_cache_holds_is_not_paid_for_again(
         asked = [*asked, *answer.tokens, *prompt(20 + turn)]
     assert missing[0] == pytest.approx(80, abs=2)
     assert missing[1] == pytest.approx(20, abs=4)
-
-
-def test_drafters_that_could_not_win_rest_until_the_batch_is_another(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offered: list[tuple[int, bool]] = []
-
-    def hopeless(looked_up: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
-        offered.append((len(looked_up), bool(offers)))
-        return Choice([0] * len(looked_up), None, [], 1.0, best_offer=0.5)
-
-    monkeypatch.setattr(controller, "choose", hopeless)
-    rig = make_rig(byte_bundle, ["adaptive"])
-    asked = [rig.submit("adaptive", prompt(), max_tokens=20)]
-    for _ in range(12):
-        rig.round()
-    alone = [of for count, of in offered if count == 1]
-    assert alone[:9] == [True, *[False] * (REST_STEPS - 1), True]
-    asked.append(rig.submit("adaptive", prompt(), max_tokens=4))
-    while any(sequence.finished is None for sequence in asked):
-        rig.round()
-    assert next(of for count, of in offered if count == 2)

@@ -1,10 +1,10 @@
 """Long prompts are read in chunks between the steps of those who decode."""
 
-import random
 from typing import Any
 
 import pytest
 from decoding import assert_greedy
+from rig import words
 
 from workers.bundle import Bundle
 from workers.torch_engine.models.layout import Layout
@@ -24,11 +24,6 @@ def forwards(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(model, "forward", counted)
     return seen
-
-
-def words(count: int, seed: int = 0) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(256) for _ in range(count)]
 
 
 def test_nobody_waits_for_more_than_a_chunk(

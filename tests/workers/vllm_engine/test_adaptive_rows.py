@@ -127,26 +127,6 @@ def test_what_has_ended_is_forgotten():
     assert list(world.adaptive._sequences) == ["s/b"]
 
 
-def test_who_drafts_well_is_asked_and_who_does_not_is_left():
-    """Drafts cost a tenth of a step a token; those of the first drafter are always accepted."""
-    world = World(MEDUSA, seconds=lambda rows: 1.0 + 0.1 * (rows - 1))
-    token = iter(range(100, 10**6))
-    for _ in range(60):
-        taken = world.drafted.get("/a", 0)
-        choice = world.step({"/a": [next(token) for _ in range(taken + 1)]})
-        world.draft("medusa", choice.tokens, 0.05, "/a")
-    assert choice.drafter == "medusa"
-    assert choice.tokens == 3
-    asked = []
-    for _ in range(500):
-        choice = world.step({"/a": [next(token)]})
-        if choice.drafter:
-            world.draft("medusa", choice.tokens, 0.05, "/a")
-        asked.append(choice.drafter is not None)
-    assert sum(asked[-100:]) < 20
-    assert any(asked[-300:]), "now and then it is tried again"
-
-
 def test_of_each_sequences_draft_as_much_is_verified_as_pays():
     """One sequence's drafts always hold, another's never; a token costs a tenth."""
     world = World(MEDUSA, seconds=lambda rows: 1.0 + 0.1 * (rows - 2))
@@ -205,26 +185,6 @@ def test_a_drafter_that_has_much_to_read_is_asked_for_later(unread, asked):
         choice = world.step({"/a": [token]})
         world.drafted["/a"] = 0
     assert choice.drafter == asked
-
-
-def test_hopeless_drafters_rest_until_the_sequences_change():
-    """A verified token takes as long as a step: no draft pays, and for a while none is weighed."""
-    world = World(MEDUSA, seconds=lambda rows: float(rows))
-    weighed = 0
-    offers = world.adaptive._controller._offers
-
-    def counted(*asked):
-        nonlocal weighed
-        weighed += 1
-        return offers(*asked)
-
-    world.adaptive._controller._offers = counted
-    for token in range(100, 164):
-        world.step({"/a": [token]})
-    assert weighed < 16
-    before = weighed
-    world.step({"/a": [1], "/b": [2]})
-    assert weighed == before + 1
 
 
 def test_rows_of_other_methods_and_rows_without_room_get_nothing():

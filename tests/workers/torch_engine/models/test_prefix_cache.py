@@ -1,21 +1,15 @@
 """A prefix that prompts share is computed once, and never changes an answer."""
 
-import random
 from collections.abc import Sequence
 
 import pytest
 from decoding import Answer, assert_greedy
-from rig import Rig
+from rig import Rig, words
 
 from workers.bundle import Bundle
 from workers.torch_engine.models.prefix_cache import MIN_SHARED
 
 LOSSLESS = ["naive", "draft_verify", "ngram"]
-
-
-def words(count: int, seed: int = 0) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(256) for _ in range(count)]
 
 
 SYSTEM = words(40, seed=99)

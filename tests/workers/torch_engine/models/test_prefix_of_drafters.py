@@ -1,11 +1,9 @@
 """Drafters with a cache, or that read the target's states, go on where a prefix ends."""
 
-import random
-
 import numpy as np
 import pytest
 from decoding import Answer, assert_greedy
-from rig import Rig, has_seen
+from rig import Rig, has_seen, words
 
 from workers.bundle import Bundle
 from workers.drafting.draft_seconds import CATCH_UP
@@ -13,11 +11,6 @@ from workers.methods import get_method
 
 METHODS = ["naive", "ngram", "medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]
 TOKENS = 24
-
-
-def words(count: int, seed: int) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(256) for _ in range(count)]
 
 
 def turns(rig: Rig, method: str) -> list[tuple[list[int], Answer]]:
