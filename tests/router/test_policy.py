@@ -202,19 +202,6 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     assert burden(report("all", methods=MADE.methods), "ngram") == 0
 
 
-def test_a_batch_that_began_with_drafts_is_not_kept_by_them(table: RoutingTable) -> None:
-    """Drafts pay alone and not beside seven others: were every step as long as the slowest
-    method's, nobody would ever be sent to another one while one request of it runs."""
-    draft = table.methods.index("draft")
-    slow = table.step_seconds.copy()
-    slow[draft, 1:] *= 6.0
-    heavy = table.model_copy(update={"step_seconds": slow})
-    running = {"draft": 1, "naive": 6}
-    shared = report("all", methods=MADE.methods, running=7, running_by_method=running)
-    assert route(heavy, 0, (report("all", methods=MADE.methods),)).method == "draft"
-    assert route(heavy, 0, (shared,)).method in ("naive", "ngram")
-
-
 def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() -> None:
     sick = report("naive", replica="sick", healthy=False)
     busy = report("naive", running=3, replica="busy")

@@ -18,10 +18,9 @@ from training.heads.head import Head
 from training.heads.loss import head_loss, hits
 from training.heads.medusa import Medusa
 from training.heads.packing import PackedRows
-from training.heads.rolling import RolledBlock
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
-from training.model import Llama, rotate
+from training.model import Llama
 from training.tokens import answers_only
 
 SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
@@ -60,65 +59,26 @@ def features(head: Head, teacher: Teacher, ids: Tensor, documents: Tensor) -> Te
         return torch.stack(own(teacher).states(ids, head.captures, documents), dim=2)
 
 
-class Decoder:
-    """A head decoding one sequence: a token at a time, with a list of keys for a cache."""
-
-    def __init__(self, head: Eagle | Eagle3) -> None:
-        self.head = head
-        self.block: RolledBlock = head.layers[0] if isinstance(head, Eagle) else head.midlayer
-        self.keys: list[tuple[Tensor, Tensor]] = []
-
-    def feature(self, states: Tensor) -> Tensor:
-        """Of a slot's states [captures + 1, hidden]."""
-        return states[-1] if isinstance(self.head, Eagle) else self.head.fc(states[:-1].flatten())
-
-    def step(self, token: int, feature: Tensor) -> Tensor:
-        """Output of the next slot, which is kept."""
-        word = self.head.embedding[token].float()
-        if isinstance(self.head, Eagle):
-            residual = x = self.head.fc(torch.cat((word, feature)))
-        else:
-            middle = self.head.midlayer
-            residual = feature
-            x = torch.cat((middle.input_layernorm(word), middle.hidden_norm(feature)))
-        residual = residual + self.attend(x)
-        return residual + self.block.mlp(self.block.post_attention_layernorm(residual))
-
-    def attend(self, x: Tensor) -> Tensor:
-        own, position = self.block.self_attn, len(self.keys)
-        cos, sin = own.angles(position, 1)
-        q, k = (p(x).view(1, -1, 1, own.dim) for p in (own.q_proj, own.k_proj))
-        self.keys.append((rotate(k, cos, sin)[0, :, 0], own.v_proj(x).view(-1, own.dim)))
-        q, heard = rotate(q, cos, sin)[0, :, 0], []
-        for h in range(own.heads):
-            kv = h * own.kv_heads // own.heads
-            scores = torch.stack([k[kv] @ q[h] for k, _ in self.keys]) * own.dim**-0.5
-            shares = scores.softmax(0)
-            heard.append(sum(s * v[kv] for s, (_, v) in zip(shares, self.keys, strict=True)))
-        return own.o_proj(torch.cat(heard))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_training_sees_what_decoding_sees(kind: str) -> None:
-    """Rolled over a whole packed row at once, or slot by slot with a cache: the same outputs."""
+def test_a_packed_document_is_drafted_for_as_alone(kind: str) -> None:
+    """That training sees what the engine drafts is tested in test_trained_heads.py."""
     teacher = make_teacher()
     head = make_head(kind, teacher)
     ids = torch.randint(0, 64, (1, 24))
     documents = torch.tensor([[1] * 9 + [2] * 15])
-    states = features(head, teacher, ids, documents)
-    labels = F.pad(ids[:, 1:], (0, 1))
-    rolled = head.drafts(labels, states, documents, 4)
+
+    def rolled(span: slice) -> list[Tensor]:
+        states = features(head, teacher, ids[:, span], documents[:, span])
+        labels = F.pad(ids[:, span][:, 1:], (0, 1))
+        return head.drafts(labels, states, documents[:, span], 4)
+
+    packed = rolled(slice(0, 24))
     for first, last in ((0, 9), (9, 24)):
-        alone = features(head, teacher, ids[:, first:last], documents[:, first:last])[0]
-        text = ids[0, first:last].tolist()
-        for root in range(len(text) - 5):
-            decoder = Decoder(head)
-            for slot in range(root + 1):
-                output = decoder.step(text[slot + 1], decoder.feature(alone[slot]))
-            for j in range(4):
-                torch.testing.assert_close(rolled[j][0, first + root], output, atol=2e-5, rtol=1e-4)
-                output = decoder.step(text[root + 2 + j], output)
+        roots = last - first - 5
+        for together, alone in zip(packed, rolled(slice(first, last)), strict=True):
+            together = together[:, first : first + roots]
+            torch.testing.assert_close(together, alone[:, :roots], atol=2e-5, rtol=1e-4)
 
 
 @torch.no_grad()

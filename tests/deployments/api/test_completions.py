@@ -102,3 +102,10 @@ async def test_one_that_cannot_begin_ends_them_all(ingress):
     response = await posted(ingress, **asked)
     assert response.json()["error"]["code"] == "request_given_up"
     await until(lambda: ingress.engine.load().running == 0)
+
+
+async def test_a_completion_follows_a_regular_expression(ingress):
+    pattern = {"kind": "regex", "text": "(yes|no)!"}
+    response = await posted(ingress, prompt="well?", ignore_eos=False, grammar=pattern)
+    [choice] = response.json()["choices"]
+    assert choice["text"] in ("yes!", "no!")

@@ -200,6 +200,7 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
         ({"temperature": 2.1}, "temperature", "invalid_value"),
         ({"temperature": "0.5"}, "temperature", "invalid_value"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"max_tokens": "8"}, "max_tokens", "invalid_value"),
         ({"stop": [""]}, "stop[0]", "invalid_value"),
         ({"stop": ""}, "stop", "invalid_value"),
         ({"stop": {"a": 1}}, "stop", "invalid_value"),

@@ -127,15 +127,6 @@ async def test_a_store_that_goes_away_leaves_the_observations_with_the_ingress(c
     assert await learned(Feedback(config)) == set("abc")
 
 
-async def test_an_actor_that_dies_meanwhile_forgets_nothing_that_was_acknowledged(config):
-    await taught(Feedback(config, "owner"), "abc")
-    with gone(config):
-        again = Feedback(config, "owner")
-        assert not (await taught(again, "def")).acknowledged
-    assert (await taught(again, "def")).acknowledged == set("def")
-    assert await learned(Feedback(config)) == set("abcdef")
-
-
 async def test_a_store_that_hangs_holds_nobody_up(gated):
     actor = Feedback(gated)
     await taught(actor, "ab")

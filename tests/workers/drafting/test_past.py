@@ -70,18 +70,6 @@ def test_past_answers_stay_within_their_capacity_and_their_scope(answers, tokens
             assert one.matched == longest_match(one.text, one.start, [0, 1, 2, 3, 0, 1]) >= 2
 
 
-def test_the_oldest_go_first():
-    past, answers = (
-        PastAnswers(3 * (PIECE_BYTES + 30 * TOKEN_BYTES) + 2_000),
-        [[n, n + 1, n + 2] * 10 for n in range(0, 50, 5)],
-    )
-    for answer in answers:
-        past.add("", answer)
-        past.work()
-    known = [bool(past.find("", answer[:3])) for answer in answers]
-    assert known == [False] * 7 + [True] * 3
-
-
 def test_who_wants_most_says_how_much_is_kept():
     past = PastAnswers()
     past.add("", [1, 2, 3, 4])

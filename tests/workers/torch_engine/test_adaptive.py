@@ -71,16 +71,6 @@ def test_nobody_named_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> N
         load_engine([nobody], byte_bundle)
 
 
-async def test_look_ups_alone_may_be_chosen_among(load_engine, byte_bundle: Bundle, cost) -> None:
-    cost(np.ones_like)
-    settings = {"drafter": {"learned": ""}, "stop": {"gamma": 16}}
-    alone = get_method("adaptive").model_copy(update={"settings": settings})
-    engine = load_engine([alone], byte_bundle)
-    answer = await decode(engine, "adaptive", [*range(40)] * 2, max_tokens=TOKENS)
-    assert answer.stats.by_drafter.keys() <= {"suffix", "none"}
-    assert_greedy(byte_bundle, [*range(40)] * 2, answer.tokens, TOKENS)
-
-
 async def test_the_drafters_account_for_all_steps(load_engine, byte_bundle: Bundle) -> None:
     engine = load_engine(["adaptive"], byte_bundle)
     stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats

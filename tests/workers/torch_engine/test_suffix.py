@@ -45,15 +45,6 @@ async def test_a_copy_is_drafted_further_the_longer_it_goes_on(
     assert len(answer.stats.drafted_by_position) >= 8
 
 
-async def test_where_every_row_costs_a_step_nothing_is_drafted(
-    load_engine, byte_bundle: Bundle, cost
-) -> None:
-    cost(lambda rows: rows)
-    engine = load_engine([suffix()], byte_bundle)
-    answer = await decode(engine, "suffix", list(range(60)) * 3, max_tokens=20)
-    assert answer.stats.drafted_tokens == 0
-
-
 async def test_answers_of_every_method_are_known(load_engine, byte_bundle: Bundle) -> None:
     """Both look-up methods find them, but only in the scope of the answer."""
     methods = ["naive", "ngram", "eagle3", "suffix", "adaptive"]

@@ -73,14 +73,6 @@ def say(world: World, name: str, tokens: list[int]) -> None:
         world.drafted[name] = 0
 
 
-def test_what_was_said_before_is_looked_up():
-    world = World()
-    say(world, "/a", [7, 8, 9, 10, 11, 12, 7, 8, 9])
-    choice = world.step({"/a": [10]})
-    assert choice.tokens_of(0, {})[:2] == [11, 12]
-    assert choice.drafter is None
-
-
 def test_an_answer_serves_later_ones_of_its_scope():
     world = World()
     answer = list(range(20, 40))
