@@ -5,7 +5,6 @@ import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import httpx
 from ops.bench.http.lone_service import lone_service
 from ops.bench.http.other_server import other_server
 from ops.bench.http.report import Turn, against, summarise
-from ops.bench.http.runs import Questions, Tick
+from ops.bench.http.runs import Asked, Questions, Tick
 from ops.bench.http.vllm_command import completed, environment, startable
 from ops.harness.chat_client import model_name
 from ops.harness.engines import POLLING_SECONDS
@@ -30,18 +29,8 @@ SAME_PRIORITY = {"RAY_worker_niceness": "0"}
 """Ray would start its processes at niceness 15, behind the client's and the other server's."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What both servers are asked, and with what in flight."""
-
-    prompts: Sequence[Prompt]
-    parameters: Mapping[str, Any]
-    concurrency: int
-    seed: int
-
-
 def compare(
-    settings: AppConfig, setup: Setup, command: Sequence[str], asked: Comparison
+    settings: AppConfig, setup: Setup, command: Sequence[str], asked: Asked
 ) -> dict[str, Any]:
     """Start both servers and measure them in turns.
 
@@ -59,7 +48,7 @@ def compare(
     seconds = sum(turn.seconds for turn in turns[OURS])
     figures = summarise([reply for reply in replies if reply is not None], seconds)
     figures["errors"] = replies.count(None)
-    compared = against(turns[OURS], turns[THEIRS], asked.seed)
+    compared = against(turns[OURS], turns[THEIRS], asked.parameters["seed"])
     compared["against"] = {
         "command": shlex.join([Path(words[0]).name, *words[1:]]),
         **compared["against"],
@@ -67,7 +56,7 @@ def compare(
     return figures | compared
 
 
-async def _take_turns(urls: Mapping[str, str], asked: Comparison) -> dict[str, list[Turn]]:
+async def _take_turns(urls: Mapping[str, str], asked: Asked) -> dict[str, list[Turn]]:
     """Each round both answer the same prompts, one after the other, each first in every second."""
     turns: dict[str, list[Turn]] = {name: [] for name in urls}
     size = max(asked.concurrency, -(-len(asked.prompts) // ROUNDS_AT_MOST))
@@ -86,7 +75,7 @@ async def _take_turns(urls: Mapping[str, str], asked: Comparison) -> dict[str, l
     return turns
 
 
-async def _turn(url: str, prompts: Sequence[Prompt], asked: Comparison, tick: Tick) -> Turn:
+async def _turn(url: str, prompts: Sequence[Prompt], asked: Asked, tick: Tick) -> Turn:
     # The other one's processes still poll their queues, on cores that this one needs.
     await asyncio.sleep(POLLING_SECONDS)
     limits = httpx.Limits(max_connections=asked.concurrency)

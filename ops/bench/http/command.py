@@ -1,7 +1,6 @@
 """`specadapt bench http`: latency and throughput of the served system."""
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,17 +10,7 @@ from ops.harness import flags
 from ops.harness.output import cell, emit, progress, table
 
 if TYPE_CHECKING:
-    from ops.harness.prompts import Prompt
-
-
-@dataclass(frozen=True)
-class _Requests:
-    """Prompts and how they are asked: pinned to `method`, or routed if it is None."""
-
-    prompts: list["Prompt"]
-    parameters: dict[str, Any]
-    method: str | None
-    concurrency: int
+    from ops.bench.http.runs import Asked
 
 
 def bench_http(
@@ -58,16 +47,20 @@ def bench_http(
 
     Example: `specadapt bench http --limit 40 --concurrency 8`
     """
+    from ops.bench.http.runs import Asked
+    from ops.harness.boundary import InputError
     from ops.harness.machine import describe_machine
     from ops.harness.prompts import fingerprint, select
 
+    if against is not None and url is not None:
+        raise InputError("--against starts the service itself; leave out --url")
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    requests = _Requests(chosen, parameters, method, concurrency)
+    asked = Asked(chosen, parameters, concurrency)
     if against is not None:
-        figures, more = _against(against, url, config, bundle, requests)
+        figures, more = _against(against, config, bundle, method, asked)
     else:
-        figures, more = _served(url, config, bundle, requests)
+        figures, more = _served(url, config, bundle, method, asked)
     figures["settings"] = {
         **describe_machine(),
         **parameters,
@@ -91,44 +84,35 @@ def _rows(figures: dict[str, Any], prefix: str = "") -> list[list[Any]]:
 
 
 def _against(
-    command: str,
-    url: str | None,
-    config: Path | None,
-    bundle: Path | None,
-    requests: _Requests,
+    command: str, config: Path | None, bundle: Path | None, method: str | None, asked: "Asked"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the figures of two servers that take turns, and the settings of ours."""
-    from ops.bench.http.against import Comparison, compare
+    from ops.bench.http.against import compare
     from ops.bench.http.other_server import split_command
-    from ops.harness.boundary import InputError
     from ops.harness.settings import load_config, resolve, with_places
 
-    if url is not None:
-        raise InputError("--against starts the service itself; leave out --url")
     settings = load_config(config)
-    name = requests.method or settings.methods[0].name
-    setup = with_places(resolve(settings, bundle, name), requests.concurrency)
-    parameters = requests.parameters
-    asked = Comparison(requests.prompts, parameters, requests.concurrency, parameters["seed"])
+    name = method or settings.methods[0].name
+    setup = with_places(resolve(settings, bundle, name), asked.concurrency)
     figures = compare(settings, setup, split_command(command), asked)
     return figures, {"method": name, "engine": setup.engine.model_dump(mode="json")}
 
 
 def _served(
-    url: str | None, config: Path | None, bundle: Path | None, requests: _Requests
+    url: str | None, config: Path | None, bundle: Path | None, method: str | None, asked: "Asked"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the figures of one service, and which service it was."""
     from ops.harness.running_service import running_service
 
     with running_service(url, config, bundle) as address:
-        figures = asyncio.run(_measure(address, requests))
+        figures = asyncio.run(_measure(address, method, asked))
     return figures, {
-        "method": requests.method or "routed",
+        "method": method or "routed",
         "started_by": "this command" if url is None else "others",
     }
 
 
-async def _measure(url: str, requests: _Requests) -> dict[str, Any]:
+async def _measure(url: str, method: str | None, asked: "Asked") -> dict[str, Any]:
     """Ask a service all prompts and return the figures."""
     import httpx
 
@@ -136,16 +120,15 @@ async def _measure(url: str, requests: _Requests) -> dict[str, Any]:
     from ops.bench.http.runs import Questions
     from ops.harness.chat_client import model_name
 
-    prompts, method = requests.prompts, requests.method
-    limits = httpx.Limits(max_connections=requests.concurrency)
+    limits = httpx.Limits(max_connections=asked.concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         model = await model_name(client)
         pinned = model if method is None else f"{model}:{method}"
-        questions = Questions(client, prompts, {"model": pinned, **requests.parameters})
+        questions = Questions(client, asked.prompts, {"model": pinned, **asked.parameters})
         # One answer beforehand, so that connections and caches of the client are there.
-        await questions.ask(prompts[0])
+        await questions.ask(asked.prompts[0])
         with progress() as bar:
-            task = bar.add_task("requests", total=len(prompts))
-            replies, seconds = await questions.all(requests.concurrency, lambda: bar.advance(task))
+            task = bar.add_task("requests", total=len(asked.prompts))
+            replies, seconds = await questions.all(asked.concurrency, lambda: bar.advance(task))
     figures = summarise([reply for reply in replies if reply is not None], seconds)
     return figures | {"errors": replies.count(None)}

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -12,6 +13,15 @@ from ops.harness.chat_client import Reply, RequestFailedError, stream_chat
 from ops.harness.prompts import Prompt
 
 Tick = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a server is asked, and how many requests are in flight."""
+
+    prompts: Sequence[Prompt]
+    parameters: dict[str, Any]
+    concurrency: int
 
 
 class Questions:
