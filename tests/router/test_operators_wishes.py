@@ -1,29 +1,19 @@
 """What an operator may say about methods and clusters: weights, pins, and to observe only."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
+import test_policy
 from pydantic import ValidationError
 
-from router.constraints import Constraints
-from router.policy import NoMethodAvailableError, choose
-from router.prompt import Features
-from router.trials import Trials
+from router.policy import NoMethodAvailableError
 from schemas import AppConfig, Decision, RouterConfig, RoutingTable
-
-PROMPT = Features(prompt_tokens=20, max_tokens=128)
 
 
 def route(
     table: RoutingTable, cluster: int, limits: dict[str, object] | None = None, **wishes: object
 ) -> Decision:
     """Explores where it may: the budget is full."""
-    constraints = Constraints(**{"healthy": frozenset(table.methods), **(limits or {})})  # type: ignore[arg-type]
     config = RouterConfig.model_validate(wishes)
-    trials = Trials(np.random.default_rng(0))
-    trials.budget.earn(10.0)
-    return choose(table, replace(PROMPT, cluster=cluster), (), constraints, config, trials)
+    return test_policy.route(table, cluster, config=config, **{"explore": True} | (limits or {}))
 
 
 def test_a_weight_makes_a_method_win_or_lose(table: RoutingTable) -> None:

@@ -19,15 +19,6 @@ def test_only_what_speculates_in_vllm_refuses(name):
     assert refused_field([spec], SamplingParams(temperature=1.0, top_p=0.5)) is None
 
 
-def test_greedy_answers_ignore_min_p():
-    assert refused_field([get_method("vllm_ngram")], SamplingParams(min_p=0.1)) is None
-
-
-def test_one_method_that_speculates_speaks_for_its_engine():
-    shared = [get_method("vllm_naive"), get_method("vllm_eagle")]
-    assert refused_field(shared, MIN_P) == "min_p"
-
-
 def test_recordings_obey_everything():
     recorded = get_method("vllm_ngram").model_copy(update={"engine": "replay"})
     assert refused_field([recorded], MIN_P) is None

@@ -79,16 +79,12 @@ class TestLink:
         line.link = FeedbackLink(served_table(config), line.connect, loads, 1e-6, 60.0, Metrics())
         return line
 
-    async def test_without_the_actor_it_goes_on_with_its_table(self, line):
-        table = line.link.table
+    async def test_what_waited_is_delivered_when_the_actor_is_back(self, line, config):
         line.link.observe(observation("a"))
+        table = line.link.table
         await line.link.exchange()
         assert (line.link.connected, line.link.waiting) == (False, 1)
         assert line.link.table is table
-
-    async def test_what_waited_is_delivered_when_the_actor_is_back(self, line, config):
-        line.link.observe(observation("a"))
-        await line.link.exchange()
         line.actor = Feedback(config)
         await line.link.exchange()
         assert (line.link.connected, line.link.waiting) == (True, 0)

@@ -68,20 +68,6 @@ async def test_going_back_and_forth_again(config):
     assert successor.live.steps.tolist() == again.live.steps.tolist(), "it is in the store"
 
 
-async def test_without_a_number_the_newest_and_twice_undoes_it(config):
-    actor = Feedback(config)
-    late = await taught(actor, "abc")
-    await actor.reset()
-    table = (await actor.exchange([], COLD)).table
-    assert table.live.steps.sum() == 0.0
-    assert table.version > late.version
-    assert [s.occasion for s in await actor.history()] == ["reset"]
-    await actor.roll_back()
-    assert (await actor.exchange([], COLD)).table.live.steps.tolist() == late.live.steps.tolist()
-    await actor.roll_back()
-    assert (await actor.exchange([], COLD)).table.live.steps.sum() == 0.0
-
-
 async def test_a_superseded_actor_changes_nothing(config):
     old = Feedback(config)
     await taught(old, "ab")

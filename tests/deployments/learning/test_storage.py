@@ -14,7 +14,7 @@ from deployments.learning import feedback as feedback_module
 from deployments.learning import storage as storage_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.file_system import StoreAwayError, file_system
-from deployments.learning.storage import Storage, check_store
+from deployments.learning.storage import check_store
 
 COLD = ("", -1)
 
@@ -209,12 +209,3 @@ def test_a_check_of_a_store_that_hangs_ends(gated):
     assert gated.feedback.state_uri == "gated://state"
     with hanging(), pytest.raises(StoreAwayError, match="has not answered"):
         check_store("gated://state/x", 0.01)
-
-
-def test_a_closed_storage_says_why(gated):
-    with hanging():
-        storage = Storage(gated.feedback, "fit")
-        with pytest.raises(StoreAwayError):
-            storage.open()
-        with pytest.raises(StoreAwayError, match="has not answered"):
-            storage.save({}, frozenset())

@@ -24,13 +24,3 @@ def test_old_observations_decay() -> None:
         assert ratio.value == pytest.approx(observed, abs=0.05)
     ratio.saw(0.0, 1e6)
     assert ratio.value < 1e-4, "one large observation replaces all others"
-
-
-def test_fading_returns_to_the_prior() -> None:
-    ratio = FadingRatio(weight=4.0, memory=100.0)
-    ratio.saw(0.0, 4.0)
-    assert ratio.value == 0.5
-    ratio.fade(0.5)
-    assert 0.5 < ratio.value < 1.0
-    ratio.fade(1.0)
-    assert ratio.value == 1.0
