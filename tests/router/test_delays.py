@@ -45,26 +45,6 @@ def test_what_others_would_wait_counts(table: RoutingTable) -> None:
     assert route(near, 0, (drafting,)).method == "ngram"
 
 
-def test_a_method_that_is_sooner_at_others_cost_is_not_tried_for_it() -> None:
-    """The first choice takes a little longer, so that others need not wait."""
-
-    def options(delay: float) -> list[tuple[float, float, float]]:
-        return [(1.0, 0.1, 0.0), (0.8, 0.1, delay)]
-
-    rng = np.random.default_rng(0)
-    free = [choice(options(0.0), 0.05, 0.0, budget_of(5.0), rng) for _ in range(50)]
-    assert sum(made.index for made in free) > 25
-    budget = budget_of(5.0)
-    made = [choice(options(1.0), 0.05, 0.0, budget, rng) for _ in range(50)]
-    assert {one.index for one in made} == {0}
-    # As much longer as the first choice would have been: a matter of chance, and it has its price.
-    made = [choice(options(0.2), 0.05, 0.0, budget, rng) for _ in range(50)]
-    tried = sum(one.index for one in made)
-    assert tried > 0
-    assert budget.units == pytest.approx(5.0 - 0.2 * tried)
-    assert {one.seconds for one in made} == {0.0}
-
-
 def test_on_busy_shared_replicas_trials_do_not_undo_what_was_chosen_for_others() -> None:
     table = build_table(*make_profile(), CENTROIDS, ENCODER)
     near = _drafts_cost_others(table)

@@ -10,8 +10,6 @@ from routing_world import METHODS, observe
 
 from router import predict
 from router.learner import Learner
-from router.load import Prospect
-from router.prompt import Features
 from router.refit import successor
 from router.table import load_table, restrict, save_table
 from schemas import Observation, RouterConfig, RoutingTable
@@ -128,15 +126,6 @@ def test_a_method_that_finds_its_prompts_cached_is_predicted_to_read_less(
     }
     assert saved["ngram"] > 0.6 * 2000 * PER_TOKEN
     assert saved["draft"] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_what_is_cached_decides_where_prompts_are_long(table: RoutingTable) -> None:
-    """Draft is the faster one by 0.15 s of decoding, and reads two seconds more."""
-    prompt = Features(2000, 61, cluster=0)
-    before = Prospect(table, prompt).under(())
-    after = Prospect(taught(table, "ngram", 30, cached=180).table, prompt).under(())
-    assert before["draft"].seconds < before["ngram"].seconds
-    assert after["ngram"].seconds < after["draft"].seconds
 
 
 def test_a_few_answers_are_not_believed(table: RoutingTable) -> None:
