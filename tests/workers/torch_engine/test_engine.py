@@ -78,19 +78,15 @@ async def test_closing_the_stream_cancels_before_the_next_step(
     assert answer.tokens == reference(byte_bundle, [1, 2], 20)
 
 
-async def test_a_cancelled_request_leaves_the_waiting_line(
-    load_engine, byte_bundle: Bundle
-) -> None:
-    engine = load_engine(["naive"], byte_bundle, max_batch=1)
-    first = asyncio.create_task(decode(engine, "naive", [1], max_tokens=250, ignore_eos=True))
-    await until(lambda: engine.load().running == 1)
-    second = asyncio.create_task(decode(engine, "naive", [2], max_tokens=5))
-    await until(lambda: engine.load().waiting == 1)
-    second.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    assert len((await first).tokens) == 250
-    await until(lambda: idle(engine))
+def test_a_cancelled_request_leaves_the_waiting_line(make_rig, byte_bundle: Bundle) -> None:
+    rig = make_rig(byte_bundle, ["naive"], max_batch=1)
+    first, second = (rig.submit("naive", [1], max_tokens=20, ignore_eos=True) for _ in range(2))
+    rig.round()
+    assert rig.scheduler.counts()[:2] == (1, 1)
+    second.stream.cancelled = True
+    rig.round()
+    assert rig.scheduler.counts()[:2] == (1, 0)
+    assert len(rig.finish(first)[0].tokens) == 20
 
 
 async def test_close_ends_what_runs_and_refuses_what_comes(
