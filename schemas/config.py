@@ -17,10 +17,11 @@ class EngineConfig(Settings):
     """One engine's resources; the same values are used to profile and to serve."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "bfloat16", "float32", "int8"] = Field(
+    dtype: Literal["auto", "bfloat16", "float32", "q4", "int8"] = Field(
         default="auto",
-        description="auto: measured on a CPU, bfloat16 elsewhere and in vLLM; int8: the target's "
-        "weights rounded to integers, on CPUs; answers differ from those of the weights",
+        description="auto: the fastest for the target and the CPU; bfloat16 on GPUs and in vLLM. "
+        "q4: the 4-bit weights of the target's GGUF file, on CPUs. int8: the target's weights "
+        "rounded to integers, on CPUs; answers differ from those of the weights",
     )
     threads: int = Field(default=1, ge=1, description="torch threads of one replica")
     pin_cores: bool = Field(

@@ -21,7 +21,7 @@ from workers.user_cache import user_cache
 MANIFEST = "bundle.json"
 FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "sampling")
 PACKAGED_PARTS = ("target", "tokenizer")
-IMPORTER = 1
+IMPORTER = 2
 """Increased when the same file is imported differently."""
 
 LFS_POINTER = b"version https://git-lfs"

@@ -19,12 +19,13 @@ from ops.harness.stepping import Stepper
 from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle, load_bundle
 from workers.torch_engine.method import Method
+from workers.torch_engine.models.block_weights import PACKED
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import widens_float16
 from workers.torch_engine.models.static_layout import StaticLayout
-from workers.weight_files import StoredTensor, stored_tensors
+from workers.weight_files import StoredTensor, read_header, stored_tensors
 
 OPERATORS = 12
 """Operators listed for each method."""
@@ -186,11 +187,14 @@ class _Bench:
 
     def _bytes(self, part: str) -> int:
         """Bytes of a part's weights as the engine holds them; a tied LM head is read once."""
-        dtype = self._config.dtype
-        if dtype == "int8" and part != "target":
+        dtype, folder = self._config.dtype, self._bundle.part(part)
+        if dtype in ("int8", "q4") and part != "target":
             dtype = "float32"  # drafters are not rounded
-        tensors = stored_tensors(self._bundle.part(part)).values()
-        return sum(_held_bytes(tensor, dtype) for tensor in tensors)
+        packed = read_header(folder / PACKED) if dtype == "q4" else {}
+        whole = [one for name, one in stored_tensors(folder).items() if name not in packed]
+        return sum(_held_bytes(tensor, dtype) for tensor in whole) + sum(
+            tensor.bytes for tensor in packed.values()
+        )
 
     def _operators(
         self, method: Method, item: EncodedPrompt, max_tokens: int, drafter: TimedModel | None

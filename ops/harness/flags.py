@@ -8,11 +8,12 @@ import typer
 
 
 class Dtype(StrEnum):
-    """Precisions of an engine; auto picks the faster of bfloat16 and float32 on this machine."""
+    """Precisions of an engine; auto picks the fastest for the target on this machine."""
 
     auto = "auto"
     bfloat16 = "bfloat16"
     float32 = "float32"
+    q4 = "q4"
     int8 = "int8"
 
 

@@ -6,21 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from workers.bundle import Bundle
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.model import Model, load_int8, load_model
+from workers.torch_engine.models.model import Model
 
 CONTEXT = 256
 """Tokens each sequence already has in its cache."""
 ROUNDS = 41
-
-
-def load_target(bundle: Bundle, dtype: str) -> Model:
-    """Load the target on the CPU as an engine with this `dtype` computes it."""
-    folder, cpu = bundle.part("target"), torch.device("cpu")
-    if dtype == "int8":
-        return load_int8(folder, cpu)
-    return load_model(folder, getattr(torch, dtype), cpu)
 
 
 @torch.inference_mode()

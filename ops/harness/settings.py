@@ -109,7 +109,7 @@ def with_dtype(setup: Setup) -> Setup:
         from workers.torch_engine.precision import chosen
 
         device = torch.device(device_of(setup.engine))
-        dtype = chosen("auto", load_bundle(setup.bundle), device, setup.engine.threads)
+        dtype = chosen("auto", load_bundle(setup.bundle), device)
     return replace(setup, engine=setup.engine.model_copy(update={"dtype": dtype}))
 
 

@@ -8,11 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from ops.bench.step_profile import profile_steps
-from ops.harness.forwards import forward, load_target, median_seconds
+from ops.harness.forwards import forward, median_seconds
 from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from router.fit.speedup import BASELINE
 from workers.bundle import load_bundle
+from workers.torch_engine.models.model import load_target
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 11, 17)
 """Tokens of the target's forwards that are timed; between two it is linear."""
@@ -41,7 +42,8 @@ class StepSeconds:
 def measure(setup: Setup, prompts: Sequence[Prompt], max_tokens: int) -> StepSeconds:
     """Time drafting, steps and the target's forwards, one request at a time at temperature 0."""
     steps = profile_steps(setup, prompts, max_tokens)
-    model = load_target(load_bundle(setup.bundle), setup.engine.dtype)
+    folder = load_bundle(setup.bundle).part("target")
+    model = load_target(folder, setup.engine.dtype, torch.device("cpu"))
     with torch.inference_mode():
         medians = median_seconds({str(rows): forward(model, 1, rows) for rows in ROWS})
     plain = steps[BASELINE]

@@ -27,7 +27,7 @@ from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
-from workers.torch_engine.models.model import load_int8, load_model
+from workers.torch_engine.models.model import load_target
 from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rehearsal import rehearse
 from workers.torch_engine.scheduler import Limits, Scheduler
@@ -214,10 +214,9 @@ class Models:
 def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
     """Load everything that decodes, in the thread that will own it. Raises what loading raises."""
     device = _device(config.device)
-    named = precision.chosen(config.dtype, bundle, device, config.threads)
+    named = precision.chosen(config.dtype, bundle, device)
     dtype = torch.bfloat16 if named == "bfloat16" else torch.float32
-    folder = bundle.part("target")
-    model = load_int8(folder, device) if named == "int8" else load_model(folder, dtype, device)
+    model = load_target(bundle.part("target"), named, device)
     capacity = min(config.max_context, config.kv_slots)
     if model.max_positions is not None:
         capacity = min(capacity, model.max_positions)

@@ -25,8 +25,10 @@ def engine_arguments(
     """Return fields of AsyncEngineArgs. Raises ValueError and BundleError for what cannot be
     loaded."""
     vllm = config.vllm
-    if config.dtype == "int8":
-        raise ValueError("engine.dtype: int8 is our own engine's; set engine.vllm.quantization")
+    if config.dtype in ("int8", "q4"):
+        raise ValueError(
+            f"engine.dtype: {config.dtype} is our own engine's; set engine.vllm.quantization"
+        )
     arguments = {
         "model": str(bundle.part("target")),
         "tokenizer": str(tokenizer_folder(bundle)),

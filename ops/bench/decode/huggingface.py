@@ -21,7 +21,7 @@ MODES = ("plain", "assisted", "prompt_lookup")
 
 class HuggingFace:
     """The bundle's target (and draft) under transformers: sdpa, KV cache, the given dtype, or
-    float32 where the engine computes in int8.
+    float32 where the engine computes in int8 or q4.
 
     `plain` is its ordinary decoding, `assisted` has the bundle's draft propose 4 tokens a step,
     `prompt_lookup` copies up to 8 tokens from what is already there.

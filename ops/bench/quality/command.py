@@ -61,7 +61,7 @@ def bench_quality(
             "--perplexity",
             metavar="A,B",
             help="compare only the perplexity of the prompts' responses under the target in "
-            "these precisions (float32, bfloat16, int8)",
+            "these precisions (float32, bfloat16, q4, int8)",
         ),
     ] = None,
     dtype: flags.DtypeFlag = None,

@@ -10,13 +10,13 @@ import torch
 from rich.progress import Progress
 
 from ops.harness.boundary import InputError
-from ops.harness.forwards import answer_logits, load_target
+from ops.harness.forwards import answer_logits
 from ops.harness.prompts import Prompt
 from workers.bundle import Bundle
 from workers.chat_template import encode_turns
-from workers.torch_engine.models.model import Model
+from workers.torch_engine.models.model import Model, load_target
 
-PRECISIONS = ("float32", "bfloat16", "int8")
+PRECISIONS = ("float32", "bfloat16", "q4", "int8")
 RESAMPLES = 4000
 LONGEST = 512
 """Longer conversations, in tokens, are left out: each is read in a single forward."""
@@ -55,7 +55,10 @@ def compare_precisions(
         raise InputError(f"--perplexity: {unknown[0]!r} is none of {', '.join(PRECISIONS)}")
     responses = encode_responses(bundle, prompts)
     scores = {
-        name: score(load_target(bundle, name), bar.track(responses, description=name))
+        name: score(
+            load_target(bundle.part("target"), name, torch.device("cpu")),
+            bar.track(responses, description=name),
+        )
         for name in dtypes
     }
     first = scores[dtypes[0]]

@@ -14,11 +14,12 @@ from ops.bench.quality.divergence import SHARPER, Reading
 from ops.bench.quality.figures import GivenAnswer
 from ops.harness.decoding import Answer, EncodedPrompt, decode, encode
 from ops.harness.engines import Engines, engines_of
-from ops.harness.forwards import answer_logits, load_target
+from ops.harness.forwards import answer_logits
 from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from schemas import SamplingParams
 from workers.bundle import load_bundle
+from workers.torch_engine.models.model import load_target
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ async def measure(
     encoded, skipped = encode(bundle, plan.prompts, longest)
     with engines_of(plan.setup, bundle, "quality") as engines:
         said = await _answers(plan, engines, encoded, bar)
-    model = load_target(bundle, plan.setup.engine.dtype)
+    cpu = torch.device("cpu")
+    model = load_target(bundle.part("target"), plan.setup.engine.dtype, cpu)
     read = dict[tuple[float, str, tuple[int, ...]], Reading]()
     found: dict[float, dict[str, list[GivenAnswer]]] = {}
     task = bar.add_task("read", total=len(said))

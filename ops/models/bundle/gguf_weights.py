@@ -1,46 +1,65 @@
-"""A GGUF file's tensors, dequantised and under the names of a Hugging Face checkpoint."""
+"""A GGUF file's tensors under the names of a Hugging Face checkpoint."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.torch import save_file
 
+from ops.models.bundle.gguf_blocks import read_groups
 from ops.models.bundle.gguf_config import Architecture
 from ops.models.bundle.gguf_file import FIX, GgufFile
 from ops.models.bundle.gguf_rope import FREQUENCIES
+from workers.torch_engine.models.block_weights import PACKED, pack
 
 NAMED = 4
 """Tensors that a message names."""
+Change = Callable[[np.ndarray], np.ndarray]
 
 
 def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: Path) -> None:
-    """Write model.safetensors in bfloat16 to `out`, and name the model's class in the config.
+    """Write model.safetensors in bfloat16 to `out`, and name the model's class in the config. 4-bit
+    weights are also written as they are, for `engine.dtype: q4`.
 
     Raises InputError naming tensors that are missing, unknown, of another shape than the config's,
     not finite, or quantised in a way that is not read.
     """
-    import torch
-    from safetensors.torch import save_file
-
     model = _without_memory(file, config)
     config.architectures = [type(model).__name__]
     expected = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     names = {hf: _gguf_name(file, hf, config.num_hidden_layers) for hf in expected}
     _refuse_misfit(file, {names[hf]: dims for hf, dims in expected.items()})
-    weights = {}
+    weights, packed = {}, {}
     for hf, name in names.items():
-        values = _dequantised(file, name)
-        if values.ndim == 1 and name.endswith("norm.weight"):
-            values = values - architecture.norm_offset
-        if architecture.interleaved and name.split(".")[-2] in ("attn_q", "attn_k"):
-            values = _halves(values, _heads(name, config))
-        weights[hf] = torch.from_numpy(np.array(values)).to(torch.bfloat16)
+        change = _change(name, architecture, config)
+        weights[hf] = _tensor(change(_dequantised(file, name))).to(torch.bfloat16)
+        groups = read_groups(file.tensors[name])
+        if groups is not None:
+            packed[hf] = pack(*(_tensor(change(each)) for each in groups))
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    if packed:
+        (out / PACKED).parent.mkdir()
+        save_file(packed, out / PACKED)
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.array(values, order="C"))
+
+
+def _change(name: str, architecture: Architecture, config: Any) -> Change:
+    """Return what turns a tensor's rows, or a norm's values, into those of a checkpoint."""
+    if name.endswith("norm.weight"):
+        return lambda values: values - architecture.norm_offset
+    if architecture.interleaved and name.split(".")[-2] in ("attn_q", "attn_k"):
+        heads = _heads(name, config)
+        return lambda values: _halves(values, heads)
+    return lambda values: values
 
 
 def _without_memory(file: GgufFile, config: Any) -> Any:
     """Transformers' own model, for its tensors' names and shapes."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     try:

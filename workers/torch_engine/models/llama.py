@@ -1,14 +1,18 @@
 """The forward of Llama and its relatives: fused weights, our own KV pool, several sequences."""
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from workers.torch_engine.models.block import Block
+from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
@@ -17,8 +21,18 @@ from workers.torch_engine.models.operators import Projection, projection, rms_no
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
-from workers.torch_engine.models.weights import load_model_weights, load_tensor, taker
+from workers.torch_engine.models.weights import (
+    load_model_weights,
+    load_packed_weights,
+    load_tensor,
+    taker,
+)
+from workers.weight_files import stored_tensors
 
+log = logging.getLogger(__name__)
+
+MEMORY_SHARE = 0.25
+"""Share of the available memory that a second copy of the weights may take."""
 FINAL = -1
 """Capture index of the last hidden state after the final norm (what the LM head reads)."""
 
@@ -86,6 +100,25 @@ class Llama:
         shape = read_shape(folder)
         weights = load_model_weights(folder, shape)
         return Llama(shape, weights, dtype, device, project, folder=folder)
+
+    @staticmethod
+    def load_packed(folder: Path) -> "Llama":
+        """Load a part for a CPU with the 4-bit weights of its GGUF file as they are stored.
+
+        Raises as `load` does, and BundleError for a part without such weights.
+        """
+        shape = read_shape(folder)
+        weights = load_packed_weights(folder, shape)
+        copied = sum(
+            stored_tensors(folder)[name].bytes for name in weights if is_packed(weights[name])
+        )
+        copies = copied <= MEMORY_SHARE * psutil.virtual_memory().available
+        log.info(
+            "%s: 4-bit weights, %s a 16-bit copy of %d MB for steps of many tokens",
+            *(folder, "with" if copies else "without", copied / 1e6),
+        )
+        project = partial(projection, copies=copies)
+        return Llama(shape, weights, torch.float32, torch.device("cpu"), project, folder=folder)
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """Make a KV pool of `rows` sequences of `capacity` tokens and their trees."""

@@ -62,14 +62,19 @@ class Model(Protocol):
         ...
 
 
-def load_int8(folder: Path, device: torch.device) -> Model:
-    """Load a target whose matrices are rounded to integers.
+def load_target(folder: Path, dtype: str, device: torch.device) -> Model:
+    """Load a target in `dtype`: float32, bfloat16, int8 (matrices rounded to integers) or q4 (the
+    4-bit weights of its GGUF file).
 
-    Raises NotCoveredError for a model that our own forward does not compute, ValueError for a
-    device other than a CPU.
+    Raises NotCoveredError for int8 or q4 of a model that our own forward does not compute,
+    ValueError for them on a device other than a CPU, BundleError for a part that cannot be loaded.
     """
+    if dtype not in ("int8", "q4"):
+        return load_model(folder, getattr(torch, dtype), device)
     if device.type != "cpu":
-        raise ValueError("engine.dtype: int8 is computed on CPUs; on GPUs use engine.vllm")
+        raise ValueError(f"engine.dtype: {dtype} is computed on CPUs; on GPUs use engine.vllm")
+    if dtype == "q4":
+        return Llama.load_packed(folder)
     log.info("%s: served through our own forward, in int8", folder)
     return Llama.load(folder, torch.float32, device, int8_projection)
 

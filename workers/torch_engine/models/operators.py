@@ -1,5 +1,6 @@
 """Operators of a forward, in the form that is fastest on the device."""
 
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +8,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from workers.torch_engine.models.block_weights import GROUP, is_packed, parts, unpacked
 
 FLOAT16_ERROR = 2.0**-25
 """Half of float16's smallest number: the most that a bfloat16 weight loses in float16."""
@@ -24,33 +27,101 @@ Operator = Callable[[Tensor], Tensor]
 Projection = Callable[[Tensor, Tensor | None], Operator]
 """A weight [out, in] and an optional bias [out] -> an operator."""
 
-PACKED_FOR = 1
-"""Rows that packed weights are laid out for. Other counts run as fast, as measured."""
+ONEDNN_ROWS = 1
+"""Rows that oneDNN's weights are laid out for. Other counts run as fast, as measured."""
 KERNEL_ROWS = 6
 """Rows that FBGEMM computes together with AVX2; kernels for one or two add in another order."""
+FEW_ROWS = {"AVX512": 16}
+"""Rows up to which products with 4-bit weights are the fastest, by the CPU's capability; measured
+on three CPUs."""
+FEW_ROWS_WITH_AMX = 8
+FEW_ROWS_ELSEWHERE = 4
+KERNEL_OUTPUTS = 16
+"""The 4-bit kernel computes multiples of so many output features."""
+MIDDLE_CODE = 8
+"""The 4-bit code that the kernel takes for zero."""
 
 
-def projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
-    """Return x [N, in] -> x @ weight.T + bias, for weights and x of one dtype.
+def projection(weight: Tensor, bias: Tensor | None = None, *, copies: bool = True) -> Operator:
+    """Return x [N, in] -> x @ weight.T + bias, for x and weights of one dtype.
 
     With few tokens, reading the weights takes most of the time. CPUs with bfloat16 arithmetic use
     oneDNN's layout, through the operators with which torch.compile freezes weights. In float32,
     weights that float16 holds exactly (those of a 16-bit checkpoint) are stored in float16, and
     FBGEMM widens them as it reads: half the bytes with float32 arithmetic, and a row's result does
     not depend on the other rows. Elsewhere weights stay as they are.
+
+    A weight in groups of 4 bits (see block_weights) takes x in float32 or bfloat16; more than a few
+    rows are computed from a second copy of 16 bits, unless `copies` is false.
     """
+    if is_packed(weight):
+        return _four_bit(weight, bias, copies=copies)
+    if weight.device.type == "cpu" and weight.dtype == torch.float32:
+        return _float32(weight, bias)
+    if _onednn_takes(weight):
+        return _onednn(weight, bias)
     weight = weight.contiguous()
-    if _packs(weight):
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
-        multiply = torch.ops.mkldnn._linear_pointwise.default
-        return lambda x: multiply(x, packed, bias, "none", [], "")
-    if _fits_float16(weight):
-        halved = torch.ops.quantized.linear_prepack_fp16(weight, bias)
-        widen = torch.ops.quantized.linear_dynamic_fp16.default
-        if "AVX512" in torch.backends.cpu.get_cpu_capability():
-            return lambda x: widen(x, halved)
-        return lambda x: widen(_filled(x), halved)[: len(x)]
     return lambda x: F.linear(x, weight, bias)
+
+
+def _float32(weight: Tensor, bias: Tensor | None) -> Operator:
+    """Return the product of a float32 weight and x."""
+    weight = weight.contiguous()
+    if not _fits_float16(weight):
+        return lambda x: F.linear(x, weight, bias)
+    halved = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+    widen = torch.ops.quantized.linear_dynamic_fp16.default
+    if "AVX512" in torch.backends.cpu.get_cpu_capability():
+        return lambda x: widen(x, halved)
+    return lambda x: widen(_filled(x), halved)[: len(x)]
+
+
+def _onednn(weight: Tensor, bias: Tensor | None) -> Operator:
+    """Return the product of a bfloat16 weight and x, by the operators with which torch.compile
+    freezes weights."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ONEDNN_ROWS)
+    multiply = torch.ops.mkldnn._linear_pointwise.default
+    return lambda x: multiply(x, packed, bias, "none", [], "")
+
+
+def _four_bit(weight: Tensor, bias: Tensor | None, *, copies: bool) -> Operator:
+    """Return the product of a weight in groups of 4 bits and x in float32 or bfloat16.
+
+    torch's kernel computes few rows in bfloat16, with scales rounded to bfloat16; a row's result
+    does not depend on the other rows. More rows are computed from `unpacked` weights.
+    """
+    codes, scale, offset = parts(weight)
+    rounded = None if bias is None else bias.bfloat16()
+    if len(weight) % KERNEL_OUTPUTS:
+        return _wide(unpacked(weight), rounded)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.flatten(1).int(), 1)
+    affine = torch.stack((scale, offset + MIDDLE_CODE * scale), -1).transpose(0, 1)
+    numbers = affine.bfloat16().contiguous()
+    multiply = torch.ops.aten._weight_int4pack_mm_for_cpu.default
+
+    def few(x: Tensor) -> Tensor:
+        y: Tensor = multiply(x.bfloat16(), packed, GROUP, numbers)
+        return y if rounded is None else y.add_(rounded)
+
+    if not copies:
+        return few
+    most, many = _few_rows(), _wide(unpacked(weight), rounded)
+    return lambda x: few(x) if len(x) <= most else many(x)
+
+
+def _few_rows() -> int:
+    if has_amx():
+        return FEW_ROWS_WITH_AMX
+    return FEW_ROWS.get(torch.backends.cpu.get_cpu_capability(), FEW_ROWS_ELSEWHERE)
+
+
+def _wide(weight: Tensor, bias: Tensor | None) -> Operator:
+    """Return the product of many rows in float32 or bfloat16 and a bfloat16 weight."""
+    if has_amx():
+        product = _onednn(weight, bias)
+        return lambda x: product(x.bfloat16())
+    widened = _float32(weight.float(), None if bias is None else bias.float())
+    return lambda x: widened(x.float())
 
 
 def _filled(x: Tensor) -> Tensor:
@@ -104,12 +175,18 @@ def computes_bfloat16() -> bool:
     return supported is not None and bool(supported())
 
 
+def has_amx() -> bool:
+    """Return whether oneDNN multiplies tiles of bfloat16 here (Intel's AMX)."""
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "AMX")
+    return computes_bfloat16() and torch.cpu._is_amx_tile_supported() and "AMX" in allowed
+
+
 def widens_float16() -> bool:
     """Return whether float32 products can read weights stored in float16 here."""
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
-def _packs(weight: Tensor) -> bool:
+def _onednn_takes(weight: Tensor) -> bool:
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         return False
     # oneDNN refuses to pack a single row
@@ -117,8 +194,6 @@ def _packs(weight: Tensor) -> bool:
 
 
 def _fits_float16(weight: Tensor) -> bool:
-    if weight.dtype != torch.float32 or weight.device.type != "cpu":
-        return False
     if not widens_float16():
         return False
     return bool(((weight - weight.half().float()).abs() <= FLOAT16_ERROR).all())

@@ -9,12 +9,20 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.torch_engine.models.block_weights import (
+    PACKED,
+    is_packed,
+)
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.tensors import model_tensors, refuse_misfit
 from workers.weight_files import stored_tensors, weight_files
 
 Take = Callable[[str], Tensor]
-"""Function from a checkpoint's tensor name to the tensor, on the device and in the dtype."""
+"""Function from a checkpoint's tensor name to the tensor, on the device and in the dtype, or in
+groups (see block_weights)."""
+
+FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Matrices that a layer joins: all of them are in groups, or none."""
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
@@ -46,6 +54,26 @@ def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
     return load_weights(folder)
 
 
+def load_packed_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
+    """Load the weights of a model of this shape, those of 4 bits in groups.
+
+    Raises BundleError where the folder has no 4-bit weights, and as `load_model_weights` does.
+    """
+    if not (folder / PACKED).is_file():
+        raise BundleError(
+            f"engine.dtype: q4 needs the 4-bit weights of a GGUF file, and {folder} was not "
+            "imported from one: use float32 or bfloat16"
+        )
+    weights, packed = load_model_weights(folder, shape), load_file(folder / PACKED)
+    for joined in FUSED:
+        for name in [name for name in packed if joined[0] in name]:
+            names = [name.replace(joined[0], other) for other in joined]
+            if not packed.keys() >= {*names}:
+                for each in names:
+                    packed.pop(each, None)
+    return weights | packed
+
+
 def load_tensor(folder: Path, name: str) -> Tensor:
     """Load one tensor of a model. Raises BundleError where it is missing."""
     for file in weight_files(folder):
@@ -62,6 +90,7 @@ def taker(weights: dict[str, Tensor], dtype: torch.dtype, device: torch.device) 
     def take(name: str) -> Tensor:
         if name not in weights:
             raise BundleError(f"the weights have no tensor {name!r}")
-        return weights[name].to(device=device, dtype=dtype)
+        weight = weights[name]
+        return weight if is_packed(weight) else weight.to(device=device, dtype=dtype)
 
     return take
