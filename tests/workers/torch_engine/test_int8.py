@@ -9,7 +9,7 @@ from decoding import LOSSLESS, SMALL, decode
 from schemas import EngineConfig
 from workers.loader import load_engine
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.model import load_int8, load_model
+from workers.torch_engine.models.model import load_target
 
 CONFIG = EngineConfig.model_validate(SMALL | {"dtype": "int8"})
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
@@ -38,7 +38,7 @@ def test_every_method_says_what_plain_decoding_in_int8_says(tiny_bundle):
 def test_its_logits_are_near_those_of_the_weights(tiny_bundle):
     folder, cpu = tiny_bundle.part("target"), torch.device("cpu")
     logits = []
-    for model in (load_model(folder, torch.float32, cpu), load_int8(folder, cpu)):
+    for model in (load_target(folder, dtype, cpu) for dtype in ("float32", "int8")):
         pool = model.make_pool(1, 64)
         with torch.inference_mode():
             layout = model.lay_out([Span(pool.acquire(), PROMPTS[0])], pool)
@@ -51,4 +51,4 @@ def test_its_logits_are_near_those_of_the_weights(tiny_bundle):
 
 def test_where_it_is_not_computed_it_is_refused(tiny_bundle):
     with pytest.raises(ValueError, match=r"engine.dtype: int8 is computed on CPUs"):
-        load_int8(tiny_bundle.part("target"), torch.device("cuda"))
+        load_target(tiny_bundle.part("target"), "int8", torch.device("cuda"))

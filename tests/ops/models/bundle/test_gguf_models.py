@@ -89,3 +89,27 @@ def test_the_imported_model_is_the_one_that_was_written(specadapt, tokenizer, tm
     torch.testing.assert_close(
         ours, theirs, atol=0.03 if name.startswith("gemma") else 1e-4, rtol=0
     )
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])
+def test_four_bit_weights_are_kept_as_they_are(specadapt, tokenizer, tmp_path, kind):
+    quantisation = gguf.GGMLQuantizationType[kind]
+    file, out = tmp_path / "some.gguf", tmp_path / "out"
+    write_gguf(file, random_like("llama64", tokenizer), tokenizer, quantisation)
+    specadapt.json("bundle", "import", file, "--out", out)
+    folder = load_bundle(out).part("target")
+    weights, packed = load_file(folder / "model.safetensors"), load_file(folder / PACKED)
+    assert {name for name, weight in weights.items() if weight.ndim == 2} == packed.keys()
+    for name, weight in packed.items():
+        assert torch.equal(unpacked(weight), weights[name])
+    answer = specadapt.run("generate", "--bundle", out, "--dtype", "q4", "--max-tokens", "4", "hi")
+    assert answer
+
+
+@given(data=arrays(np.uint8, (3, 2 * 144)))
+def test_groups_of_k_quants_are_those_that_gguf_dequantises(data):
+    data.reshape(-1, 144)[:, :4] = np.array([0.5, 0.25], np.float16).view(np.uint8)
+    kind = gguf.GGMLQuantizationType.Q4_K
+    codes, scale, offset = read_groups(SimpleNamespace(tensor_type=kind, data=data))
+    values = codes.reshape(3, -1, 32) * scale[..., None] + offset[..., None]
+    np.testing.assert_array_equal(values.reshape(3, -1), gguf.dequantize(data, kind))

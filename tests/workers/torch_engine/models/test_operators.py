@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workers.torch_engine.models.block_weights import is_packed, pack, unpacked
 from workers.torch_engine.models.operators import (
     int8_projection,
     projection,
@@ -132,3 +133,46 @@ def test_pairs_of_the_largest_products_do_not_overflow() -> None:
     """Inputs and weights all at their largest: what 16-bit sums of pairs would cut off."""
     project = int8_projection(torch.ones(8, 64))
     assert torch.allclose(project(torch.ones(1, 64)), torch.full((1, 8), 64.0), rtol=1e-2)
+
+
+def four_bits(out: int, features: int = 64) -> torch.Tensor:
+    codes = torch.randint(0, 16, (out, features), dtype=torch.uint8)
+    scale = 0.02 * torch.rand(out, features // 32) + 0.001
+    return pack(codes, scale, -8 * scale + 0.01 * torch.randn_like(scale))
+
+
+def test_rows_in_groups_are_cut_and_joined_like_those_of_a_matrix() -> None:
+    torch.manual_seed(0)
+    first, second = four_bits(6), four_bits(4)
+    joined = torch.cat((first[1:4], second.flip(0)))
+    plain = torch.cat((unpacked(first)[1:4], unpacked(second).flip(0)))
+    assert is_packed(joined)
+    assert torch.equal(unpacked(joined), plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("out", [48, 40], ids=["of the kernel's size", "of another size"])
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_four_bit_projection_is_the_linear_layer(
+    dtype: torch.dtype, out: int, copies: bool, biased: bool
+) -> None:
+    torch.manual_seed(0)
+    weight, bias = four_bits(out), torch.randn(out) if biased else None
+    project = projection(weight, bias, copies=copies)
+    exact = unpacked(weight).double()
+    for rows in (1, 5, 33):
+        x = torch.randn(rows, 64, dtype=dtype)
+        expected = F.linear(x.double(), exact, None if bias is None else bias.double())
+        torch.testing.assert_close(project(x).double(), expected, atol=0.04, rtol=0.02)
+
+
+@given(rows=st.integers(1, 9), seed=st.integers(0, 999))
+@settings(deadline=None, max_examples=40)
+def test_a_four_bit_row_does_not_depend_on_its_batch(rows: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    project = projection(four_bits(48), torch.randn(48), copies=False)
+    x = torch.randn(rows, 64)
+    together = project(x)
+    for row in range(rows):
+        assert torch.equal(project(x[row : row + 1])[0], together[row])

@@ -1,0 +1,106 @@
+"""A target with the 4-bit weights of a GGUF file."""
+
+import asyncio
+import shutil
+
+import pytest
+import torch
+from decoding import LOSSLESS, SMALL, decode
+from safetensors.torch import load_file, save_file
+
+from schemas import EngineConfig
+from workers.bundle import BundleError, load_bundle
+from workers.loader import load_engine
+from workers.torch_engine import precision
+from workers.torch_engine.models import llama
+from workers.torch_engine.models.block_weights import PACKED, pack, unpacked
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.model import load_target
+from workers.torch_engine.models.operators import has_amx
+
+CPU = torch.device("cpu")
+CONFIG = EngineConfig.model_validate(SMALL | {"dtype": "q4", "max_batch": 1})
+PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
+
+
+def rounded(weight):
+    """The weight in groups of 32, each in 16 steps from its smallest to its largest value."""
+    groups = weight.float().view(len(weight), -1, 32)
+    low, high = groups.amin(-1), groups.amax(-1)
+    scale = (high - low) / 15
+    codes = ((groups - low[..., None]) / scale[..., None]).round().clamp(0, 15)
+    return pack(codes.to(torch.uint8).flatten(1), scale, low)
+
+
+@pytest.fixture(scope="module")
+def q4_bundle(tiny_bundle, tmp_path_factory):
+    """The tiny bundle with its layers' matrices in 4 bits, and the same values in bfloat16."""
+    folder = tmp_path_factory.mktemp("q4") / "tiny"
+    shutil.copytree(tiny_bundle.path, folder)
+    file = folder / "target" / "model.safetensors"
+    weights = load_file(file)
+    packed = {name: rounded(w) for name, w in weights.items() if name.endswith("proj.weight")}
+    (folder / "target" / PACKED).parent.mkdir()
+    save_file(packed, folder / "target" / PACKED)
+    weights |= {name: unpacked(each) for name, each in packed.items()}
+    save_file({name: each.bfloat16() for name, each in weights.items()}, file)
+    return load_bundle(folder)
+
+
+def logits(model, tokens):
+    pool = model.make_pool(1, 64)
+    with torch.inference_mode():
+        return model.forward(model.lay_out([Span(pool.acquire(), tokens)], pool), pool)[0]
+
+
+def test_every_method_says_what_plain_decoding_says(q4_bundle, monkeypatch):
+    """Without the second copy, so that steps of any size are computed in one way."""
+    monkeypatch.setattr(llama, "MEMORY_SHARE", 0.0)
+
+    async def answers():
+        engine = load_engine(LOSSLESS, q4_bundle, CONFIG)
+        try:
+            return [
+                [await decode(engine, method, prompt, max_tokens=20) for method in LOSSLESS]
+                for prompt in PROMPTS
+            ]
+        finally:
+            engine.close()
+
+    for plain, *others in asyncio.run(answers()):
+        assert all(answer.tokens == plain.tokens for answer in others)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["4 bits alone", "with a second copy"])
+def test_its_logits_are_those_of_the_dequantised_target(q4_bundle, monkeypatch, share):
+    monkeypatch.setattr(llama, "MEMORY_SHARE", share)
+    folder = q4_bundle.part("target")
+    exact = logits(load_target(folder, "float32", CPU), PROMPTS[0])
+    ours = logits(load_target(folder, "q4", CPU), PROMPTS[0])
+    assert torch.cosine_similarity(exact, ours, dim=-1).min() > 0.999
+
+
+def test_projections_that_a_layer_joins_need_four_bits_together(q4_bundle, tmp_path):
+    """As in files whose value projections have more bits than the others."""
+    folder = tmp_path / "target"
+    shutil.copytree(q4_bundle.part("target"), folder)
+    packed = load_file(folder / PACKED)
+    del packed["model.layers.0.self_attn.v_proj.weight"], packed["model.layers.1.mlp.up_proj.weight"]
+    save_file(packed, folder / PACKED)
+    exact = logits(load_target(q4_bundle.part("target"), "float32", CPU), PROMPTS[1])
+    ours = logits(load_target(folder, "q4", CPU), PROMPTS[1])
+    assert torch.cosine_similarity(exact, ours, dim=-1).min() > 0.999
+
+
+def test_a_target_without_four_bits_is_refused(tiny_bundle):
+    with pytest.raises(BundleError, match=r"engine.dtype: q4 needs the 4-bit weights"):
+        load_target(tiny_bundle.part("target"), "q4", CPU)
+    with pytest.raises(ValueError, match=r"engine.dtype: q4 is computed on CPUs"):
+        load_target(tiny_bundle.part("target"), "q4", torch.device("cuda"))
+
+
+def test_auto_is_the_fastest_for_the_target_and_the_device(tiny_bundle, q4_bundle):
+    assert precision.chosen("auto", q4_bundle, CPU) == "q4"
+    assert precision.chosen("auto", tiny_bundle, CPU) == ("bfloat16" if has_amx() else "float32")
+    assert precision.chosen("auto", q4_bundle, torch.device("cuda")) == "bfloat16"
+    assert precision.chosen("float32", q4_bundle, CPU) == "float32"
