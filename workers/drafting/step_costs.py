@@ -1,7 +1,6 @@
 """Seconds of a step, learned on this machine by rows, sequences and context."""
 
 from bisect import insort
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +20,6 @@ SEQUENCE, TOKEN = 0.05, 0.05 / 200
 row. A sequence costs more where rows are uneven: attention needs padding, or calls of its own."""
 FORGET = 1.0 / 400
 """Share of the measurements that each step removes."""
-ERRORS = 4096
 FASTEST = 0.1
 """Share of the first measurement that a step takes at least."""
 DOUBLED = 32.0
@@ -41,8 +39,6 @@ class StepSeconds:
         self._table = np.zeros(0)
         deviations = np.array([SPEED, MORE_ROWS, MORE_ROWS, SEQUENCE, SEQUENCE, TOKEN])
         self._slower = Regression(np.diag(deviations**2) / NOISE**2, FORGET)
-        self.errors: deque[float] = deque(maxlen=ERRORS)
-        """Predicted over measured seconds, less 1, of the newest steps."""
 
     @property
     def known(self) -> bool:
@@ -72,7 +68,6 @@ class StepSeconds:
         alone = self._alone(rows)
         features = self._features(rows, sequences, context, uneven)
         expected = float((alone + features @ self._slower.weights)[0])
-        self.errors.append(expected / seconds - 1.0)
         taken = min(seconds, MOST_SURPRISE * expected)
         self._slower.saw(features[0] / alone[0], (taken - alone[0]) / alone[0])
 

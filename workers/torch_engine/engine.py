@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
@@ -103,12 +102,6 @@ class TorchEngine:
     def cuda_graphs(self) -> int:
         """The target's forwards that are replayed from CUDA graphs, by shape."""
         return self._target.model.graphs
-
-    @property
-    def step_errors(self) -> deque[float]:
-        """Relative errors of predicted step times; see StepSeconds.errors. Empty it between
-        requests."""
-        return self._target.costs.step.errors
 
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""

@@ -94,14 +94,6 @@ def test_where_nobody_measured_steps_themselves_teach():
         assert expected(seconds, rows, 1, 100) == pytest.approx(0.01 + 0.001 * rows, rel=0.15)
 
 
-def test_how_wrong_it_was_is_remembered_before_it_learns():
-    seconds = measured()
-    seconds.saw([1], 0, 2.0 * staircase(1))
-    seconds.saw([1], 0, 2.0 * staircase(1))
-    assert seconds.errors[0] == pytest.approx(-0.5)
-    assert abs(seconds.errors[1]) < 0.1
-
-
 def test_unseen_mixes_are_within_15_percent():
     """Trained on what one sequence costs and some mixes; judged on others, contexts included."""
     seconds, draw = measured(), random.Random(1)
