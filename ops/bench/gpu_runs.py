@@ -12,7 +12,8 @@ import torch
 from rich.progress import Progress, TaskID
 
 from ops.bench.decode.figures import NEAR_TIE_GAP, first_difference
-from ops.bench.decode.huggingface_process import HuggingFaceProcess
+from ops.bench.decode.huggingface import PLAIN, HuggingFace
+from ops.bench.decode.peer_process import PeerProcess
 from ops.harness.decoding import Answer, EncodedPrompt, decode, encode
 from ops.harness.engines import Engines, engines_of
 from ops.harness.machine import describe_machine, processor
@@ -22,7 +23,7 @@ from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle
 from workers.torch_engine.engine import TorchEngine
 
-HF, PLAIN = "hf_plain", "plain"
+HF = "hf_plain"
 WARM_UP_TOKENS = 8
 
 
@@ -103,9 +104,7 @@ async def _exactness(
     return {name: statistics.mean(same) for name, same in held.items()}
 
 
-def _same(
-    answer: Answer, expected: Sequence[int], item: EncodedPrompt, hf: HuggingFaceProcess
-) -> bool:
+def _same(answer: Answer, expected: Sequence[int], item: EncodedPrompt, hf: PeerProcess) -> bool:
     position = first_difference(answer.token_ids, expected)
     if position is None:
         return True
@@ -181,6 +180,6 @@ def _step_ms(answers: Sequence[Answer]) -> float:
     return 1e3 * statistics.median(seconds) if seconds else float("nan")
 
 
-def _hugging_face(bundle: Bundle, setup: Setup) -> HuggingFaceProcess:
+def _hugging_face(bundle: Bundle, setup: Setup) -> PeerProcess:
     engine = setup.engine
-    return HuggingFaceProcess(bundle, engine.dtype, engine.threads, device_of(engine))
+    return PeerProcess(HuggingFace, bundle, engine.dtype, engine.threads, device_of(engine))

@@ -37,13 +37,14 @@ def bench_decode(
     dtype: flags.DtypeFlag = None,
     concurrency: flags.Concurrency = 1,
     threads: flags.Threads = None,
-    hf: Annotated[
+    peers: Annotated[
         str | None,
         typer.Option(
-            "--hf",
+            "--peers",
             metavar="A,B",
-            help="Hugging Face modes to compare with: plain (the reference at temperature 0), "
-            "assisted, prompt_lookup, or none  [default: all that the bundle supports]",
+            help="other decoders of the target to compare with: hf (the reference at temperature "
+            "0), hf-assisted, hf-prompt-lookup, hf-static, llamacpp, llamacpp-lookup, or none  "
+            "[default: Hugging Face's but hf-static]",
         ),
     ] = None,
     lockstep: Annotated[
@@ -51,13 +52,13 @@ def bench_decode(
         typer.Option(
             "--lockstep",
             help="let methods of the torch engine take turns step by step, for machines whose "
-            "speed changes; excludes Hugging Face",
+            "speed changes; excludes peers",
         ),
     ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Measure decoding speed, acceptance and exactness of methods, next to Hugging Face.
+    """Measure decoding speed, acceptance and exactness of methods, next to other decoders.
 
     Reports tokens per second, speedups over plain decoding and Hugging Face, mean accepted tokens
     (MAT) and the match rate. In every repeat, every method and mode answers every prompt.
@@ -80,10 +81,10 @@ def bench_decode(
     asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_room(with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
-    if lockstep and hf not in (None, "none"):
-        raise InputError("--lockstep: Hugging Face does not decode step by step; leave out --hf")
-    hf = "none" if lockstep else hf
-    modes = None if hf is None else () if hf == "none" else tuple(names(hf, "--hf"))
+    if lockstep and peers not in (None, "none"):
+        raise InputError("--lockstep: peers do not decode step by step; leave out --peers")
+    peers = "none" if lockstep else peers
+    modes = None if peers is None else () if peers == "none" else tuple(names(peers, "--peers"))
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
         top_p=top_p,

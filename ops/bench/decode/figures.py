@@ -182,15 +182,15 @@ def domain_mean_ci(
 def summarise(
     runs: Sequence[Run],
     plain: Mapping[str, Sequence[Run]],
-    hf: Mapping[str, Sequence[Run]],
+    peers: Mapping[str, Sequence[Run]],
     seed: int = 0,
 ) -> dict[str, Any]:
-    """One method's figures against the plain methods and Hugging Face's modes that ran (by name).
+    """One method's figures against the plain methods and peers that ran (by name).
 
     Speedups without the prompts that loop are over the baseline of these plain methods alone.
     """
     over_plain = {name: paired_speedups(runs, theirs) for name, theirs in plain.items()}
-    over_hf = {mode: paired_speedups(runs, theirs) for mode, theirs in hf.items()}
+    over_peers = {mode: paired_speedups(runs, theirs) for mode, theirs in peers.items()}
     mat = mean_accepted_tokens(runs)
     rate = rates(runs)
     baseline = baseline_of(plain)
@@ -207,10 +207,10 @@ def summarise(
         figures[f"{speedup_key(name)}_ci95"] = domain_mean_ci(speedups, seed)
     return figures | {
         BY_PROMPT: decode_speedups(runs, plain[baseline]),
-        "speedup_vs_hf": domain_mean(over_hf["plain"]) if "plain" in over_hf else None,
-        "speedup_vs_hf_modes": {
+        "speedup_vs_hf": domain_mean(over_peers["hf"]) if "hf" in over_peers else None,
+        "speedup_vs_peers": {
             mode: {"speedup": domain_mean(values), "ci95": domain_mean_ci(values, seed)}
-            for mode, values in over_hf.items()
+            for mode, values in over_peers.items()
         },
         "mat": statistics.fmean(mat.values()) if mat else None,
         "loop_rate": loop_rate(runs),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from ops.bench.decode.peer_process import Answered
 from schemas import SamplingParams
 from workers.bundle import Bundle
 
@@ -16,15 +17,22 @@ ASSISTED = {
     "assistant_confidence_threshold": 0.0,
 }
 PROMPT_LOOKUP = {"prompt_lookup_num_tokens": 8}
-MODES = ("plain", "assisted", "prompt_lookup")
+STATIC = {"cache_implementation": "static"}
+PLAIN, ASSISTED_MODE, LOOKUP, STATIC_MODE = MODES = (
+    "hf",
+    "hf-assisted",
+    "hf-prompt-lookup",
+    "hf-static",
+)
 
 
 class HuggingFace:
     """The bundle's target (and draft) under transformers: sdpa, KV cache, the given dtype, or
     float32 where the engine computes in int8 or q4.
 
-    `plain` is its ordinary decoding, `assisted` has the bundle's draft propose 4 tokens a step,
-    `prompt_lookup` copies up to 8 tokens from what is already there.
+    `hf` is its ordinary decoding, `hf-assisted` has the bundle's draft propose 4 tokens a step,
+    `hf-prompt-lookup` copies up to 8 tokens from what is already there, `hf-static` decodes plainly
+    with a static cache, for which transformers compiles the forward on devices where it does so.
     """
 
     def __init__(self, bundle: Bundle, dtype: str, threads: int, device: str) -> None:
@@ -37,7 +45,7 @@ class HuggingFace:
             # transformers reads these from the assistant's own generation config. A threshold
             # would add a scikit-learn ROC curve to every step.
             self._draft.generation_config.update(**ASSISTED)
-        self.modes = MODES if self._draft is not None else ("plain", "prompt_lookup")
+        self.modes = [mode for mode in MODES if self._draft is not None or mode != ASSISTED_MODE]
 
     def _load(self, bundle: Bundle, part: str, dtype: torch.dtype) -> Any:
         model: Any = AutoModelForCausalLM.from_pretrained(
@@ -46,10 +54,10 @@ class HuggingFace:
         return model.to(self.device).eval()
 
     def settings(self) -> dict[str, Any]:
-        """How each mode calls `generate()`."""
+        """See Peer."""
         return {
             "attention": "sdpa",
-            "cache": "dynamic",
+            "cache": "dynamic, but for hf-static",
             "assisted": ASSISTED if self._draft is not None else None,
             "prompt_lookup": PROMPT_LOOKUP,
         }
@@ -61,8 +69,8 @@ class HuggingFace:
         prompt_token_ids: Sequence[int],
         sampling: SamplingParams,
         seed: int,
-    ) -> tuple[tuple[int, ...], float]:
-        """The answer's token ids, the end token included, and its seconds."""
+    ) -> Answered:
+        """See Peer."""
         choosing: dict[str, Any] = {"do_sample": False}
         if sampling.temperature > 0:
             torch.manual_seed(seed)
@@ -89,6 +97,8 @@ class HuggingFace:
         return float(best[0] - best[1])
 
     def _arguments(self, mode: str) -> dict[str, Any]:
-        if mode == "assisted":
+        if mode == ASSISTED_MODE:
             return {"assistant_model": self._draft}
-        return PROMPT_LOOKUP if mode == "prompt_lookup" else {}
+        if mode == LOOKUP:
+            return PROMPT_LOOKUP
+        return STATIC if mode == STATIC_MODE else {}

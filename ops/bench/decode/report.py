@@ -14,7 +14,7 @@ from ops.bench.decode.figures import (
     speedup_key,
     summarise,
 )
-from ops.bench.decode.runs import HF, Measured, Plan
+from ops.bench.decode.runs import Measured, Plan
 from ops.harness.machine import describe_machine
 from ops.harness.output import table
 from ops.harness.prompts import fingerprint
@@ -36,10 +36,9 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
     """Return the figures that `--json` writes."""
     return {
         "methods": {name: _method(name, plan, measured) for name in plan.setup.names},
-        "hf": {
-            name.removeprefix(HF): {"tokens_per_s": domain_mean(rates(runs))}
-            for name, runs in measured.runs.items()
-            if name.startswith(HF)
+        "peers": {
+            name: {"tokens_per_s": domain_mean(rates(measured.runs[name]))}
+            for name in measured.peers
         },
         "settings": _settings(plan, measured),
     }
@@ -55,14 +54,18 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         columns["throughput_tokens_per_s"] = "all/s"
     rows = [[name, *(m[c] for c in columns)] for name, m in methods.items()]
     rows += [
-        [f"HF {mode}", hf["tokens_per_s"], *[None] * (len(columns) - 1)]
-        for mode, hf in figures["hf"].items()
+        [name, peer["tokens_per_s"], *[None] * (len(columns) - 1)]
+        for name, peer in figures["peers"].items()
     ]
-    yield table("Decoding, compared with Hugging Face (HF)", ["method", *columns.values()], rows)
-    modes = list(figures["hf"])
+    yield table(
+        "Decoding, compared with Hugging Face (HF) and other peers",
+        ["method", *columns.values()],
+        rows,
+    )
+    modes = list(figures["peers"])
     yield table(
         "Speedup with its 95% interval",
-        ["method", *(f"over {name}" for name in plain), *(f"over HF {mode}" for mode in modes)],
+        ["method", *(f"over {name}" for name in plain), *(f"over {mode}" for mode in modes)],
         [[name, *_intervals(method, plain, modes)] for name, method in methods.items()],
     )
     baseline = figures["settings"]["baseline"]
@@ -84,13 +87,13 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
 
 def _intervals(method: dict[str, Any], plain: list[str], modes: list[str]) -> list[str]:
     pairs = [(method[speedup_key(n)], method[f"{speedup_key(n)}_ci95"]) for n in plain]
-    pairs += [tuple(method["speedup_vs_hf_modes"][mode].values()) for mode in modes]
+    pairs += [tuple(method["speedup_vs_peers"][mode].values()) for mode in modes]
     return [f"{mean:.2f} ({ci[0]:.2f} to {ci[1]:.2f})" if ci else "–" for mean, ci in pairs]
 
 
 def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     runs = measured.runs[name]
-    theirs = {n.removeprefix(HF): r for n, r in measured.runs.items() if n.startswith(HF)}
+    theirs = {name: measured.runs[name] for name in measured.peers}
     plain = {n: measured.runs[n] for n in PLAIN_METHODS if n in measured.runs}
     figures = summarise(runs, plain, theirs, plan.seed)
     match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
@@ -140,5 +143,5 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
             "skipped_too_long": measured.skipped_too_long,
             "ids": [prompt.id for prompt in plan.prompts],
         },
-        "hf": measured.hf_settings,
+        "peers": measured.peer_settings,
     }

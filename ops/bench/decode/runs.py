@@ -1,17 +1,21 @@
-"""The runs of `bench decode`: every method and Hugging Face on the same prompts, one clock."""
+"""The runs of `bench decode`: every method and peer on the same prompts, one clock."""
 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.progress import Progress
 
+from ops.bench.decode import huggingface, llamacpp
 from ops.bench.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
-from ops.bench.decode.huggingface_process import HuggingFaceProcess
+from ops.bench.decode.huggingface import HuggingFace
+from ops.bench.decode.llamacpp import LlamaCpp, refuse_llamacpp
 from ops.bench.decode.lockstep import Asked, in_lockstep
+from ops.bench.decode.peer_process import PeerProcess
 from ops.harness.boundary import InputError
 from ops.harness.decoding import EncodedPrompt, decode, encode
 from ops.harness.engines import Engines, engines_of
@@ -20,17 +24,16 @@ from ops.harness.settings import Setup, device_of
 from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle
 
-HF = "hf_"
-COMPARED = "plain"
-"""The mode that answers at temperature 0 are compared with."""
+COMPARED = huggingface.PLAIN
+"""The peer that answers at temperature 0 are compared with."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """The prompts and settings of a benchmark.
 
-    hf: Hugging Face's modes, None for all. seeded: whether requests carry a seed. lockstep: see
-    `in_lockstep`.
+    peers: their modes, None for Hugging Face's but hf-static. seeded: whether requests carry a
+    seed. lockstep: see `in_lockstep`.
     """
 
     setup: Setup
@@ -40,7 +43,7 @@ class Plan:
     temperature: float
     concurrency: int
     seed: int
-    hf: tuple[str, ...] | None = None
+    peers: tuple[str, ...] | None = None
     top_p: float = 1.0
     seeded: bool = False
     lockstep: bool = False
@@ -57,10 +60,10 @@ class Plan:
 
 @dataclass
 class Measured:
-    """Runs by name: methods, and Hugging Face's modes as hf_plain, hf_assisted, ..."""
+    """Runs by name: of methods and of peers' modes."""
 
-    hf_settings: dict[str, Any]
-    hf_modes: Sequence[str]
+    peer_settings: dict[str, Any]
+    peers: Sequence[str]
     skipped_too_long: int
     runs: dict[str, list[Run]] = field(default_factory=dict)
     run_seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -73,39 +76,59 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
     engine_config = plan.setup.engine
     longest = engine_config.max_context - plan.max_tokens
     encoded, skipped = encode(bundle, plan.prompts, longest)
-    hf = HuggingFaceProcess(
-        bundle, engine_config.dtype, engine_config.threads, device_of(engine_config)
-    )
-    try:
-        modes = _modes(plan, hf)
-        measured = Measured(hf.settings(), modes, skipped)
-        answers = len(encoded) * (len(plan.setup.names) + len(modes))
+    with ExitStack() as started:
+        peers = _started(plan, bundle, started)
+        settings = {name: peer.settings() for name, peer in peers.items()}
+        measured = Measured(settings, list(peers), skipped)
+        answers = len(encoded) * (len(plan.setup.names) + len(peers))
         task = bar.add_task("answers", total=plan.repeats * answers)
-        await _repeat_all(plan, bundle, encoded, hf, measured, lambda: bar.advance(task))
-        if plan.temperature == 0 and COMPARED in modes:
-            _compare(hf, plan, encoded, measured)
-    finally:
-        hf.close()
+        await _repeat_all(plan, bundle, encoded, peers, measured, lambda: bar.advance(task))
+        if plan.temperature == 0 and COMPARED in peers:
+            _compare(peers[COMPARED], plan, encoded, measured)
     return measured
 
 
-def _modes(plan: Plan, hf: HuggingFaceProcess) -> Sequence[str]:
-    wanted = hf.modes if plan.hf is None else plan.hf
+def _started(plan: Plan, bundle: Bundle, stack: ExitStack) -> dict[str, PeerProcess]:
+    """Return the processes of the peers' modes; the modes of one peer share a process.
+
+    Raises InputError for a mode that is unknown, or cannot run here.
+    """
+    engine, wanted = plan.setup.engine, plan.peers
+    if wanted == ():
+        return {}
+    found = dict[str, PeerProcess]()
+    known = (*huggingface.MODES, *llamacpp.MODES)
+    for mode in wanted or ():
+        if mode not in known:
+            raise InputError(f"--peers: {mode!r} is none of {', '.join(known)}, none")
+    if wanted is None or {*wanted} & {*huggingface.MODES}:
+        hugging_face = PeerProcess(
+            HuggingFace, bundle, engine.dtype, engine.threads, device_of(engine)
+        )
+        stack.enter_context(closing(hugging_face))
+        found |= dict.fromkeys(hugging_face.modes, hugging_face)
+    if {*(wanted or ())} & {*llamacpp.MODES}:
+        refuse_llamacpp(bundle)
+        cpp = PeerProcess(LlamaCpp, bundle, engine.threads, engine.max_context)
+        stack.enter_context(closing(cpp))
+        found |= dict.fromkeys(cpp.modes, cpp)
+    if wanted is None:
+        wanted = tuple(mode for mode in found if mode != huggingface.STATIC_MODE)
     for mode in wanted:
-        if mode not in hf.modes:
-            raise InputError(f"--hf: {mode!r} is none of {', '.join(hf.modes)}, none")
-    return wanted
+        if mode not in found:
+            raise InputError(f"--peers: {mode} needs a draft model, which the bundle has not")
+    return {mode: found[mode] for mode in wanted}
 
 
 async def _repeat_all(
     plan: Plan,
     bundle: Bundle,
     encoded: Sequence[EncodedPrompt],
-    hf: HuggingFaceProcess,
+    peers: Mapping[str, PeerProcess],
     measured: Measured,
     advance: Callable[[], None],
 ) -> None:
-    names = [*plan.setup.names, *(HF + mode for mode in measured.hf_modes)]
+    names = [*plan.setup.names, *peers]
     for repeat in range(plan.repeats):
         order = random.Random(f"{plan.seed} {repeat}")
         if plan.lockstep:
@@ -121,7 +144,7 @@ async def _repeat_all(
                 measured.run_seconds.setdefault(name, []).append(took)
             continue
         with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
-            bench = _Repeat(plan, repeat, engines, hf, advance)
+            bench = _Repeat(plan, repeat, engines, peers, advance)
             await bench.warm_up(encoded[0], names)
             if plan.concurrency == 1:
                 await bench.prompt_by_prompt(encoded, names, order, measured)
@@ -135,10 +158,10 @@ class _Repeat:
         plan: Plan,
         repeat: int,
         engines: Engines,
-        hf: HuggingFaceProcess,
+        peers: Mapping[str, PeerProcess],
         advance: Callable[[], None],
     ) -> None:
-        self._plan, self._repeat, self._engines, self._hf = plan, repeat, engines, hf
+        self._plan, self._repeat, self._engines, self._peers = plan, repeat, engines, peers
         self._advance = advance
 
     async def warm_up(self, encoded: EncodedPrompt, names: Sequence[str]) -> None:
@@ -168,11 +191,11 @@ class _Repeat:
         order: random.Random,
         measured: Measured,
     ) -> None:
-        """Several requests in flight, all of one method; Hugging Face answers one by one."""
+        """Several requests in flight, all of one method; peers answer one by one."""
         # in one order for all: which answers come last decides how empty the last batches are
         shuffled = order.sample(encoded, len(encoded))
         for name in order.sample(names, len(names)):
-            places = asyncio.Semaphore(1 if name.startswith(HF) else self._plan.concurrency)
+            places = asyncio.Semaphore(1 if name in self._peers else self._plan.concurrency)
 
             async def one(item: EncodedPrompt, name: str, places: asyncio.Semaphore) -> Run:
                 async with places:
@@ -188,14 +211,14 @@ class _Repeat:
             measured.runs.setdefault(name, []).extend(runs)
 
     async def _alone(self, name: str) -> None:
-        await self._engines.others_asleep(None if name.startswith(HF) else name)
+        await self._engines.others_asleep(None if name in self._peers else name)
 
     async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
         labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
         sampling = self._plan.sampling(self._repeat, max_tokens)
-        if name.startswith(HF):
-            token_ids, seconds = await self._hf.generate(
-                name.removeprefix(HF), item.token_ids, sampling, self._plan.seed + self._repeat
+        if name in self._peers:
+            token_ids, seconds = await self._peers[name].generate(
+                name, item.token_ids, sampling, self._plan.seed + self._repeat
             )
             return Run(*labels, token_ids, seconds)
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
@@ -214,10 +237,10 @@ class _Repeat:
 
 
 def _compare(
-    hf: HuggingFaceProcess, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
+    hf: PeerProcess, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
 ) -> None:
     """Fill in the divergences of every method from Hugging Face's plain greedy answers."""
-    reference = {run.prompt_id: run.token_ids for run in measured.runs[HF + COMPARED]}
+    reference = {run.prompt_id: run.token_ids for run in measured.runs[COMPARED]}
     prompts = {item.prompt.id: item.token_ids for item in encoded}
     for name in plan.setup.names:
         found: dict[str, Divergence] = {}

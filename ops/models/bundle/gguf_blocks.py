@@ -37,9 +37,8 @@ def _q4_k(data: np.ndarray) -> Groups:
     scales, offsets = Q4_K.get_scale_min(blocks[:, 4:16])
     scale = numbers[:, :1] * scales.astype(np.float32)
     offset = -numbers[:, 1:] * offsets.astype(np.float32)
-    return _nibbles(blocks[:, 16:].reshape(rows, -1, 32)), *(
-        each.reshape(rows, -1) for each in (scale, offset)
-    )
+    codes = _nibbles(blocks[:, 16:].reshape(rows, -1, 32))
+    return codes, scale.reshape(rows, -1), offset.reshape(rows, -1)
 
 
 def _halves(data: np.ndarray) -> np.ndarray:
@@ -48,7 +47,8 @@ def _halves(data: np.ndarray) -> np.ndarray:
 
 def _nibbles(data: np.ndarray) -> np.ndarray:
     """Return codes [rows, weights] of bytes [rows, blocks, bytes]: a block's lower halves first."""
-    return np.concatenate((data & 15, data >> 4), -1).reshape(len(data), -1)
+    codes: np.ndarray = np.concatenate((data & 15, data >> 4), -1)
+    return codes.reshape(len(data), -1)
 
 
 _READERS: dict[str, Callable[[np.ndarray], Groups]] = {

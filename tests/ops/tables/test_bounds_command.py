@@ -32,7 +32,7 @@ def test_the_share_that_decoding_reached(specadapt, traced, prompts_file, tmp_pa
     decoded = tmp_path / "decoded.json"
     named = specadapt.json(*traced)["settings"]["prompts"]["ids"]
     ids.write_text("\n".join(named))
-    bench = ["bench", "decode", *traced[4:], "--hf", "none", "--repeats", 1, "--ids", ids]
+    bench = ["bench", "decode", *traced[4:], "--peers", "none", "--repeats", 1, "--ids", ids]
     decode = specadapt.json(*bench, "--prompts", prompts_file)
     decoded.write_text(json.dumps(decode))
     figures = specadapt.json(*traced, "--ids", ids, "--decoded", decoded)

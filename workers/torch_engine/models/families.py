@@ -79,7 +79,7 @@ def read_shape(folder: Path) -> LlamaShape:
     not compute.
     """
     if not (folder / "config.json").is_file():
-        raise BundleError(f"no config.json in {folder}")
+        raise BundleError(f"{folder}/config.json is missing: download the model again")
     config = read_config(folder)
     try:
         return _shape(config)

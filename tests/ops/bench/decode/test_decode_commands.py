@@ -34,8 +34,8 @@ def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, promp
         *["--limit", 4, "--repeats", 2, *small],
     )
     assert list(figures["methods"]) == ["naive", "draft_verify", "ngram"]
-    assert set(figures["hf"]) == {"plain", "assisted", "prompt_lookup"}
-    assert all(mode["tokens_per_s"] > 0 for mode in figures["hf"].values())
+    assert set(figures["peers"]) == {"hf", "hf-assisted", "hf-prompt-lookup"}
+    assert all(mode["tokens_per_s"] > 0 for mode in figures["peers"].values())
     naive = figures["methods"]["naive"]
     assert naive["speedup_vs_naive"] == pytest.approx(1.0)
     assert naive["mat"] == pytest.approx(1.0)
@@ -54,7 +54,7 @@ def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, promp
     assert settings["threads"] == 1
     assert settings["repeats"] == 2
     assert len(settings["prompts"]["ids"]) == 4
-    assert settings["hf"]["assisted"]["num_assistant_tokens"] == 4
+    assert settings["peers"]["hf"]["assisted"]["num_assistant_tokens"] == 4
 
 
 def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, small, prompts_file):
@@ -70,18 +70,19 @@ def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, sma
 def test_bench_decode_leaves_out_what_is_not_asked_of_hugging_face(specadapt, small, prompts_file):
     command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file]
     command += ["--limit", 2, "--repeats", 1, *small]
-    alone = specadapt.json(*command, "--hf", "none")
-    assert alone["hf"] == {}
+    alone = specadapt.json(*command, "--peers", "none")
+    assert alone["peers"] == {}
     assert alone["methods"]["naive"]["match_rate"] is None
-    plain = specadapt.json(*command, "--hf", "plain")
-    assert set(plain["hf"]) == {"plain"}
+    plain = specadapt.json(*command, "--peers", "hf")
+    assert set(plain["peers"]) == {"hf"}
     assert plain["methods"]["naive"]["match_rate"] == 1.0
-    assert "--hf: 'beams'" in specadapt.refusal(*command, "--hf", "beams")
+    assert "--peers: llama.cpp" in specadapt.refusal(*command, "--peers", "llamacpp")
+    assert "--peers: 'beams'" in specadapt.refusal(*command, "--peers", "beams")
 
 
 def test_bench_decode_samples_as_requests_ask(specadapt, small, prompts_file):
-    command = ["bench", "decode", "--methods", "ngram", "--prompts", prompts_file, "--hf", "none"]
-    command += ["--limit", 2, "--repeats", 1, *small]
+    command = ["bench", "decode", "--methods", "ngram", "--prompts", prompts_file]
+    command += ["--peers", "none", "--limit", 2, "--repeats", 1, *small]
     greedy = specadapt.json(*command)
     surest = specadapt.json(*command, "--temperature", 1, "--top-p", 0.01, "--seeded")
     settings = surest["settings"]
@@ -116,7 +117,7 @@ def test_bench_decode_prints_tables_for_people(specadapt, small, prompts_file):
         *["--limit", 2, "--repeats", 1, "--temperature", 0.8, *small],
     )
     assert shown.exit_code == 0
-    assert "HF plain" in shown.stdout
+    assert "over hf" in shown.stdout
     assert "Speedup over naive, by domain" in shown.stdout
 
 
@@ -131,7 +132,7 @@ def test_in_lockstep_methods_decode_the_same_answers(specadapt, small, prompts_f
     command = ["bench", "decode", "--lockstep", "--methods", "naive,ngram,adaptive"]
     command += ["--prompts", prompts_file, "--limit", 5, "--repeats", 2, "--concurrency", 2, *small]
     figures = specadapt.json(*command)
-    assert figures["hf"] == {}
+    assert figures["peers"] == {}
     assert figures["settings"]["lockstep"]
     methods = figures["methods"]
     assert list(methods) == ["naive", "ngram", "adaptive"]
@@ -140,7 +141,7 @@ def test_in_lockstep_methods_decode_the_same_answers(specadapt, small, prompts_f
         assert method["throughput_tokens_per_s"] > 0
     assert methods["naive"]["mat"] == pytest.approx(1.0)
     assert methods["ngram"]["mat"] >= 1.0
-    assert "--lockstep: Hugging Face" in specadapt.refusal(*command, "--hf", "plain")
+    assert "--lockstep: peers" in specadapt.refusal(*command, "--peers", "hf")
 
 
 async def test_a_methods_clock_stands_still_while_others_decode(tiny_bundle):

@@ -119,9 +119,9 @@ def test_near_ties_are_set_apart():
 def test_a_summary_holds_what_scripts_read():
     naive = [run("naive", f"{d}{i}", d, seconds=2.0, target_steps=10) for d in "ab" for i in "12"]
     fast = [run("fast", f"{d}{i}", d, seconds=1.0, target_steps=5) for d in "ab" for i in "12"]
-    figures = summarise(fast, {"naive": naive}, {"plain": naive})
+    figures = summarise(fast, {"naive": naive}, {"hf": naive})
     assert figures["speedup_vs_naive"] == figures["speedup_vs_hf"] == pytest.approx(2.0)
-    assert figures["speedup_vs_hf_modes"]["plain"]["ci95"] == pytest.approx((2.0, 2.0))
+    assert figures["speedup_vs_peers"]["hf"]["ci95"] == pytest.approx((2.0, 2.0))
     assert figures["mat"] == 2.0
     assert figures["prompts"] == 4
     assert figures["by_domain"]["a"] == {
