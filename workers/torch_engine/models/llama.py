@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -107,6 +106,8 @@ class Llama:
 
         Raises as `load` does, and BundleError for a part without such weights.
         """
+        import psutil  # not there where only torch and transformers are
+
         shape = read_shape(folder)
         weights = load_packed_weights(folder, shape)
         copied = sum(
