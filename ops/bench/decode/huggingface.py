@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from ops.bench.decode.peer_process import Answered
+from ops.harness.output import quiet_transformers
 from schemas import SamplingParams
 from workers.bundle import Bundle
 
@@ -36,6 +37,7 @@ class HuggingFace:
     """
 
     def __init__(self, bundle: Bundle, dtype: str, threads: int, device: str) -> None:
+        quiet_transformers()
         torch.set_num_threads(threads)
         precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
         self.device = device

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Protocol
 
-from ops.harness.output import quiet_transformers
 from schemas import SamplingParams
 
 Answered = tuple[tuple[int, ...], float]
@@ -77,7 +76,6 @@ class PeerProcess:
 
 def _start(make: Callable[..., Peer], *arguments: Any) -> None:
     global _peer
-    quiet_transformers()
     _peer = make(*arguments)
 
 

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from ops.bench.decode import huggingface, llamacpp
 from ops.bench.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
 from ops.bench.decode.huggingface import HuggingFace
-from ops.bench.decode.llamacpp import LlamaCpp, refuse_llamacpp
+from ops.bench.decode.llamacpp import LlamaCpp, gguf_file
 from ops.bench.decode.lockstep import Asked, in_lockstep
 from ops.bench.decode.peer_process import PeerProcess
 from ops.harness.boundary import InputError
@@ -23,6 +23,7 @@ from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup, device_of
 from schemas import SamplingParams
 from workers.bundle import Bundle, load_bundle
+from workers.end_tokens import end_tokens
 
 COMPARED = huggingface.PLAIN
 """The peer that answers at temperature 0 are compared with."""
@@ -108,8 +109,8 @@ def _started(plan: Plan, bundle: Bundle, stack: ExitStack) -> dict[str, PeerProc
         stack.enter_context(closing(hugging_face))
         found |= dict.fromkeys(hugging_face.modes, hugging_face)
     if {*(wanted or ())} & {*llamacpp.MODES}:
-        refuse_llamacpp(bundle)
-        cpp = PeerProcess(LlamaCpp, bundle, engine.threads, engine.max_context)
+        file, end = gguf_file(bundle), end_tokens(bundle.part("target"), bundle.tokenizer())
+        cpp = PeerProcess(LlamaCpp, file, end, engine.threads, engine.max_context)
         stack.enter_context(closing(cpp))
         found |= dict.fromkeys(cpp.modes, cpp)
     if wanted is None:
