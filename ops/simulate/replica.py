@@ -255,7 +255,8 @@ class Replica:
         return self._stream * len(self._running) / self._first if self._stream else 0.0
 
     def _due(self, moment: float, beside: float = 0.0) -> None:
-        """Set the next event. Until then this replica's and `beside` other threads are busy."""
+        """Schedule the next event. Until then this replica and `beside` others keep their threads
+        busy."""
         at_work = 0.0 if moment == NEVER else self._threads + beside
         self._cores.busy += at_work - self._at_work
         self._at_work = at_work

@@ -7,20 +7,23 @@ from workers.torch_engine.models.block_weights import PACKED
 from workers.torch_engine.models.families import NotCoveredError, read_shape
 from workers.torch_engine.models.operators import has_amx
 
+FAST_4_BITS = ("AVX2", "AVX512")
+"""CPU capabilities that torch has 4-bit kernels for; on others it is many times slower."""
+
 
 def chosen(dtype: str, bundle: Bundle, device: torch.device) -> str:
     """Return `dtype`, or for "auto" the one that decodes the bundle's target fastest here.
 
-    That is bfloat16 on GPUs. On CPUs it is q4 where the target has 4-bit weights of its own; else
-    bfloat16 where the CPU multiplies tiles of it, and float32 on others, whose bfloat16 products
-    take longer. Never "int8", which makes another model of the target.
+    On GPUs that is bfloat16. On CPUs it is q4 if torch has a kernel for it and the target has 4-bit
+    weights, else bfloat16 if the CPU has AMX, else float32. It is never "int8", which changes the
+    model.
     """
     if dtype != "auto":
         return dtype
     if device.type != "cpu":
         return "bfloat16"
-    folder = bundle.part("target")
-    if (folder / PACKED).is_file() and _is_ours(bundle):
+    fast = torch.backends.cpu.get_cpu_capability() in FAST_4_BITS
+    if fast and (bundle.part("target") / PACKED).is_file() and _is_ours(bundle):
         return "q4"
     return "bfloat16" if has_amx() else "float32"
 

@@ -33,7 +33,7 @@ class HuggingFace:
 
     `hf` is its ordinary decoding, `hf-assisted` has the bundle's draft propose 4 tokens a step,
     `hf-prompt-lookup` copies up to 8 tokens from what is already there, `hf-static` decodes plainly
-    with a static cache, for which transformers compiles the forward on devices where it does so.
+    with a static cache, whose forward transformers compiles on GPUs.
     """
 
     def __init__(self, bundle: Bundle, dtype: str, threads: int, device: str) -> None:

@@ -19,8 +19,8 @@ DRAFT_TOKENS = 8
 class LlamaCpp:
     """llama.cpp through llama-cpp-python, without its prefix cache.
 
-    file: in GGUF. end: tokens that end an answer. context: most tokens of a sequence. Its process
-    must not import torch: llama.cpp crashes beside another OpenMP library.
+    file: in GGUF. end: tokens that end an answer. context: most tokens of a sequence. Nothing
+    here imports torch, so that llama.cpp shares its process with no other OpenMP threads.
 
     `llamacpp` is plain decoding, `llamacpp-lookup` its prompt look-up of up to 8 tokens.
     """

@@ -107,3 +107,9 @@ def test_auto_is_the_fastest_for_the_target_and_the_device(tiny_bundle, q4_bundl
     assert precision.chosen("auto", tiny_bundle, CPU) == ("bfloat16" if has_amx() else "float32")
     assert precision.chosen("auto", q4_bundle, torch.device("cuda")) == "bfloat16"
     assert precision.chosen("float32", q4_bundle, CPU) == "float32"
+
+
+def test_auto_leaves_four_bits_to_cpus_with_a_kernel_for_them(q4_bundle, monkeypatch):
+    """torch would multiply number by number on an Arm CPU."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    assert precision.chosen("auto", q4_bundle, CPU) != "q4"
