@@ -1,8 +1,8 @@
 """4-bit weights in groups of 32, as a GGUF file stores them.
 
 A weight [out, in] is stored as bytes (torch.uint8) [out, in / 32 * 24]. Its rows can therefore be
-split, joined and reordered like those of a plain weight. A group is a float32 scale, a float32 offset
-and 16 bytes with two codes each: weight = code * scale + offset.
+split, joined and reordered like those of a plain weight. A group is a float32 scale, a float32
+offset and 16 bytes with two codes each: weight = code * scale + offset.
 """
 
 import torch
