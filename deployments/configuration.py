@@ -23,7 +23,7 @@ LIVE_FIELDS = {
         "pinned_clusters",
         "observe",
     ),
-    "http": ("max_body_bytes", "max_answer_seconds"),
+    "http": ("max_body_bytes", "max_answer_seconds", "strict_fields"),
 }
 """Fields that `changed` can change without a restart."""
 

@@ -1,6 +1,7 @@
 """A request to an engine and the pieces of its answer."""
 
 import hashlib
+from collections.abc import Collection
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -39,11 +40,11 @@ RepetitionPenalty = Annotated[
 class Grammar(Schema):
     """A grammar that an answer must follow, enforced token by token.
 
-    kind: `regex` and `lark` (llguidance's dialect) and `json_schema` read `text`; `json_object`
-    accepts any JSON object and has no text.
+    kind: `regex`, `lark` (llguidance's dialect), `gbnf` (llama.cpp's notation) and `json_schema`
+    read `text`; `json_object` accepts any JSON object and has no text.
     """
 
-    kind: Literal["json_schema", "json_object", "regex", "lark"]
+    kind: Literal["json_schema", "json_object", "regex", "lark", "gbnf"]
     text: str = ""
 
     @model_validator(mode="after")
@@ -104,17 +105,41 @@ class SamplingParams(Schema):
     )
     seed: int | None = Field(default=None, description="None draws a fresh seed per request")
     max_tokens: int = Field(default=128, ge=1)
+    min_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="no end token, stop token or stop string ends an answer of fewer tokens",
+    )
     stop: tuple[str, ...] = Field(default=(), max_length=16)
+    stop_token_ids: tuple[TokenId, ...] = Field(
+        default=(), max_length=1024, description="tokens that end the answer, as the model's own do"
+    )
+    include_stop_str_in_output: bool = Field(
+        default=False, description="the text ends with the stop string, or with the last token's"
+    )
+    skip_special_tokens: bool = Field(
+        default=True, description="the text is without special tokens"
+    )
     grammar: Grammar | None = None
-    ignore_eos: bool = Field(default=False, description="decode to max_tokens; for benchmarks")
+    ignore_eos: bool = Field(
+        default=False, description="the model's own end tokens do not end the answer"
+    )
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(
+                f"min_tokens: must be at most max_tokens ({self.max_tokens}), got {self.min_tokens}"
+            )
         if self.grammar is not None and self.ignore_eos:
             raise ValueError(
                 "ignore_eos: an answer that follows a grammar ends with it: leave ignore_eos out"
             )
         return self
+
+    def ends(self, eos: Collection[int]) -> frozenset[int]:
+        """Return the tokens that end the answer. eos: the model's own."""
+        return frozenset(self.stop_token_ids) | frozenset(() if self.ignore_eos else eos)
 
 
 def derived_seed(seed: int | None, name: str) -> int | None:
@@ -135,6 +160,12 @@ class DecodeRequest(Schema):
         description="beginning of the answer, emitted by another replica; counts in max_tokens",
     )
     sampling: SamplingParams = SamplingParams()
+    expected_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="output tokens that loads count while max_tokens is only what the context has "
+        "left; None: max_tokens",
+    )
     scope: str = Field(
         default="", description="prefixes and past answers are shared within one scope only"
     )
@@ -144,6 +175,13 @@ class DecodeRequest(Schema):
         if len(self.answered_token_ids) >= self.sampling.max_tokens:
             raise ValueError("answered_token_ids: must be fewer than max_tokens")
         return self
+
+    def outstanding(self, emitted: int) -> int:
+        """Return the tokens of the answer that loads still count after `emitted` ones."""
+        left = max(0, self.sampling.max_tokens - emitted)
+        if self.expected_tokens is None:
+            return left
+        return min(left, max(1, self.expected_tokens - emitted))
 
     @property
     def known_token_ids(self) -> tuple[int, ...]:

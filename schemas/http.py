@@ -42,6 +42,11 @@ class HttpConfig(Settings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    strict_fields: bool = Field(
+        default=False,
+        description="refuse bodies with unknown fields; otherwise these are ignored and named in "
+        "the header x-specadapt-ignored",
+    )
     max_body_seconds: float = Field(
         default=30.0,
         gt=0.0,

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from tokenizers import Tokenizer
@@ -19,6 +20,14 @@ _PRIVATE = range(0xF0000, 0xFFFFE)
 """Unused characters, each of which may stand for a control token's name in messages."""
 
 Messages = Sequence[Mapping[str, Any]]
+RESERVED = frozenset(
+    {
+        *("add_generation_prompt", "chat_template", "continue_final_message", "conversation"),
+        *("documents", "max_length", "messages", "padding", "return_assistant_tokens_mask"),
+        *("return_dict", "return_tensors", "tokenize", "tokenizer_kwargs", "tools", "truncation"),
+    }
+)
+"""Arguments of `apply_chat_template`, which are no variables of a template."""
 
 
 class ChatTokenizer(Protocol):
@@ -39,7 +48,13 @@ class ChatTokenizer(Protocol):
     ) -> list[int]: ...
 
     def apply_chat_template(
-        self, conversation: Messages, *, tokenize: bool, add_generation_prompt: bool
+        self,
+        conversation: Messages,
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        **variables: Any,
     ) -> Any: ...
 
 
@@ -53,23 +68,33 @@ def encode_text(tokenizer: ChatTokenizer, text: str) -> list[int]:
     return ids
 
 
-def encode_prompt(tokenizer: ChatTokenizer, text: str) -> list[int]:
+def encode_prompt(
+    tokenizer: ChatTokenizer, text: str, add_special_tokens: bool = False
+) -> list[int]:
     """Return the token ids of a prompt that is its own template: the names of control tokens in it
-    become control tokens."""
-    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
+    become control tokens.
+
+    add_special_tokens: also write what the tokenizer puts around a text, such as its first token.
+    """
+    return tokenizer.encode(text, add_special_tokens=add_special_tokens, split_special_tokens=False)
 
 
 def encode_chat(
-    tokenizer: ChatTokenizer, messages: Messages, add_generation_prompt: bool
+    tokenizer: ChatTokenizer,
+    messages: Messages,
+    add_generation_prompt: bool,
+    continue_final_message: bool = False,
+    variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
     """Return the token ids of messages in the chat template, with the beginning of an answer
     unless it is left out. The name of a special token in a message stays ordinary text.
 
-    Raises ChatFormatError for an unknown role, for messages that the template refuses, and where
-    the tokenizer has no template.
+    continue_final_message: end inside the last message, for an answer that continues it.
+    variables: of the template, none of them RESERVED. Raises ChatFormatError for an unknown role,
+    for messages that the template refuses, and where the tokenizer has no template.
     """
-    chat = _Rendered(tokenizer, messages)
-    return chat.encode(chat.text(len(messages), add_generation_prompt))
+    chat = _Rendered(tokenizer, messages, variables)
+    return chat.encode(chat.text(len(messages), add_generation_prompt, continue_final_message))
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:
@@ -91,13 +116,18 @@ def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[lis
 class _Rendered:
     """Messages with control tokens' names hidden from the template and the tokenizer."""
 
-    def __init__(self, tokenizer: ChatTokenizer, messages: Messages) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        messages: Messages,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         for index, message in enumerate(messages):
             if message["role"] not in ROLES:
                 raise ChatFormatError(
                     f"messages[{index}].role is {message['role']!r}: use one of {', '.join(ROLES)}"
                 )
-        self._tokenizer = tokenizer
+        self._tokenizer, self._variables = tokenizer, variables
         self._control = _control_tokens(tokenizer)
         contents = [str(message["content"]) for message in messages]
         said = {found for content in contents for found in self._control.said(content)}
@@ -117,9 +147,9 @@ class _Rendered:
             if name in str(tokenizer.chat_template):
                 self._show_if_read(name)
 
-    def text(self, count: int, add_generation_prompt: bool) -> str:
+    def text(self, count: int, add_generation_prompt: bool, continues: bool = False) -> str:
         """Return the first `count` messages."""
-        return self._rendered(self._messages[:count], add_generation_prompt)
+        return self._rendered(self._messages[:count], add_generation_prompt, continues)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
@@ -145,11 +175,17 @@ class _Rendered:
         if seen != unseen:
             self._messages = shown
 
-    def _rendered(self, messages: Messages, add_generation_prompt: bool) -> str:
+    def _rendered(
+        self, messages: Messages, add_generation_prompt: bool, continues: bool = False
+    ) -> str:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    messages, tokenize=False, add_generation_prompt=add_generation_prompt
+                    messages,
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=continues,
+                    **self._variables,
                 )
             )
         except Exception as error:  # Jinja's own, those that templates raise, and a missing one

@@ -7,6 +7,7 @@ from typing import Literal
 
 from tokenizers import Tokenizer
 
+from schemas import SamplingParams
 from workers.engine import EngineRefusedError
 from workers.token_text import byte_level, fallback_byte
 
@@ -22,9 +23,12 @@ class Detokenizer:
     broken. Here the characters before the broken one stay, since they were emitted.
     """
 
-    def __init__(self, backend: Tokenizer) -> None:
+    def __init__(self, backend: Tokenizer, *, skip_special: bool = True) -> None:
+        """skip_special: leave special tokens out of the text."""
         self._backend = backend
-        self._kind, self._special = _traits(backend)
+        self._skips = skip_special
+        self._kind, special = _traits(backend)
+        self._special = special if skip_special else frozenset[int]()
         self._bytes = _LossyBytes() if self._kind == "bytes" else _ByteRun()
         self._beginning: list[int] | None = []
         """All tokens so far, until they have text: decoders may strip the first space of it."""
@@ -60,17 +64,21 @@ class Detokenizer:
         known.append(token)
         if byte and not text:
             return ""
-        text = self._backend.decode(known)
+        text = self._decoded(known)
         if text:
             self._before, self._beginning = known, None
         return text
 
     def _after(self, token: int) -> str:
-        before = len(self._backend.decode(self._before))
-        text: str = self._backend.decode([*self._before, token])
-        if self._backend.decode([token]):
+        before = len(self._decoded(self._before))
+        text = self._decoded([*self._before, token])
+        if self._decoded([token]):
             self._before = [token]
         return text[before:]
+
+    def _decoded(self, tokens: list[int]) -> str:
+        text: str = self._backend.decode(tokens, skip_special_tokens=self._skips)
+        return text
 
 
 class _LossyBytes:
@@ -135,21 +143,31 @@ class StopStrings:
     before the longest. So the pieces of the text do not matter.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
+        """include: the answer ends with the stop string, not before it."""
         self._stops = [stop for stop in stops if stop]
+        self._include = include
         self._held = ""
         self.hit = False
 
-    def push(self, text: str) -> str:
-        """Return the text that is safe to emit. At a stop string set `hit` and drop the rest."""
+    def push(self, text: str, *, may_end: bool = True) -> str:
+        """Return the text that is safe to emit. At a stop string set `hit` and drop the rest.
+
+        may_end: whether a stop string may be completed within this text.
+        """
         if not self._stops:
             return text
-        text = self._held + text
-        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        held, text = len(self._held), self._held + text
+        found = [
+            (at + len(stop), at)
+            for stop in self._stops
+            if may_end and (at := text.find(stop, max(0, held - len(stop) + 1))) >= 0
+        ]
         if found:
             self.hit, self._held = True, ""
-            return text[: min(found)[1]]
-        keep = max(_overlap(text, stop) for stop in self._stops)
+            end, begin = min(found)
+            return text[: end if self._include else begin]
+        keep = max(overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -167,26 +185,35 @@ class StopStrings:
 class AnswerText:
     """Decode an answer's tokens, up to an end token or a stop string."""
 
-    def __init__(self, backend: Tokenizer, eos: Collection[int], stops: Sequence[str]) -> None:
+    def __init__(self, backend: Tokenizer, eos: Collection[int], sampling: SamplingParams) -> None:
+        """eos: the model's own end tokens."""
         self.ended = False
-        self._eos = frozenset(eos)
-        self._detokenizer = Detokenizer(backend)
-        self._stops = StopStrings(stops)
+        self._ends = sampling.ends(eos)
+        self._least = sampling.min_tokens
+        self._include = sampling.include_stop_str_in_output
+        self._tokens = 0
+        self._detokenizer = Detokenizer(backend, skip_special=sampling.skip_special_tokens)
+        self._stops = StopStrings(sampling.stop, include=self._include)
 
     def push(self, tokens: Sequence[int]) -> tuple[int, str]:
         """Append tokens. Return how many belong to the answer and their text; set `ended` at its
-        end."""
-        end = next((i for i, token in enumerate(tokens) if token in self._eos), None)
-        spoken = tokens if end is None else tokens[:end]
+        end.
+
+        Engines see to it that none of the first `min_tokens` is an end token.
+        """
+        end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
+        spoken = tokens if end is None else tokens[: end + self._include]
         if not self._stops.watching:
             text = self._detokenizer.push(spoken)
         else:
             text = ""
             for position, token in enumerate(spoken):
-                text += self._stops.push(self._detokenizer.push([token]))
+                may_end = self._tokens + position >= self._least
+                text += self._stops.push(self._detokenizer.push([token]), may_end=may_end)
                 if self._stops.hit:
                     self.ended = True
                     return position + 1, text
+        self._tokens += len(tokens)
         if end is None:
             return len(tokens), text
         self.ended = True
@@ -206,7 +233,7 @@ class AnswerText:
         return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Return the length of the longest end of `text` that is a proper beginning of `stop`."""
     longest = min(len(stop) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

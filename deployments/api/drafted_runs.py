@@ -17,8 +17,9 @@ class DraftedRuns:
     stop sequence, and go beyond it if one is found.
     """
 
-    def __init__(self, tokens: TokenText) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
+        """hides_special: special tokens are not in the answer's text."""
+        self._tokens, self._hides_special = tokens, hides_special
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._first = True
 
@@ -27,7 +28,7 @@ class DraftedRuns:
         said = [
             (self._decoder.decode(self._tokens.raw(token)), drafted)
             for token, drafted in zip(chunk.token_ids, chunk.drafted, strict=True)
-            if not self._tokens.is_special(token)
+            if not (self._hides_special and self._tokens.is_special(token))
         ]
         runs = [
             ("".join(text for text, _ in run), drafted)

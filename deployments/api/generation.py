@@ -1,62 +1,34 @@
 """What OpenAI's generating endpoints ask for in common, and how it maps to decoding.
 
-Every field of OpenAI's requests is one of: obeyed (a model field below), without effect here
-(`_WITHOUT_EFFECT`), refused unless it asks for nothing (`_ONLY`), or unknown, which is an error
-that names it. Defaults are the bundle's (`sampling` in its bundle.json), else OpenAI's:
-temperature 1, top_p 1.
+Every field of OpenAI's and vLLM's requests is one of: obeyed (a model field below), without effect
+here or refused unless it asks for nothing (both in `known_fields.py`). Other fields are unknown.
+Defaults are the bundle's (`sampling` in its bundle.json), else OpenAI's: temperature 1, top_p 1.
 """
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-import pydantic_core
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from deployments.api import known_fields
 from deployments.api.input import Input
-from deployments.api.structured import GrammarField, ResponseFormat, grammar
+from deployments.api.known_fields import without_known
+from deployments.api.structured import StructuredRequest
 from deployments.errors import ApiError
-from schemas import Grammar, SamplingParams
+from schemas import SamplingParams
+from schemas.keys import Priority
 
 MAX_CHOICES = 16
 MAX_BIASES = 1024
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        "metadata",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "user",
-    }
-)
-# What a parameter may say without asking for anything that is not offered.
-_ONLY: Mapping[str, tuple[Any, ...]] = {
-    "audio": (),
-    "best_of": (1,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "modalities": (["text"],),
-    "moderation": (),
-    "prediction": (),
-    "reasoning_effort": (),
-    "store": (False,),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "verbosity": (),
-    "web_search_options": (),
-}
-
-
 _TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 _Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
+_Id = Annotated[int, Field(ge=0, le=2**31 - 1)]
+_Scope = Annotated[str, Field(min_length=1, max_length=1024)]
 _StopText = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -81,21 +53,22 @@ class StreamOptions(Input):
     include_obfuscation: bool = False
 
 
-class GenerationRequest(Input, ABC):
-    """What both endpoints share.
+class GenerationRequest(StructuredRequest, ABC):
+    """What both endpoints share; the fields that OpenAI does not have are vLLM's, and `grammar`.
 
-    `top_k`, `min_p`, `repetition_penalty`, `grammar` and `ignore_eos` are additions to OpenAI's
-    parameters: `top_k` 0 keeps the whole vocabulary; `ignore_eos` decodes to max_tokens and is
-    meant for benchmarks.
+    `top_k` 0 and -1 keep the whole vocabulary. `priority` above 0 and `service_tier` "flex" put the
+    request among those that are refused first under load. `prompt_cache_key` and `cache_salt` are
+    scopes: only requests with the same ones share cached prefixes and past answers.
     """
 
-    default_max_tokens: ClassVar[int]
+    default_max_tokens: ClassVar[int | None]
+    """Output tokens where the request names no maximum; None: what the context has left."""
     prompt_field: ClassVar[str]
 
     model: str
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    top_k: int = Field(default=0, ge=0, le=2**31 - 1)
+    top_k: int = Field(default=0, ge=-1, le=2**31 - 1)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
     logit_bias: Annotated[dict[_TokenId, _Bias], BeforeValidator(_few)] = Field(
         default={}, max_length=MAX_BIASES
@@ -106,49 +79,57 @@ class GenerationRequest(Input, ABC):
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     max_tokens: int | None = Field(default=None, ge=1)
+    min_tokens: int = Field(default=0, ge=0, le=2**31 - 1)
     stop: _StopText | Annotated[list[_StopText], Field(max_length=16, fail_fast=True)] = Field(
         default=[]
     )
+    stop_token_ids: Annotated[list[_Id], Field(max_length=MAX_BIASES, fail_fast=True)] = Field(
+        default=[]
+    )
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
-    response_format: ResponseFormat = ResponseFormat(type="text")
-    grammar: GrammarField | None = None
-    ignore_eos: bool = False
+    return_token_ids: bool = False
+    priority: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    prompt_cache_key: _Scope | None = None
+    cache_salt: _Scope | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _asks_for_nothing_else(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        for name, allowed in _ONLY.items():
-            given = value.get(name)
-            if name in value and given is not None and not _among(given, allowed):
-                raise ApiError(
-                    400,
-                    f"{name} is not supported" + _allowed(allowed),
-                    param=name,
-                    code="unsupported_parameter",
-                )
-        return {k: v for k, v in value.items() if k not in _WITHOUT_EFFECT and k not in _ONLY}
+        return without_known(value, cls.model_fields) if isinstance(value, dict) else value
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        schema["properties"] |= {name: {} for name in sorted(_WITHOUT_EFFECT)}
-        schema["properties"] |= {name: {"enum": [*only, None]} for name, only in _ONLY.items()}
+        schema["properties"] |= known_fields.schemas(cls.model_fields)
         return schema
 
     @property
     def wanted_tokens(self) -> int | None:
         return self.max_tokens
 
-    @cached_property
-    def wanted_grammar(self) -> Grammar | None:
-        """Return the grammar that the answer has to follow. Raises ApiError if fields contradict
-        each other."""
-        return grammar(self.response_format, self.grammar, ignore_eos=self.ignore_eos)
+    @property
+    def open_ended(self) -> bool:
+        """Return whether only the context limits the answer."""
+        return self.wanted_tokens is None and self.default_max_tokens is None
+
+    @property
+    def most_urgent(self) -> Priority:
+        """Return the highest priority that the request may have, whatever its key's."""
+        return "low" if self.priority > 0 or self.service_tier == "flex" else "high"
+
+    @property
+    def cache_scope(self) -> str:
+        """Return the scope of the request within its caller's; empty for the caller's own."""
+        scopes = (self.prompt_cache_key, self.cache_salt)
+        if not any(scopes):
+            return ""
+        return hashlib.sha256(json.dumps(scopes).encode()).hexdigest()
 
     @property
     @abstractmethod
@@ -161,17 +142,26 @@ class GenerationRequest(Input, ABC):
         """Return how to decode after `prompt_tokens` in a context of `context_length` tokens.
 
         Without max_tokens the answer may take the rest of the context, up to the endpoint's
-        default. field: the prompt's name in errors. Raises ApiError `context_length_exceeded` if
-        the request does not fit.
+        default. field: the prompt's name in errors. Raises ApiError: `context_length_exceeded` if
+        the request does not fit, and for fields that contradict each other.
         """
         left = context_length - prompt_tokens
         wanted = self.wanted_tokens
         if left < 1 or (wanted is not None and wanted > left):
             raise self.too_long(f"{prompt_tokens} tokens", context_length, field)
+        most = wanted or min(self.default_max_tokens or left, left)
+        if self.min_tokens > most:
+            raise ApiError(
+                400,
+                f"min_tokens: the answer has at most {most} tokens, got {self.min_tokens}",
+                param="min_tokens",
+                code="invalid_value",
+            )
+        structure = self.wanted_grammar
         return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
-            top_k=self.top_k,
+            top_k=max(0, self.top_k),
             min_p=self.min_p,
             logit_bias={int(token): bias for token, bias in self.logit_bias.items()},
             presence_penalty=self.presence_penalty,
@@ -179,9 +169,13 @@ class GenerationRequest(Input, ABC):
             repetition_penalty=self.repetition_penalty,
             logprobs=self.wanted_logprobs,
             seed=self.seed,
-            max_tokens=wanted or min(self.default_max_tokens, left),
+            max_tokens=most,
+            min_tokens=self.min_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
-            grammar=self.wanted_grammar,
+            stop_token_ids=tuple(self.stop_token_ids),
+            include_stop_str_in_output=self.include_stop_str_in_output,
+            skip_special_tokens=self.skip_special_tokens,
+            grammar=None if structure is None else structure[1],
             ignore_eos=self.ignore_eos,
         )
 
@@ -198,16 +192,3 @@ class GenerationRequest(Input, ABC):
             param=field or self.prompt_field,
             code="context_length_exceeded",
         )
-
-
-def _among(given: Any, allowed: tuple[Any, ...]) -> bool:
-    # bool is an int in Python, but `logprobs: 0` asks for something and `false` does not.
-    return any(given == a and isinstance(given, bool) == isinstance(a, bool) for a in allowed)
-
-
-def _allowed(allowed: tuple[Any, ...]) -> str:
-    if not allowed:
-        return "; leave it out"
-    return "; leave it out or send " + " or ".join(
-        pydantic_core.to_json(value).decode() for value in allowed
-    )

@@ -1,8 +1,8 @@
-"""Validation of request bodies, with errors that name the parameter."""
+"""Reading and validation of request bodies, with errors that name the parameter."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pydantic_core
 from pydantic import (
@@ -10,10 +10,12 @@ from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from starlette.requests import Request as HttpRequest
 
 from deployments.errors import ApiError
 
@@ -24,28 +26,42 @@ MAX_FIELDS = 256
 
 
 class Input(BaseModel):
-    """Strict about names and types; a field that is null counts as left out."""
+    """Be strict about types; a field that is null counts as left out.
+
+    Unknown fields are errors, unless the validation's context is a set: then they are dropped, and
+    their names added to the set.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    drops_unknown: ClassVar[bool] = True
+    """False where an unknown field is an error whatever the context."""
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_unset(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            if len(value) > MAX_FIELDS:
-                raise PydanticCustomError(
-                    "too_many_fields",
-                    "an object here has at most {most} fields, got {got}",
-                    {"most": MAX_FIELDS, "got": len(value)},
-                )
-            return {k: v for k, v in value.items() if v is not None}
-        return value
+    def _null_is_unset(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if len(value) > MAX_FIELDS:
+            raise PydanticCustomError(
+                "too_many_fields",
+                "an object here has at most {most} fields, got {got}",
+                {"most": MAX_FIELDS, "got": len(value)},
+            )
+        given = {k: v for k, v in value.items() if v is not None}
+        ignored = info.context
+        if cls.drops_unknown and isinstance(ignored, set):
+            known = {field.alias or name for name, field in cls.model_fields.items()}
+            ignored |= given.keys() - known
+            return {k: v for k, v in given.items() if k in known}
+        return given
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core_schema))
+        if cls.drops_unknown:
+            del schema["additionalProperties"]
         for name, field in schema["properties"].items():
             if name not in schema.get("required", ()):
                 schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
@@ -56,10 +72,14 @@ Request = TypeVar("Request", bound=Input)
 
 
 def parse(
-    kind: type[Request], body: bytes, defaults: Mapping[str, Any] = MappingProxyType({})
+    kind: type[Request],
+    body: bytes,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    ignored: set[str] | None = None,
 ) -> Request:
     """Return the validated request, with `defaults` for fields that the body leaves out.
 
+    ignored: takes the names of unknown fields, which are dropped; without it they are errors.
     Raises ApiError 400 naming the parameter.
     """
     try:
@@ -71,9 +91,34 @@ def parse(
     said = {name for name, given in value.items() if given is not None}
     value |= {n: d for n, d in defaults.items() if n in kind.model_fields and n not in said}
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(value, context=ignored)
     except ValidationError as error:
         raise _named(error, value) from error
+
+
+async def read_body(request: HttpRequest, limit: int) -> bytes:
+    """Return a request's body of at most `limit` bytes.
+
+    Raises ApiError: 413 as soon as it is known to be too large, 415 if it is compressed.
+    """
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in ("", "identity"):
+        raise ApiError(
+            415,
+            f"content-encoding: {coding[:40]!r} is not supported; send the JSON uncompressed",
+            param="content-encoding",
+            code="unsupported_media_type",
+        )
+    declared = request.headers.get("content-length", "")
+    body = bytearray()
+    if not (declared.isdecimal() and (len(declared) > 18 or int(declared) > limit)):
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                break
+        else:
+            return bytes(body)
+    raise ApiError(413, f"the body is larger than {limit} bytes", code="body_too_large")
 
 
 def _named(error: ValidationError, body: Any) -> ApiError:

@@ -9,17 +9,20 @@ Entry = tuple[int, TokenLogprobs]
 
 
 class ChatLogprobs:
-    """Write `choices[].logprobs` of /v1/chat/completions."""
+    """Write `choices[].logprobs` of /v1/chat/completions.
 
-    def __init__(self, tokens: TokenText) -> None:
-        self._tokens = tokens
+    hides_special: special tokens are not in the answer's text, and so not here.
+    """
+
+    def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
+        self._tokens, self._hides_special = tokens, hides_special
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
         """Return the object of one chunk, empty if no token is visible; None without log
         probabilities."""
         if not chunk.logprobs:
             return None
-        entries = _shown(chunk, self._tokens)
+        entries = _shown(chunk, self._tokens, self._hides_special)
         return {"content": [self._entry(token, said) for token, said in entries], "refusal": None}
 
     def _entry(self, token: int, said: TokenLogprobs) -> dict[str, Any]:
@@ -32,10 +35,13 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """Write `choices[].logprobs` of /v1/completions; offsets count characters of this answer."""
+    """Write `choices[].logprobs` of /v1/completions; offsets count characters of this answer.
 
-    def __init__(self, tokens: TokenText) -> None:
-        self._tokens = tokens
+    hides_special: as in ChatLogprobs.
+    """
+
+    def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
+        self._tokens, self._hides_special = tokens, hides_special
         self._offset = 0
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
@@ -45,7 +51,7 @@ class CompletionLogprobs:
         """
         if not chunk.logprobs:
             return None
-        entries = _shown(chunk, self._tokens)
+        entries = _shown(chunk, self._tokens, self._hides_special)
         texts = [self._tokens.text(token) for token, _ in entries]
         offsets = []
         for text in texts:
@@ -77,7 +83,9 @@ def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[
     }
 
 
-def _shown(chunk: DecodeChunk, tokens: TokenText) -> list[Entry]:
-    """Return visible tokens with their log probabilities; special tokens are not in the text."""
+def _shown(chunk: DecodeChunk, tokens: TokenText, hides_special: bool) -> list[Entry]:
+    """Return visible tokens with their log probabilities."""
     pairs = zip(chunk.token_ids, chunk.logprobs, strict=True)
-    return [(token, said) for token, said in pairs if not tokens.is_special(token)]
+    return [
+        (token, said) for token, said in pairs if not (hides_special and tokens.is_special(token))
+    ]

@@ -31,6 +31,7 @@ from deployments.api.response_bodies import (
     ModelList,
     Routing,
 )
+from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
 from schemas import AppConfig, Snapshot
 
@@ -87,6 +88,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         EmbeddingList,
         EmbeddingRequest,
         refusals=(404, *READ),
+    ),
+    ("post", "/tokenize"): Operation(
+        "The tokens of a text or a conversation", Tokens, TokenizeRequest, refusals=(404, *READ)
+    ),
+    ("post", "/detokenize"): Operation(
+        "The text of tokens", Detokenized, DetokenizeRequest, refusals=(404, *READ)
     ),
     ("get", "/v1/models"): Operation("The models a request may name", ModelList, refusals=KEYED),
     ("get", "/v1/models/{name}"): Operation(

@@ -1,7 +1,8 @@
 """Reading a Prompt from a validated request: model name, tokens, text to embed."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.structured import refused
+from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
@@ -69,6 +71,7 @@ class PromptReader:
             messages=tuple(messages),
             pinned=pinned,
             whole=not request.stream,
+            open_ended=request.open_ended,
         )
 
     async def completion(self, request: CompletionRequest) -> list[Prompt]:
@@ -94,6 +97,29 @@ class PromptReader:
         )
         return await self.chat(chat)
 
+    async def tokenised(self, request: TokenizeRequest) -> Tokens:
+        """Return the tokens of a text or of messages. Raises ApiError for an unknown model, and for
+        a text that is certainly longer than any context."""
+        self.pinned(request.model or self.bundle_name)
+        if request.prompt is None:
+            ids = await self._chat_ids([m.plain() for m in request.messages], request)
+        else:
+            text, adds = request.prompt, request.add_special_tokens is not False
+            size = len(text.encode())
+            self._check_size(size, request, None)
+            ids = await self._tokenised(size, lambda each: encode_prompt(each, text, adds))
+        names = self._tokenizer.convert_ids_to_tokens(ids) if request.return_token_strs else None
+        return Tokens(
+            count=len(ids), max_model_len=self._context_length, tokens=ids, token_strs=names
+        )
+
+    async def text(self, request: DetokenizeRequest) -> str:
+        """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
+        token."""
+        self.pinned(request.model or self.bundle_name)
+        self._check_ids(request.tokens, "tokens")
+        return await self._in_thread(lambda: str(self._threads_tokenizer.decode(request.tokens)))
+
     def pinned(self, model: str) -> str | None:
         """Return the method that `<bundle>:<method>` pins, None for the bundle itself.
 
@@ -114,16 +140,11 @@ class PromptReader:
         if isinstance(given, str):
             size = len(given.encode())
             self._check_size(size, request, field)
-            ids = await self._tokenised(size, lambda tokenizer: encode_prompt(tokenizer, given))
+            adds = request.add_special_tokens
+            ids = await self._tokenised(size, lambda each: encode_prompt(each, given, adds))
             text = given
         else:
-            if not all(0 <= token < self._vocabulary for token in given):
-                raise ApiError(
-                    400,
-                    f"{field}: token ids must be from 0 to {self._vocabulary - 1}",
-                    param=field,
-                    code="invalid_value",
-                )
+            self._check_ids(given, field)
             ids, text = given, await self._in_thread(lambda: self._threads_tokenizer.decode(given))
         if not ids:
             raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
@@ -138,36 +159,49 @@ class PromptReader:
         )
 
     async def _check_fields(self, request: GenerationRequest) -> None:
-        unknown = [token for token in request.logit_bias if int(token) >= self._vocabulary]
-        if unknown:
-            raise ApiError(
-                400,
-                f"logit_bias: {unknown[0]} is not a token id; valid ids are 0 to "
-                f"{self._vocabulary - 1}",
-                param="logit_bias",
-                code="invalid_value",
-            )
-        asked = request.wanted_grammar
-        if asked is not None:
+        ids = {
+            "logit_bias": map(int, request.logit_bias),
+            "stop_token_ids": request.stop_token_ids,
+        }
+        for field, given in ids.items():
+            self._check_ids(given, field)
+        if request.wanted_grammar is not None:
+            field, asked = request.wanted_grammar
             try:
                 await self._grammars.check(asked)
             except GrammarError as error:
-                raise refused(request.grammar, str(error)) from error
+                raise refused(field, str(error)) from error
+
+    def _check_ids(self, tokens: Iterable[int], field: str) -> None:
+        unknown = [token for token in tokens if not 0 <= token < self._vocabulary]
+        if unknown:
+            raise ApiError(
+                400,
+                f"{field}: {unknown[0]} is not a token id; valid ids are 0 to "
+                f"{self._vocabulary - 1}",
+                param=field,
+                code="invalid_value",
+            )
 
     async def _chat_ids(
-        self, messages: Sequence[Mapping[str, str]], request: ChatRequest
+        self, messages: Sequence[Mapping[str, str]], request: ChatRequest | TokenizeRequest
     ) -> list[int]:
         size = sum(len(m["content"].encode()) for m in messages)
         self._check_size(size, request, None)
         size += _MESSAGE_BYTES * len(messages)
+        if request.chat_template_kwargs:
+            size += len(json.dumps(request.chat_template_kwargs))
+        template = request.template()
         try:
             return await self._tokenised(
-                size, lambda tokenizer: encode_chat(tokenizer, messages, add_generation_prompt=True)
+                size, lambda tokenizer: encode_chat(tokenizer, messages, **template)
             )
         except ChatFormatError as error:
             raise ApiError(400, str(error), param="messages", code="invalid_value") from error
 
-    def _check_size(self, size: int, request: GenerationRequest, field: str | None) -> None:
+    def _check_size(
+        self, size: int, request: GenerationRequest | TokenizeRequest, field: str | None
+    ) -> None:
         # No text has fewer tokens than this, so megabytes are refused without tokenising them.
         least = size // self._longest
         if least > self._context_length:

@@ -5,7 +5,8 @@ import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from fastapi.responses import StreamingResponse
@@ -14,11 +15,11 @@ from starlette.types import Send
 from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
-from deployments.api.response_bodies import PromptTokens, Speculative, Usage
+from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.request.answered import Answer
 from deployments.request.prompt import Prompt
-from schemas import DecodeChunk, DecodeStats
+from schemas import DecodeChunk
 from workers.token_text import TokenText
 
 Kind = Literal["chat", "completion"]
@@ -47,7 +48,8 @@ class EventStream(StreamingResponse):
 class Reply:
     """Write the answers of one request under one id, each prompt's choices in turn.
 
-    answers: per prompt its choices.
+    answers: per prompt its choices. ids: whether to give the tokens' ids, as vLLM's
+    `return_token_ids`.
     """
 
     def __init__(
@@ -57,16 +59,19 @@ class Reply:
         prompts: Sequence[Prompt],
         answers: Sequence[Sequence[Answer]],
         tokens: TokenText,
+        *,
+        ids: bool = False,
     ) -> None:
         self._kind = kind
         self._firsts = [choices[0] for choices in answers]
         self._answers = [answer for choices in answers for answer in choices]
-        self._echoed = [
-            prompt.echoed for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
+        self._prompts = [
+            prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
         ]
-        self._tokens = tokens
+        self._tokens, self._ids = tokens, ids
+        self._hides_special = prompts[0].sampling.skip_special_tokens
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
-        self._logprobs = [writer(tokens) for _ in self._answers]
+        self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head = {
             "id": f"{prefix}-{self._firsts[0].request_id}",
@@ -87,13 +92,14 @@ class Reply:
 
     async def whole(self) -> dict[str, Any]:
         """Return the response body without streaming. Raises ApiError if an answer breaks off."""
-        choices = [_Choice(echoed) for echoed in self._echoed]
+        choices = [_Choice(prompt.echoed) for prompt in self._prompts]
         async with aclosing(interleaved(self._answers)) as chunks:
             async for index, chunk in chunks:
                 choices[index].add(chunk, self._logprobs[index].of(chunk))
         chat = self._kind == "chat"
         return {
             **self._head,
+            **(self._prompt_ids(0) if chat else {}),
             "object": "chat.completion" if chat else "text_completion",
             "choices": [
                 {
@@ -101,6 +107,8 @@ class Reply:
                     **(_message(choice.text) if chat else {"text": choice.text}),
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish,
+                    **({} if chat else self._prompt_ids(index)),
+                    **self._token_ids(choice.token_ids),
                 }
                 for index, choice in enumerate(choices)
             ],
@@ -110,29 +118,35 @@ class Reply:
     async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
         """Yield server-sent events. An answer that breaks off ends with an error event, not
         [DONE]."""
-        runs = [DraftedRuns(self._tokens) for _ in self._answers]
+        runs = [DraftedRuns(self._tokens, hides_special=self._hides_special) for _ in self._answers]
         empty: list[dict[str, Any] | None] = [None] * len(
             self._answers
         )  # log probabilities of no token, for the last event
+        of_prompts = [self._prompt_ids(index) for index in range(len(self._answers))]
+        """The prompts' ids, for the first event: of the stream, or of each completion."""
         try:
             if self._kind == "chat":
+                begin = {"delta": {"role": "assistant", "content": ""}}
                 for index in range(len(self._answers)):
-                    yield self._event(index, delta={"role": "assistant", "content": ""})
-            for index, echoed in enumerate(self._echoed):
-                if echoed:
-                    piece = self._piece(echoed)
+                    yield self._event(index, head=of_prompts[0] if index == 0 else {}, **begin)
+                of_prompts = [{} for _ in of_prompts]
+            for index, prompt in enumerate(self._prompts):
+                if prompt.echoed:
+                    piece = self._piece(prompt.echoed) | of_prompts[index]
+                    of_prompts[index] = {}
                     if options.include_drafted:
-                        piece["drafted"] = [(echoed, False)]
+                        piece["drafted"] = [(prompt.echoed, False)]
                     yield self._event(index, **piece)
             async with aclosing(interleaved(self._answers)) as chunks:
                 async for index, chunk in chunks:
                     logprobs = self._logprobs[index].of(chunk)
-                    piece = self._piece(chunk.text)
+                    piece = self._piece(chunk.text) | self._token_ids(chunk.token_ids)
                     if options.include_drafted and (drafted := runs[index].of(chunk)):
                         piece["drafted"] = drafted
-                    if chunk.text or any((logprobs or {}).values()) or "drafted" in piece:
-                        yield self._event(index, logprobs=logprobs, **piece)
-                        empty[index] = None
+                    shown = chunk.text or any((logprobs or {}).values()) or "drafted" in piece
+                    if shown or (self._ids and chunk.token_ids):
+                        yield self._event(index, logprobs=logprobs, **piece | of_prompts[index])
+                        empty[index], of_prompts[index] = None, {}
                     else:
                         empty[index] = empty[index] or logprobs
                     if chunk.finish_reason is not None:
@@ -153,6 +167,13 @@ class Reply:
             return None
         return usage(self._answers, self._firsts).model_dump()
 
+    def _prompt_ids(self, index: int) -> dict[str, Any]:
+        """Return the ids of a choice's prompt as a field, if they are asked for."""
+        return {"prompt_token_ids": self._prompts[index].token_ids} if self._ids else {}
+
+    def _token_ids(self, ids: Sequence[int]) -> dict[str, Any]:
+        return {"token_ids": ids} if self._ids else {}
+
     def _piece(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
 
@@ -165,10 +186,11 @@ class Reply:
         *,
         finish: str | None = None,
         logprobs: dict[str, Any] | None = None,
+        head: Mapping[str, Any] = MappingProxyType({}),
         **content: Any,
     ) -> str:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
-        return _data({**self._chunk_head(), "choices": [choice]})
+        return _data({**self._chunk_head(), **head, "choices": [choice]})
 
     def _chunk_head(self) -> dict[str, Any]:
         name = "chat.completion.chunk" if self._kind == "chat" else "text_completion"
@@ -182,9 +204,11 @@ class _Choice:
     text: str
     finish: str | None = None
     logprobs: dict[str, Any] | None = None
+    token_ids: list[int] = field(default_factory=list)
 
     def add(self, chunk: DecodeChunk, logprobs: dict[str, Any] | None) -> None:
         self.text += chunk.text
+        self.token_ids += chunk.token_ids
         self.finish = chunk.finish_reason
         self.logprobs = joined(self.logprobs, logprobs)
 
@@ -228,58 +252,6 @@ async def interleaved(
 
 def _message(text: str) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": text, "refusal": None}}
-
-
-def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
-    """Return token counts and what speculation did, summed over the choices; a prompt counts once.
-
-    Seconds are the engine's, of the choice that took longest, since choices are decoded side by
-    side. `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding and choosing.
-    If a method failed and another continued, all but the token counts are of the latter. firsts:
-    each prompt's first choice; the very first gives method and decision.
-    """
-    answer, choices = firsts[0], _stats(answers)
-    steps = sum(one.target_steps for one in choices)
-    tokens = sum(one.output_tokens for one in choices)
-    stats = max(choices, key=lambda one: one.total_seconds)
-    seconds = stats.total_seconds
-    speculative = Speculative(
-        method=answer.method,
-        cluster=answer.decision.cluster,
-        reason=answer.reason,
-        target_steps=steps,
-        drafted_tokens=sum(one.drafted_tokens for one in choices),
-        accepted_tokens=sum(one.accepted_tokens for one in choices),
-        mean_acceptance_length=tokens / max(1, steps),
-        tokens_per_s=tokens / seconds if seconds > 0 else 0.0,
-        queue_seconds=stats.queue_seconds,
-        decode_seconds=stats.decode_seconds,
-        draft_seconds=stats.draft_seconds,
-        verify_seconds=stats.verify_seconds,
-        sample_seconds=stats.sample_seconds,
-        other_seconds=stats.other_seconds,
-        stalled_seconds=stats.stalled_seconds,
-        total_seconds=seconds,
-        mean_batch=stats.mean_batch,
-        looping=any(one.looping for one in choices),
-        routing_ms=answer.routing_seconds * 1e3,
-        engine_first_token_ms=stats.first_token_seconds * 1e3,
-    )
-    completion_tokens = tokens + sum(one.earlier_tokens for one in answers)
-    read = sum(one.prompt_tokens for one in _stats(firsts))
-    prompt_tokens = read - sum(one.earlier_tokens for one in firsts)
-    cached_tokens = sum(one.cached_prompt_tokens for one in _stats(firsts))
-    return Usage(
-        prompt_tokens=prompt_tokens,
-        prompt_tokens_details=PromptTokens(cached_tokens=cached_tokens),
-        completion_tokens=completion_tokens,
-        total_tokens=prompt_tokens + completion_tokens,
-        speculative=speculative,
-    )
-
-
-def _stats(answers: Sequence[Answer]) -> list[DecodeStats]:
-    return [answer.stats for answer in answers if answer.stats is not None]
 
 
 def _data(body: Mapping[str, Any]) -> str:

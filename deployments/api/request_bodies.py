@@ -7,9 +7,9 @@ from pydantic import Discriminator, Field, Tag
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
 from deployments.api.messages import ChatMessage, Messages
+from deployments.api.templated import Templated
 from deployments.errors import ApiError
 
-CHAT_MAX_TOKENS = 256
 COMPLETION_MAX_TOKENS = 16
 MAX_ANSWERS = 64
 
@@ -25,10 +25,10 @@ def _form(prompt: Any) -> str:
     return "lists of ids" if prompt and isinstance(prompt[0], list) else "ids"
 
 
-class ChatRequest(GenerationRequest):
-    """POST /v1/chat/completions. Without a maximum the answer has at most 256 tokens."""
+class ChatRequest(Templated, GenerationRequest):
+    """POST /v1/chat/completions. Without a maximum the answer ends with the context."""
 
-    default_max_tokens: ClassVar[int] = CHAT_MAX_TOKENS
+    default_max_tokens: ClassVar[int | None] = None
     prompt_field: ClassVar[str] = "messages"
 
     messages: Messages = Field(min_length=1, fail_fast=True)
@@ -61,7 +61,7 @@ class CompletionRequest(GenerationRequest):
     Several prompts are answered side by side, `n` times each and at most 64 times altogether.
     """
 
-    default_max_tokens: ClassVar[int] = COMPLETION_MAX_TOKENS
+    default_max_tokens: ClassVar[int | None] = COMPLETION_MAX_TOKENS
     prompt_field: ClassVar[str] = "prompt"
 
     prompt: Annotated[
@@ -73,6 +73,7 @@ class CompletionRequest(GenerationRequest):
         ],
         Discriminator(_form),
     ]
+    add_special_tokens: bool = False
     logprobs: int | None = Field(default=None, ge=0, le=5)
     echo: bool = False
 
@@ -130,5 +131,7 @@ class ExplainRequest(Input):
 
 class RollbackRequest(Input):
     """POST /admin/routing/rollback: the number of a snapshot; left out: the newest one."""
+
+    drops_unknown: ClassVar[bool] = False
 
     snapshot: int | None = Field(default=None, ge=1, le=2**31 - 1)

@@ -1,6 +1,6 @@
 """The bodies of responses, as the OpenAPI document describes them."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -94,11 +94,20 @@ class CompletionLogprobsBody(Body):
 Finish = Literal["stop", "length"]
 
 
+PromptIds = Annotated[
+    list[int] | None, Field(default=None, description="only with return_token_ids, once")
+]
+AnswerIds = Annotated[
+    list[int] | None, Field(default=None, description="only with return_token_ids")
+]
+
+
 class ChatChoice(Body):
     index: int
     message: Message
     logprobs: ChatLogprobsBody | None
     finish_reason: Finish
+    token_ids: AnswerIds
 
 
 class ChatCompletion(Body):
@@ -107,6 +116,7 @@ class ChatCompletion(Body):
     created: int
     model: str
     choices: list[ChatChoice]
+    prompt_token_ids: PromptIds
     usage: Usage
 
 
@@ -122,6 +132,7 @@ class ChatChunkChoice(Body):
     index: int
     delta: Delta
     drafted: Drafted | None = Field(default=None, description="only with include_drafted")
+    token_ids: AnswerIds
     logprobs: ChatLogprobsBody | None
     finish_reason: Finish | None
 
@@ -134,6 +145,7 @@ class ChatCompletionChunk(Body):
     created: int
     model: str
     choices: list[ChatChunkChoice]
+    prompt_token_ids: PromptIds
     usage: Usage | None = Field(default=None, description="only in the last, with include_usage")
 
 
@@ -142,6 +154,8 @@ class CompletionChoice(Body):
     text: str
     logprobs: CompletionLogprobsBody | None
     finish_reason: Finish
+    prompt_token_ids: PromptIds
+    token_ids: AnswerIds
 
 
 class Completion(Body):
@@ -157,6 +171,8 @@ class CompletionChunkChoice(Body):
     index: int
     text: str
     drafted: Drafted | None = Field(default=None, description="only with include_drafted")
+    prompt_token_ids: PromptIds
+    token_ids: AnswerIds
     logprobs: CompletionLogprobsBody | None
     finish_reason: Finish | None
 

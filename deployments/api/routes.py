@@ -17,13 +17,15 @@ from starlette.types import Lifespan
 from deployments.api.admin import AdminApi, LearnedStates
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.generation import GenerationRequest
-from deployments.api.input import Input, parse
+from deployments.api.ignored_fields import IgnoredFields, listed
+from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import OPERATIONS, document
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
+from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
 from deployments.guard.caller import Caller
@@ -35,7 +37,7 @@ from deployments.request.deadline import deadline_seconds
 from deployments.request.gathering import all_or_none
 from deployments.request.prompt import Prompt
 from deployments.request.routing_state import RoutingState
-from deployments.request.shedding import shed
+from deployments.request.shedding import lower, shed
 from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
@@ -88,12 +90,15 @@ class HttpApi:
             lifespan=lifespan,
             redirect_slashes=False,  # a redirect would go to the client's own Host header
         )
+        app.add_middleware(IgnoredFields)
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(Exception, self._unexpected)
         app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
         app.add_api_route("/v1/completions", self.completions, methods=["POST"])
         app.add_api_route("/v1/embeddings", self.embed, methods=["POST"])
+        app.add_api_route("/tokenize", self.tokenize, methods=["POST"])
+        app.add_api_route("/detokenize", self.detokenize, methods=["POST"])
         app.add_api_route("/v1/models", self.models, methods=READING)
         app.add_api_route("/v1/models/{name}", self.model, methods=READING)
         app.add_api_route("/v1/routing", self.routing, methods=READING)
@@ -123,6 +128,13 @@ class HttpApi:
         # Texts are embedded one at a time.
         caller.batch(len(asked.texts()), "input", at_once=False)
         return _sent(await self._embeddings.answer(asked, caller.read))
+
+    async def tokenize(self, request: Request) -> Response:
+        return _sent(await self._reader.tokenised(await self._asked(TokenizeRequest, request)))
+
+    async def detokenize(self, request: Request) -> Response:
+        asked = await self._asked(DetokenizeRequest, request)
+        return _sent(Detokenized(prompt=await self._reader.text(asked)))
 
     async def models(self) -> Response:
         names = [*self._reader.models, *self._embeddings.models]
@@ -188,7 +200,8 @@ class HttpApi:
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
         caller = _caller(request)
-        shed(caller.priority, self._state.loads, self.config.engine.max_waiting)
+        priority = lower(caller.priority, asked.most_urgent)
+        shed(priority, self._state.loads, self.config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
         allowed = min(filter(None, (asked_for, self.config.http.max_answer_seconds)), default=None)
         of_caller = partial(
@@ -196,7 +209,7 @@ class HttpApi:
             deadline_seconds=allowed,
             spend=caller.spend,
             found=caller.found,
-            scope=caller.scope,
+            scope=f"{caller.scope} {asked.cache_scope}".strip(),
             teaches=caller.teaches,
         )
         read = sum(len(prompt.token_ids) for prompt in prompts)
@@ -208,7 +221,8 @@ class HttpApi:
             if not error.worked_on:
                 caller.unread(read)
             raise
-        reply = Reply(kind, asked.model, prompts, answers, self._reader.token_text)
+        tokens, ids = self._reader.token_text, asked.return_token_ids
+        reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
         if asked.stream:
             events = reply.events(asked.stream_options)
             return EventStream(events, reply.headers())
@@ -226,32 +240,15 @@ class HttpApi:
             )
 
     async def _asked(self, kind: type[Asked], request: Request) -> Asked:
-        return parse(kind, await self._body(request), self._reader.sampling_defaults)
+        ignored = None if self.config.http.strict_fields else set[str]()
+        asked = parse(kind, await self._body(request), self._reader.sampling_defaults, ignored)
+        if ignored:
+            request.state.ignored = listed(ignored)
+            logger.info("fields ignored on %s: %s", request.scope["path"], request.state.ignored)
+        return asked
 
     async def _body(self, request: Request) -> bytes:
-        """Return the request's body.
-
-        Raises ApiError: 413 as soon as it is known to be too large, 415 if it is compressed.
-        """
-        coding = request.headers.get("content-encoding", "identity")
-        if coding.strip().lower() not in ("", "identity"):
-            raise ApiError(
-                415,
-                f"content-encoding: {coding[:40]!r} is not supported; send the JSON uncompressed",
-                param="content-encoding",
-                code="unsupported_media_type",
-            )
-        limit = self.config.http.max_body_bytes
-        declared = request.headers.get("content-length", "")
-        body = bytearray()
-        if not (declared.isdecimal() and (len(declared) > 18 or int(declared) > limit)):
-            async for part in request.stream():
-                body += part
-                if len(body) > limit:
-                    break
-            else:
-                return bytes(body)
-        raise ApiError(413, f"the body is larger than {limit} bytes", code="body_too_large")
+        return await read_body(request, self.config.http.max_body_bytes)
 
     def _model(self, name: str) -> Model:
         return Model(id=name, object="model", created=self._created, owned_by="specadapt")

@@ -1,13 +1,23 @@
-"""Structured output: a request's JSON mode, JSON schema or grammar."""
+"""Structured output: a request's JSON mode, JSON schema, choice or grammar."""
 
 import json
-from typing import Any, Literal
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from deployments.api.input import Input
 from deployments.errors import ApiError
 from schemas import Grammar
+
+MAX_CHOICES = 1024
+
+_Choice = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True),
+]
+_Schema = dict[str, Any] | str
 
 
 class JsonSchema(Input):
@@ -28,40 +38,120 @@ class ResponseFormat(Input):
 
 class GrammarField(Input):
     """An addition to OpenAI's parameters: a regular expression or a grammar in Lark's notation (in
-    llguidance's dialect), or a schema as text."""
+    llguidance's dialect) or in GBNF, or a schema as text."""
 
-    kind: Literal["json_schema", "json_object", "regex", "lark"]
+    kind: Literal["json_schema", "json_object", "regex", "lark", "gbnf"]
     text: str = ""
 
 
-def grammar(
-    form: ResponseFormat, given: GrammarField | None, *, ignore_eos: bool
-) -> Grammar | None:
-    """Return the one grammar that a request asks for, None if it asks for none.
+class StructuredOutputs(Input):
+    """vLLM's structured_outputs: one of the first five."""
 
-    Raises ApiError naming the field if there are two, if one lacks its text, or with ignore_eos.
-    """
-    if form.type == "text" and given is None:
-        return None
-    if form.type != "text" and given is not None:
-        raise _invalid("grammar", "give either response_format or grammar")
-    if ignore_eos:
-        raise _invalid("ignore_eos", "not possible with a grammar; leave it out")
-    if given is not None:
-        if (given.kind == "json_object") == bool(given.text):
-            raise _invalid("grammar.text", "kind 'json_object' takes no text; all others need one")
-        return Grammar(kind=given.kind, text=given.text)
-    if form.type == "json_object":
-        return Grammar(kind="json_object")
-    if form.json_schema is None:
-        raise _invalid("response_format.json_schema", "required with type 'json_schema'")
-    return Grammar(kind="json_schema", text=json.dumps(form.json_schema.schema_))
+    json_: _Schema | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: _Choice | None = None
+    grammar: str | None = None
+    json_object: bool = False
+    disable_any_whitespace: Literal[False] = False
+    disable_additional_properties: Literal[False] = False
+    whitespace_pattern: Literal[""] = ""
+    structural_tag: Literal[""] = ""
+
+    def grammars(self) -> Iterator[tuple[str, Grammar]]:
+        """Yield each constraint with its field."""
+        yield from _grammars(
+            "structured_outputs.", self.json_, self.regex, self.choice, self.grammar
+        )
+        if self.json_object:
+            yield "structured_outputs.json_object", Grammar(kind="json_object")
 
 
-def refused(given: GrammarField | None, why: str) -> ApiError:
+class StructuredRequest(Input):
+    """The fields by which a request asks for a form of its answer; `guided_*` are vLLM's older
+    names of what `structured_outputs` holds."""
+
+    response_format: ResponseFormat = ResponseFormat(type="text")
+    grammar: GrammarField | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: _Schema | None = None
+    guided_regex: str | None = None
+    guided_choice: _Choice | None = None
+    guided_grammar: str | None = None
+    ignore_eos: bool = False
+
+    @cached_property
+    def wanted_grammar(self) -> tuple[str, Grammar] | None:
+        """Return the one grammar that the answer has to follow, with its field; None without one.
+
+        Raises ApiError naming the field if there are two, if one lacks its text, or with
+        ignore_eos.
+        """
+        asked = list(self._grammars())
+        if self.structured_outputs is not None and not list(self.structured_outputs.grammars()):
+            why = "give one of json, regex, choice, grammar and json_object"
+            raise _invalid("structured_outputs", why)
+        if not asked:
+            return None
+        if len(asked) > 1:
+            fields = [field for field, _ in asked]
+            raise _invalid(fields[1].partition(".")[0], f"give either {fields[0]} or {fields[1]}")
+        if self.ignore_eos:
+            raise _invalid("ignore_eos", "not possible with a grammar; leave it out")
+        return asked[0]
+
+    def _grammars(self) -> Iterator[tuple[str, Grammar]]:
+        form, given = self.response_format, self.grammar
+        if form.type == "json_object":
+            yield "response_format", Grammar(kind="json_object")
+        elif form.type == "json_schema":
+            if form.json_schema is None:
+                raise _invalid("response_format.json_schema", "required with type 'json_schema'")
+            schema = json.dumps(form.json_schema.schema_)
+            yield "response_format.json_schema.schema", Grammar(kind="json_schema", text=schema)
+        if given is not None:
+            if (given.kind == "json_object") == bool(given.text):
+                why = "kind 'json_object' takes no text; all others need one"
+                raise _invalid("grammar.text", why)
+            yield "grammar.text", Grammar(kind=given.kind, text=given.text)
+        if self.structured_outputs is not None:
+            yield from self.structured_outputs.grammars()
+        yield from _grammars(
+            "guided_", self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar
+        )
+
+
+def refused(field: str, why: str) -> ApiError:
     """Return the error for a grammar that cannot be followed; it names the field."""
-    field = "response_format.json_schema.schema" if given is None else "grammar.text"
     return _invalid(field, why)
+
+
+def _grammars(
+    prefix: str,
+    schema: _Schema | None,
+    regex: str | None,
+    choice: list[str] | None,
+    grammar: str | None,
+) -> Iterator[tuple[str, Grammar]]:
+    """Yield the grammars of vLLM's fields `json`, `regex`, `choice` and `grammar`."""
+    texts = {
+        "json": json.dumps(schema) if isinstance(schema, dict) else schema,
+        "regex": regex,
+        "choice": choice and "start: " + " | ".join(json.dumps(one) for one in choice),
+        "grammar": grammar,
+    }
+    for name, text in texts.items():
+        if text is not None:
+            if not text:
+                raise _invalid(prefix + name, "is empty")
+            yield prefix + name, Grammar(kind=_kind(name, text), text=text)
+
+
+def _kind(name: str, text: str) -> Literal["json_schema", "regex", "lark", "gbnf"]:
+    if name == "json":
+        return "json_schema"
+    if name == "regex":
+        return "regex"
+    return "gbnf" if name == "grammar" and "::=" in text else "lark"
 
 
 def _invalid(param: str, why: str) -> ApiError:

@@ -28,6 +28,7 @@ from deployments.request.starting import Starting
 from router.cluster import assign, packed
 from router.constraints import Constraints
 from router.policy import NoMethodAvailableError, choose
+from router.predict import expected_output
 from router.prompt import Features, predictions
 from router.trials import Trials
 from schemas import (
@@ -35,6 +36,7 @@ from schemas import (
     DecodeChunk,
     DecodeStats,
     RouterConfig,
+    RoutingTable,
 )
 
 logger = logging.getLogger(__name__)
@@ -121,7 +123,7 @@ class Answerer:
             [predicted] = predictions(table, vector, [prompt.text], [tokens])
         features = Features(
             prompt_tokens=tokens,
-            max_tokens=prompt.sampling.max_tokens,
+            max_tokens=_expected_tokens(prompt, table, cluster) or prompt.sampling.max_tokens,
             temperature=prompt.sampling.temperature,
             predicted=predicted,
             cluster=cluster,
@@ -158,6 +160,8 @@ class Answerer:
         started = time.perf_counter()
         decision, vector = await self.route(prompt)
         sent = None if vector is None or not prompt.teaches else packed(vector)
+        expected = _expected_tokens(prompt, self._state.table, decision.cluster)
+        prompt = replace(prompt, expected_tokens=expected)
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
         traces.decided(decision, routed.seconds)
@@ -249,3 +253,14 @@ class Answerer:
         except Exception as error:  # a prompt is answered even if its embedding is not
             logger.error("the encoder failed, using the default method: %s", error)
             return None
+
+
+def _expected_tokens(prompt: Prompt, table: RoutingTable, cluster: int) -> int | None:
+    """Return how many output tokens to count for an open-ended prompt, None for any other.
+
+    It may take what the context has left, but counted like that it would take a replica's whole
+    room and be sent to the emptiest one.
+    """
+    if not prompt.open_ended:
+        return None
+    return min(prompt.sampling.max_tokens, max(1, round(expected_output(table, cluster))))

@@ -110,5 +110,6 @@ class Attempts:
             prompt_token_ids=self._prompt.token_ids,
             answered_token_ids=tuple(self._said),
             sampling=self._prompt.sampling,
+            expected_tokens=self._prompt.expected_tokens,
             scope=self._prompt.scope,
         )

@@ -134,12 +134,12 @@ class InFlight:
         return list(reports.values())
 
     def sent_tokens(self, replicas: Collection[str], without: str | None = None) -> Counter[str]:
-        """Return the output tokens asked for on each of `replicas`, except by the request
-        `without`."""
+        """Return the output tokens asked for or expected on each of `replicas`, except of the
+        request `without`."""
         tokens: Counter[str] = Counter()
         for sent in self._under_way(without):
             if sent.replica is not None and sent.replica in replicas:
-                tokens[sent.replica] += sent.request.sampling.max_tokens
+                tokens[sent.replica] += sent.request.outstanding(0)
         return tokens
 
     def _without_ended(self, report: LoadReport) -> LoadReport:
@@ -189,7 +189,7 @@ def published(application: str) -> InFlight | None:
 
 def _slots(report: LoadReport, request: DecodeRequest) -> int:
     """Return the KV slots that the replica reserves for the request while it runs."""
-    return report.slots_each or len(request.prompt_token_ids) + request.sampling.max_tokens
+    return report.slots_each or len(request.prompt_token_ids) + request.outstanding(0)
 
 
 def _with(report: LoadReport, sent: _Sent) -> LoadReport:
@@ -201,7 +201,7 @@ def _with(report: LoadReport, sent: _Sent) -> LoadReport:
         update={
             place: getattr(report, place) + 1,
             "running_by_method": dict(running),
-            "outstanding_tokens": report.outstanding_tokens + sent.request.sampling.max_tokens,
+            "outstanding_tokens": report.outstanding_tokens + sent.request.outstanding(0),
             "free_slots": max(0, report.free_slots - _slots(report, sent.request)),
         }
     )

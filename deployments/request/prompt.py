@@ -19,7 +19,8 @@ class Prompt:
     whole: the answer is wanted in one piece. choices: number of answers. deadline_seconds: for all
     of them; None for no deadline. echoed: text that begins each answer. spend: called with the
     number of output tokens as they arrive. found: called with the prompt tokens found in a prefix
-    cache. scope: as in DecodeRequest. teaches: whether its vector may be kept.
+    cache. scope: as in DecodeRequest. teaches: whether its vector may be kept. open_ended: whether
+    `sampling.max_tokens` is only what the context has left. expected_tokens: as in DecodeRequest.
     """
 
     token_ids: tuple[int, ...]
@@ -35,6 +36,8 @@ class Prompt:
     found: Callable[[int], None] = unmetered
     scope: str = ""
     teaches: bool = True
+    open_ended: bool = False
+    expected_tokens: int | None = None
 
     def further(self, index: int) -> Self:
         """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others

@@ -11,6 +11,11 @@ SHARES: Mapping[Priority, float] = {"low": 0.25, "normal": 0.75, "high": 1.0}
 only the replicas refuse."""
 
 
+def lower(one: Priority, other: Priority) -> Priority:
+    """Return the priority that makes room first."""
+    return min(one, other, key=SHARES.__getitem__)
+
+
 def shed(priority: Priority, loads: Sequence[LoadReport], max_waiting: int) -> None:
     """Raise ApiError 503 if a request of this priority has to make room."""
     places = max_waiting * sum(load.healthy for load in loads)

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
+from schemas import SamplingParams
 from workers.text import BROKEN, AnswerText, Detokenizer
 
 BYTE_LEVEL = byte_tokenizer().backend_tokenizer
@@ -144,7 +145,7 @@ def test_characters_come_with_their_last_byte() -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_stop_string_of_several_bytes_ends_the_answer(backend: Tokenizer, size: int) -> None:
     tokens = backend.encode("say 😀中 and more", add_special_tokens=False).ids
-    answer, text, kept = AnswerText(backend, (), ["😀中"]), "", 0
+    answer, text, kept = AnswerText(backend, (), SamplingParams(stop=("😀中",))), "", 0
     for at in range(0, len(tokens), size):
         count, piece = answer.push(tokens[at : at + size])
         text, kept = text + piece, kept + count
@@ -162,7 +163,7 @@ def test_an_answer_keeps_the_broken_character_at_its_end(
 ) -> None:
     literal = backend.encode("a\ufffd", add_special_tokens=False).ids
     for tokens in (literal, backend.encode("a😀", add_special_tokens=False).ids[:-1]):
-        answer = AnswerText(backend, (), stops)
+        answer = AnswerText(backend, (), SamplingParams(stop=tuple(stops)))
         _, text = answer.push(tokens)
         assert text + answer.flush() == backend.decode(tokens)
         assert BROKEN in backend.decode(tokens)

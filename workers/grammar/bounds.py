@@ -35,8 +35,9 @@ def check_size(grammar: Grammar) -> None:
 def check_bounds(grammar: Grammar) -> None:
     """Raise GrammarError if the grammar exceeds a bound, or is a schema that is not JSON."""
     check_size(grammar)
-    if grammar.kind == "lark":
-        rules = sum(1 for _ in _RULE.finditer(grammar.text))
+    if grammar.kind in ("lark", "gbnf"):
+        found = _RULE.finditer(grammar.text)
+        rules = sum(1 for _ in found) if grammar.kind == "lark" else grammar.text.count("::=")
         if rules > MAX_RULES:
             raise GrammarError(f"it has {rules} rules; a grammar may have {MAX_RULES}")
     if grammar.kind == "json_schema":

@@ -44,7 +44,7 @@ def compiled(grammar: Grammar, tokenizer: LLTokenizer, log_level: int = SILENT) 
 
 def _said(error: str, grammar: Grammar) -> str:
     """Return llguidance's message without the Lark rule that a schema was put into."""
-    if grammar.kind in ("lark", "regex"):
+    if grammar.kind in ("lark", "gbnf", "regex"):
         return error
     return error.partition("\n")[0].rpartition("failed to compile JSON schema: ")[2]
 

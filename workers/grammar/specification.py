@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from llguidance import regex_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from schemas import Grammar
 
@@ -20,7 +21,7 @@ class GrammarError(ValueError):
 
 def lark(grammar: Grammar) -> str:
     """Return a grammar in Lark's notation. Raises GrammarError for a schema that is not a JSON
-    object."""
+    object, and for text that is not GBNF."""
     return f"{_rules(grammar)}\n{OPTIONS}\n"  # the last options are those that hold
 
 
@@ -37,6 +38,11 @@ def parsed(schema: str) -> Any:
 def _rules(grammar: Grammar) -> str:
     if grammar.kind == "lark":
         return grammar.text
+    if grammar.kind == "gbnf":
+        try:
+            return gbnf_to_lark(grammar.text)
+        except Exception as error:  # its parser raises its own, and others where the text ends
+            raise GrammarError(f"the grammar is not GBNF: {error}") from error
     if grammar.kind == "regex":
         # As llguidance's own: Unicode's \\d, \\w and \\s.
         return f"start: /{regex_to_lark(grammar.text, '')}/"

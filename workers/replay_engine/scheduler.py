@@ -61,7 +61,7 @@ class Scheduler:
         with self._lock:
             everyone = [*self._running, *self._waiting]
             free = (self._rows - len(self._running)) * self.slots_each
-            outstanding = sum(max(0, s.remaining) for s in everyone)
+            outstanding = sum(s.outstanding for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 
     def running_by_method(self) -> dict[str, int]:
@@ -73,7 +73,7 @@ class Scheduler:
         """Return the tokens that each request may still emit, by id, running ones first."""
         with self._lock:
             everyone = [*self._running, *self._waiting]
-            return {s.request.request_id: max(0, s.remaining) for s in everyone}
+            return {s.request.request_id: s.outstanding for s in everyone}
 
     def rounds(self) -> Iterator[float]:
         """Yield the seconds of one piece of work after the other until all sequences have ended.

@@ -48,6 +48,11 @@ class ReplaySequence:
         return self.request.sampling.max_tokens - len(self.output)
 
     @property
+    def outstanding(self) -> int:
+        """Tokens that the load still counts for it."""
+        return self.request.outstanding(len(self.output))
+
+    @property
     def context(self) -> int:
         """Prompt and output tokens so far."""
         return self.answer.prompt_tokens + len(self.output)

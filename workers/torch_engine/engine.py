@@ -137,7 +137,7 @@ class TorchEngine:
             Stream(request.request_id),
             tokenizer=self._tokenizer,
             eos=self._eos,
-            processor=make_logit_processor(request, constraint),
+            processor=make_logit_processor(request, constraint, self._eos),
         )
 
     @cached_property

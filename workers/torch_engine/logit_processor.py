@@ -1,8 +1,8 @@
-"""A request's changes to the target's logits: grammar, bias, penalties."""
+"""A request's changes to the target's logits: grammar, least tokens, bias, penalties."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 
 class LogitProcessor:
-    """Apply one request's grammar, bias and penalties, and count its tokens."""
+    """Apply one request's grammar, least tokens, bias and penalties, and count its tokens.
 
-    def __init__(self, request: DecodeRequest, constraint: Constraint | None) -> None:
+    eos: the model's own end tokens.
+    """
+
+    def __init__(
+        self, request: DecodeRequest, constraint: Constraint | None, eos: Collection[int]
+    ) -> None:
         sampling = request.sampling
         self.sampling = sampling
         self.penalises = _penalises(sampling)
@@ -28,18 +33,29 @@ class LogitProcessor:
         self._advanced = len(self._prompt)
         self._counts: Tensor | None = None
         self._in_prompt: Tensor | None = None
+        self._ends = torch.tensor(sorted(sampling.ends(eos)), dtype=torch.long)
         self._biased = torch.tensor(list(sampling.logit_bias), dtype=torch.long)
         self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
 
     def forbid(self, tree: TokenTree, tokens: Sequence[int], logits: Tensor) -> None:
         """Set the logits [n, vocab] of forbidden tokens to -inf, in place. The rows are the
         root's, after `tokens`, and those of the tree's nodes."""
+        self._forbid_ends(tree, len(tokens) - len(self._prompt), logits)
         if self._constraint is None:
             return
         self._constraint.advance(tokens[self._advanced :])
         self._advanced = len(tokens)
         allowed = torch.from_numpy(self._constraint.masks(tree)).to(logits.device)
         logits.masked_fill_(~allowed, -torch.inf)
+
+    def _forbid_ends(self, tree: TokenTree, answered: int, logits: Tensor) -> None:
+        """Forbid end tokens in the rows before which the answer has fewer than `min_tokens`."""
+        left = self.sampling.min_tokens - answered
+        if left <= 0:
+            return
+        early = [0, *(1 + node for node, depth in enumerate(tree.depths) if depth + 1 < left)]
+        ends = self._ends[self._ends < logits.shape[-1]].to(logits.device)
+        logits[torch.tensor(early, device=logits.device)[:, None], ends] = -torch.inf
 
     def add_bias(self, logits: Tensor) -> None:
         """Add the request's bias to its rows [n, vocab], in place."""
@@ -60,15 +76,17 @@ class LogitProcessor:
 
 
 def make_logit_processor(
-    request: DecodeRequest, constraint: Constraint | None = None
+    request: DecodeRequest, constraint: Constraint | None = None, eos: Collection[int] = ()
 ) -> LogitProcessor | None:
-    """Return a request's processor; None where it leaves the logits alone. constraint: of the
-    request's grammar, at its beginning.
+    """Return a request's processor; None where it leaves the logits alone.
+
+    constraint: of the request's grammar, at its beginning. eos: the model's own end tokens.
     """
     sampling = request.sampling
-    if constraint is None and not sampling.logit_bias and not _penalises(sampling):
+    changes = constraint is not None or sampling.logit_bias or sampling.min_tokens
+    if not changes and not _penalises(sampling):
         return None
-    return LogitProcessor(request, constraint)
+    return LogitProcessor(request, constraint, eos)
 
 
 def _penalises(sampling: SamplingParams) -> bool:

@@ -32,7 +32,7 @@ class _Rows:
 
 def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput:
     """Return the output with each request's processing applied; the same object where none asks
-    for any. Order: grammar, bias, repetition, frequency and presence penalty.
+    for any. Order: grammar and least tokens, bias, repetition, frequency and presence penalty.
 
     Raises RequestFaultError where that leaves a row without a token that can be chosen.
     """
@@ -55,8 +55,8 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
     if not bool(logits.amax(-1).isfinite().all()):
         raise RequestFaultError(
             "no token can be chosen after the request's own changes to the logits: leave out "
-            "repetition_penalty, logit_bias, frequency_penalty and presence_penalty, or set them "
-            "nearer to their defaults"
+            "repetition_penalty, logit_bias, frequency_penalty, presence_penalty and min_tokens, "
+            "or set them nearer to their defaults"
         )
     processed = output.logits.clone()
     processed[rows] = logits

@@ -117,7 +117,7 @@ class Scheduler:
         with self._work:
             everyone = [*self._running, *self._waiting]
             free = (self._most - len(self._running)) * self.slots_each
-            outstanding = sum(max(0, s.remaining) for s in everyone)
+            outstanding = sum(s.outstanding for s in everyone)
             return len(self._running), len(self._waiting), outstanding, free
 
     def running_by_method(self) -> dict[str, int]:
@@ -129,7 +129,7 @@ class Scheduler:
         """Return the tokens that each request may still emit, by id, running ones first."""
         with self._work:
             everyone = [*self._running, *self._waiting]
-            return {s.request.request_id: max(0, s.remaining) for s in everyone}
+            return {s.request.request_id: s.outstanding for s in everyone}
 
     def run(self) -> None:
         """Run rounds until `stop`."""

@@ -89,8 +89,7 @@ class DecodeSequence:
         self.tally = Tally()
         self.finished: FinishReason | None = None
         self.processor = processor
-        ends = frozenset[int]() if request.sampling.ignore_eos else eos
-        self._text = AnswerText(tokenizer.backend_tokenizer, ends, request.sampling.stop)
+        self._text = AnswerText(tokenizer.backend_tokenizer, eos, request.sampling)
         self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
         self._submitted = time.perf_counter()
@@ -122,8 +121,12 @@ class DecodeSequence:
     @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
-        answered = len(self.request.answered_token_ids)
-        return self.sampling.max_tokens - answered - self.output_tokens
+        return self.sampling.max_tokens - self.answer_index
+
+    @property
+    def outstanding(self) -> int:
+        """Tokens that the load still counts for it."""
+        return self.request.outstanding(self.answer_index)
 
     @property
     def unread(self) -> int:

@@ -67,8 +67,8 @@ class Answer:
         self.request = request
         self.finished: FinishReason | None = None
         self._tokens: list[int] = []
-        self._ends = frozenset[int]() if request.sampling.ignore_eos else frozenset(eos)
-        self._text = AnswerText(tokenizer, self._ends, request.sampling.stop)
+        self._text = AnswerText(tokenizer, eos, request.sampling)
+        self._eos = frozenset(eos) - set(request.sampling.stop_token_ids)
         self._text.go_on(request.answered_token_ids)
         self._load = load
         self._steps = 0
@@ -88,10 +88,9 @@ class Answer:
         return len(self._tokens)
 
     @property
-    def remaining(self) -> int:
-        """Tokens that may still be emitted."""
-        request = self.request
-        return request.sampling.max_tokens - len(request.answered_token_ids) - len(self._tokens)
+    def outstanding(self) -> int:
+        """Tokens that the load still counts for it."""
+        return self.request.outstanding(len(self.request.answered_token_ids) + len(self._tokens))
 
     def step(self, output: RequestOutput) -> DecodeChunk:
         """Return the chunk of one engine step; the last one carries the statistics."""
@@ -133,7 +132,7 @@ class Answer:
             raise RequestFaultError(
                 f"grammar: vLLM could not follow it after {self.output_tokens} tokens"
             )
-        if self.finished == "stop" and self._tokens[-1] in self._ends:
+        if self.finished == "stop" and self._tokens[-1] in self._eos:
             matcher.advance(self._tokens[:-1])
             if not matcher.ended:
                 raise RequestFaultError(

@@ -26,8 +26,8 @@ class Underway(Protocol):
         ...
 
     @property
-    def remaining(self) -> int:
-        """Return the tokens that may still be emitted."""
+    def outstanding(self) -> int:
+        """Return the tokens that the load still counts for it."""
         ...
 
 
@@ -97,14 +97,14 @@ class EngineLoad:
     def counts(self) -> tuple[int, int, int, int]:
         """Return running and waiting answers, tokens they may still emit, and free KV slots."""
         running, waiting = self._running_and_waiting()
-        outstanding = sum(max(0, answer.remaining) for answer in [*running, *waiting])
+        outstanding = sum(answer.outstanding for answer in [*running, *waiting])
         free = int(self.slots * (1.0 - self._usage))
         return len(running), len(waiting), outstanding, free
 
     def requests(self) -> dict[str, int]:
         """Return the tokens that each answer may still emit, by request id, running ones first."""
         running, waiting = self._running_and_waiting()
-        return {a.request.request_id: max(0, a.remaining) for a in [*running, *waiting]}
+        return {a.request.request_id: a.outstanding for a in [*running, *waiting]}
 
     def running_by_method(self) -> dict[str, int]:
         """Return the running answers of each method that has any."""

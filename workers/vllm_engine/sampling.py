@@ -20,7 +20,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
     We decode text and find stop strings; vLLM sends token ids only.
     """
     given = request.sampling
-    grammar = given.grammar
+    grammar, answered = given.grammar, len(request.answered_token_ids)
     return VllmSamplingParams(
         temperature=given.temperature,
         top_p=given.top_p,
@@ -32,8 +32,9 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         repetition_penalty=given.repetition_penalty,
         logprobs=given.logprobs,
         seed=request.seed,
-        max_tokens=given.max_tokens - len(request.answered_token_ids),
-        stop_token_ids=None if given.ignore_eos else sorted(eos),
+        max_tokens=given.max_tokens - answered,
+        min_tokens=max(0, given.min_tokens - answered),
+        stop_token_ids=sorted(given.ends(eos)) or None,
         ignore_eos=given.ignore_eos,
         structured_outputs=grammar and StructuredOutputsParams(grammar=lark(grammar)),
         detokenize=False,

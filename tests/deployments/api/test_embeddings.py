@@ -79,7 +79,6 @@ BAD = {
         "invalid_value",
         "encoding_format",
     ),
-    "unknown field": ({"input": "a", "trunkate": 1}, 400, "unknown_parameter", "trunkate"),
 }
 
 

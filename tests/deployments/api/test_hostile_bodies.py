@@ -60,6 +60,8 @@ BODIES = {
         "grammar": {"kind": "regex", "text": "a+"},
     },
     "/v1/embeddings": {"model": "all-MiniLM-L6-v2", "input": ["a"]},
+    "/tokenize": {"messages": HELLO["messages"]},
+    "/detokenize": {"tokens": [5]},
     "/v1/routing/explain": {"messages": HELLO["messages"]},
     "/admin/routing/rollback": {},
 }
@@ -96,7 +98,7 @@ async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
 
 
 @pytest.mark.parametrize(
-    ("field", "low", "high"), [("seed", -(2**63), 2**63 - 1), ("top_k", 0, 2**31 - 1)]
+    ("field", "low", "high"), [("seed", -(2**63), 2**63 - 1), ("top_k", -1, 2**31 - 1)]
 )
 def test_whole_numbers_fit_the_engines(field, low, high):
     for value in (low, high):

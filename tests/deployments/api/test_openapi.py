@@ -55,6 +55,8 @@ REAL = [
         {"model": "all-MiniLM-L6-v2", "input": "a", "encoding_format": "base64"},
         200,
     ),
+    ("post", "/tokenize", {"prompt": "hello", "return_token_strs": True}, 200),
+    ("post", "/detokenize", {"tokens": [5, 6]}, 200),
     ("get", "/v1/models", None, 200),
     ("get", "/v1/models/tiny", None, 200),
     ("get", "/v1/models/gpt-4", None, 404),

@@ -23,7 +23,7 @@ def refusal(kind, body):
 
 def test_defaults_are_openais():
     sampling = chat().sampling(prompt_tokens=10, context_length=1000)
-    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (1.0, 1.0, 256)
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (1.0, 1.0, 990)
     completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a"}')
     assert completion.sampling(10, 1000).max_tokens == 16
 
@@ -72,6 +72,10 @@ def test_everything_asked_for_reaches_the_sampling():
         stop="\n",
         max_tokens=9,
         ignore_eos=True,
+        min_tokens=2,
+        stop_token_ids=[5],
+        include_stop_str_in_output=True,
+        skip_special_tokens=False,
     )
     sampling = request.sampling(1, 100)
     assert sampling.model_dump() == {
@@ -86,7 +90,11 @@ def test_everything_asked_for_reaches_the_sampling():
         "logprobs": 4,
         "seed": 3,
         "max_tokens": 9,
+        "min_tokens": 2,
         "stop": ("\n",),
+        "stop_token_ids": (5,),
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
         "grammar": None,
         "ignore_eos": True,
     }

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from asking import posted
 
 from deployments.api import prompt_reader
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
@@ -70,3 +71,54 @@ async def test_a_users_words_are_text_and_a_completions_prompt_is_its_own_templa
     assert chat.token_ids.count(ids) == blank.token_ids.count(ids)
     [completion] = await reader.completion(CompletionRequest(model="tiny", prompt=f"a{end}b"))
     assert completion.token_ids.count(ids) == 1
+
+
+async def test_tokens_of_a_text_and_back(ingress, tiny_bundle):
+    """With vLLM's bodies and answers."""
+    tokenizer = tiny_bundle.tokenizer()
+    text = f"naïve {tokenizer.eos_token}"
+    said = await posted(ingress, "/tokenize", {"model": "tiny", "prompt": text})
+    ids = tokenizer.encode(text)
+    assert said == {"count": len(ids), "max_model_len": 512, "tokens": ids, "token_strs": None}
+    said = await posted(ingress, "/tokenize", {"prompt": text, "return_token_strs": True})
+    assert said["token_strs"] == tokenizer.convert_ids_to_tokens(ids)
+    assert await posted(ingress, "/detokenize", {"tokens": ids}) == {"prompt": text}
+    assert await posted(ingress, "/detokenize", {"tokens": []}) == {"prompt": ""}
+
+
+async def test_tokens_of_a_conversation_are_those_of_its_prompt(ingress, reader):
+    chat = messages(SHORT)
+    said = await posted(ingress, "/tokenize", {"messages": chat})
+    read = await reader.chat(ChatRequest(model="tiny", messages=chat))
+    assert tuple(said["tokens"]) == read.token_ids
+    shorter = await posted(ingress, "/tokenize", {"messages": chat, "add_generation_prompt": False})
+    assert said["tokens"][: shorter["count"]] == shorter["tokens"]
+    assert shorter["count"] < said["count"]
+
+
+ADDS = {"add_special_tokens": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": messages("a")}, "prompt"),
+        ("/tokenize", {"prompt": "a", "model": "gpt-4"}, "model"),
+        (
+            "/tokenize",
+            {"messages": messages("a"), "add_special_tokens": True},
+            "add_special_tokens",
+        ),
+        ("/tokenize", {"messages": messages("a"), "chat_template": "x"}, "chat_template"),
+        ("/tokenize", {"prompt": "x" * 1_900_000}, "prompt"),
+        ("/tokenize", {"messages": messages("x" * 1_900_000)}, "messages"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [2**40]}, "tokens"),
+        ("/detokenize", {"tokens": ["a"]}, "tokens[0]"),
+    ],
+)
+async def test_what_has_no_tokens_is_refused(ingress, path, asked, param):
+    response = await ingress.http.post(path, json=asked)
+    assert response.status_code in (400, 404)
+    assert response.json()["error"]["param"] == param

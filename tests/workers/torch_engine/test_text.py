@@ -43,6 +43,28 @@ def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: li
     assert said + watcher.flush() == wanted
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text("abc", max_size=5), max_size=12),
+    st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
+    st.integers(0, 12),
+)
+def test_a_stop_string_counts_where_it_ends_after_the_least_tokens(
+    pieces: list[str], stops: list[str], least: int
+) -> None:
+    """vLLM's rule. The stop string itself may be kept in the text."""
+    watcher, said = StopStrings(stops, include=True), ""
+    for index, piece in enumerate(pieces):
+        said += watcher.push(piece, may_end=index >= least)
+        if watcher.hit:
+            break
+    text, free = "".join(pieces), len("".join(pieces[:least]))
+    ends = (end for end in range(free + 1, len(text) + 1) if text[:end].endswith(tuple(stops)))
+    end = next(ends, None)
+    assert watcher.hit == (end is not None)
+    assert said + watcher.flush() == text[:end]
+
+
 @pytest.mark.parametrize("method", ["naive", "draft_verify", "ngram"])
 async def test_an_answer_ends_before_its_stop_string(
     load_engine, byte_bundle: Bundle, method: str

@@ -1,0 +1,107 @@
+"""Fields of OpenAI's and vLLM's bodies that are known here and are not obeyed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic_core
+
+from deployments.errors import ApiError
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "guided_decoding_backend",
+        "include_reasoning",
+        "metadata",
+        "mm_payload",
+        "parallel_tool_calls",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning_effort",
+        "request_id",
+        "return_mm_kwargs",
+        "return_token_offsets",
+        "routed_experts_prompt_start",
+        "safety_identifier",
+        "session_id",
+        "spaces_between_special_tokens",
+        "store",
+        "truncation_side",
+        "user",
+        "verbosity",
+    }
+)
+ONLY: Mapping[str, tuple[Any, ...]] = {
+    "add_special_tokens": (False,),
+    "allowed_token_ids": ([],),
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "chat_template": (),
+    "documents": ([],),
+    "ec_transfer_params": ({},),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_whitespace_pattern": (),
+    "kv_transfer_params": ({},),
+    "length_penalty": (1.0,),
+    "logprob_token_ids": ([],),
+    "media_io_kwargs": ({},),
+    "mm_processor_kwargs": ({},),
+    "modalities": (["text"],),
+    "moderation": (),
+    "prediction": (),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "repetition_detection": (),
+    "return_prompt_text": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "suffix": ("",),
+    "thinking_token_budget": (),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    "vllm_xargs": ({},),
+    "watermarking": (False,),
+    "web_search_options": (),
+}
+"""What a parameter that is not offered may say, which is that nothing is asked for."""
+
+
+def without_known(body: Mapping[str, Any], obeyed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body without the fields of this module, unless they are among those `obeyed`.
+
+    Raises ApiError for one that asks for something.
+    """
+    for name in body.keys() & ONLY.keys() - obeyed.keys():
+        given, allowed = body[name], ONLY[name]
+        if given is not None and not _among(given, allowed):
+            raise ApiError(
+                400,
+                f"{name} is not supported" + _allowed(allowed),
+                param=name,
+                code="unsupported_parameter",
+            )
+    known = (WITHOUT_EFFECT | ONLY.keys()) - obeyed.keys()
+    return {name: value for name, value in body.items() if name not in known}
+
+
+def schemas(obeyed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schemas of this module's fields, without those `obeyed`."""
+    anything: dict[str, Any] = {name: {} for name in sorted(WITHOUT_EFFECT)}
+    only = {name: {"enum": [*values, None]} for name, values in ONLY.items()}
+    return {n: schema for n, schema in (anything | only).items() if n not in obeyed}
+
+
+def _among(given: Any, allowed: tuple[Any, ...]) -> bool:
+    # bool is an int in Python, but `best_of: true` is not 1.
+    return any(given == a and isinstance(given, bool) == isinstance(a, bool) for a in allowed)
+
+
+def _allowed(allowed: tuple[Any, ...]) -> str:
+    if not allowed:
+        return "; leave it out"
+    return "; leave it out or send " + " or ".join(
+        pydantic_core.to_json(value).decode() for value in allowed
+    )

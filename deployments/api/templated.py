@@ -1,0 +1,58 @@
+"""What a request says about the chat template."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from deployments.api.input import Input
+from deployments.errors import ApiError
+from workers.chat_template import RESERVED
+
+
+class Templated(Input):
+    """Fields that a chat template reads.
+
+    `reasoning_effort`, `verbosity` and `chat_template_kwargs` are its variables.
+    """
+
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
+        None
+    )
+    verbosity: Literal["low", "medium", "high"] | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default={})
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+
+    def template(self) -> dict[str, Any]:
+        """Return the arguments with which `encode_chat` writes the messages.
+
+        Raises ApiError for fields that contradict each other, and for a variable that is an
+        argument of the template's own.
+        """
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ApiError(
+                400,
+                "continue_final_message: not possible with add_generation_prompt; set one of them",
+                param="continue_final_message",
+                code="invalid_value",
+            )
+        reserved = sorted(RESERVED & self.chat_template_kwargs.keys())
+        if reserved:
+            raise ApiError(
+                400,
+                f"chat_template_kwargs.{reserved[0]}: the template's own argument; leave it out",
+                param=f"chat_template_kwargs.{reserved[0]}",
+                code="invalid_value",
+            )
+        variables: dict[str, Any] = {}
+        if self.reasoning_effort is not None:
+            variables["reasoning_effort"] = self.reasoning_effort
+            variables["enable_thinking"] = self.reasoning_effort != "none"
+        if self.verbosity is not None:
+            variables["verbosity"] = self.verbosity
+        continues = self.continue_final_message
+        return {
+            "add_generation_prompt": self.add_generation_prompt is not False and not continues,
+            "continue_final_message": continues,
+            "variables": variables | self.chat_template_kwargs,
+        }

@@ -1,0 +1,59 @@
+"""The usage of a request: tokens, and what speculation did."""
+
+from collections.abc import Sequence
+
+from deployments.api.response_bodies import PromptTokens, Speculative, Usage
+from deployments.request.answered import Answer
+from schemas import DecodeStats
+
+
+def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
+    """Return token counts and what speculation did, summed over the choices; a prompt counts once.
+
+    Seconds are the engine's, of the choice that took longest, since choices are decoded side by
+    side. `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding and choosing.
+    If a method failed and another continued, all but the token counts are of the latter. firsts:
+    each prompt's first choice; the very first gives method and decision.
+    """
+    answer, choices = firsts[0], _stats(answers)
+    steps = sum(one.target_steps for one in choices)
+    tokens = sum(one.output_tokens for one in choices)
+    stats = max(choices, key=lambda one: one.total_seconds)
+    seconds = stats.total_seconds
+    speculative = Speculative(
+        method=answer.method,
+        cluster=answer.decision.cluster,
+        reason=answer.reason,
+        target_steps=steps,
+        drafted_tokens=sum(one.drafted_tokens for one in choices),
+        accepted_tokens=sum(one.accepted_tokens for one in choices),
+        mean_acceptance_length=tokens / max(1, steps),
+        tokens_per_s=tokens / seconds if seconds > 0 else 0.0,
+        queue_seconds=stats.queue_seconds,
+        decode_seconds=stats.decode_seconds,
+        draft_seconds=stats.draft_seconds,
+        verify_seconds=stats.verify_seconds,
+        sample_seconds=stats.sample_seconds,
+        other_seconds=stats.other_seconds,
+        stalled_seconds=stats.stalled_seconds,
+        total_seconds=seconds,
+        mean_batch=stats.mean_batch,
+        looping=any(one.looping for one in choices),
+        routing_ms=answer.routing_seconds * 1e3,
+        engine_first_token_ms=stats.first_token_seconds * 1e3,
+    )
+    completion_tokens = tokens + sum(one.earlier_tokens for one in answers)
+    read = sum(one.prompt_tokens for one in _stats(firsts))
+    prompt_tokens = read - sum(one.earlier_tokens for one in firsts)
+    cached_tokens = sum(one.cached_prompt_tokens for one in _stats(firsts))
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        prompt_tokens_details=PromptTokens(cached_tokens=cached_tokens),
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        speculative=speculative,
+    )
+
+
+def _stats(answers: Sequence[Answer]) -> list[DecodeStats]:
+    return [answer.stats for answer in answers if answer.stats is not None]
