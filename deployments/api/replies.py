@@ -126,9 +126,10 @@ class Reply:
         """The prompts' ids, for the first event: of the stream, or of each completion."""
         try:
             if self._kind == "chat":
-                begin = {"delta": {"role": "assistant", "content": ""}}
+                begin = {"role": "assistant", "content": ""}
                 for index in range(len(self._answers)):
-                    yield self._event(index, head=of_prompts[0] if index == 0 else {}, **begin)
+                    head = of_prompts[0] if index == 0 else {}
+                    yield self._event(index, head=head, delta=begin)
                 of_prompts = [{} for _ in of_prompts]
             for index, prompt in enumerate(self._prompts):
                 if prompt.echoed:
