@@ -33,7 +33,8 @@ class DecodeStats(Schema):
     drafted_by_position: tuple[int, ...] = ()
     accepted_by_position: tuple[int, ...] = ()
     by_drafter: dict[str, DrafterStats] = Field(
-        default={}, description="if the method chooses a drafter at every step"
+        default={},
+        description="if the method chooses a drafter at every step; `grammar` with any method",
     )
     queue_seconds: float = Field(default=0.0, ge=0.0, description="request to admission")
     first_token_seconds: float = Field(

@@ -75,5 +75,10 @@ class GrammarCompiler:
                 self._compiled.popitem(last=False)
             return matcher.deep_copy()
 
+    def raw(self, token: int) -> bytes:
+        """Return a token's bytes. A grammar must have been started."""
+        assert self._tokenizer is not None
+        return bytes(self._tokenizer.decode_bytes([token]))
+
     def _compile(self, grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
         return compiled(grammar, tokenizer)

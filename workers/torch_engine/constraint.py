@@ -1,27 +1,58 @@
 """Grammar constraints: which tokens may follow every node of a draft tree."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import llguidance.numpy
 import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
+from workers.engine import RequestFaultError
 from workers.grammar.answer_matcher import AnswerMatcher, DeadEndError
 from workers.torch_engine.tree import ROOT, TokenTree
 
+MOST_FORMS = 32
+"""Allowed tokens above which a text is taken to leave a choice."""
+
 
 class Constraint:
-    """One answer's place in its grammar."""
+    """One answer's place in its grammar.
 
-    def __init__(self, matcher: LLMatcher, vocab: int, end: Collection[int]) -> None:
+    end: tokens that end the answer. raw: returns a token's bytes.
+    """
+
+    def __init__(
+        self, matcher: LLMatcher, vocab: int, end: Collection[int], raw: Callable[[int], bytes]
+    ) -> None:
         self._matcher = AnswerMatcher(matcher)
         self._vocab = vocab
-        self._end = end
+        self._end = frozenset(end)
+        self._raw = raw
 
     def advance(self, tokens: Sequence[int]) -> None:
         """Follow emitted tokens. Raises RequestFaultError if the grammar does not allow them."""
         self._matcher.advance(tokens)
+
+    def forced(self, most: int) -> list[int]:
+        """Return up to `most` tokens of the text that the grammar leaves no choice about.
+
+        A text can be cut into tokens in many ways, so a forced text leaves a choice of tokens.
+        Each token returned is the longest one.
+        """
+        tokens, matcher = list[int](), self._matcher
+        try:
+            while len(tokens) < most:
+                token = self._longest(matcher)
+                if token is None:
+                    break
+                tokens.append(token)
+                if token in self._end:
+                    break
+                matcher = matcher.copy()
+                matcher.advance([token])
+        except RequestFaultError:
+            pass  # verification finds it again
+        return tokens
 
     def masks(self, tree: TokenTree) -> NDArray[np.bool_]:
         """Whether each token may follow the root (row 0) and each node i (row i + 1): [n + 1,
@@ -35,6 +66,36 @@ class Constraint:
         self._visit(self._matcher, tree, ROOT, bits)
         unpacked = np.unpackbits(bits.view(np.uint8), axis=-1, bitorder="little")
         return unpacked[:, : self._vocab].astype(np.bool_)
+
+    def _longest(self, matcher: AnswerMatcher) -> int | None:
+        """Return the longest token of a forced text, or None.
+
+        All other allowed tokens are its beginnings, and after each of them it has to go on.
+        """
+        texts = self._allowed(matcher)
+        longest = max(texts, key=lambda token: len(texts[token]), default=None)
+        if longest is None or (len(texts) > 1 and not self._end.isdisjoint(texts)):
+            return None
+        whole = texts.pop(longest)
+        if not all(whole.startswith(text) for text in texts.values()):
+            return None
+        for token, text in texts.items():
+            shorter = matcher.copy()
+            shorter.advance([token])
+            rest = whole[len(text) :]
+            after = self._allowed(shorter).values()
+            if not after or not all(one[:1] == rest[:1] for one in after):
+                return None
+        return longest
+
+    def _allowed(self, matcher: AnswerMatcher) -> dict[int, bytes]:
+        """Return the allowed tokens with their bytes; none if there are more than MOST_FORMS."""
+        bits = llguidance.numpy.allocate_token_bitmask(1, self._vocab)
+        matcher.fill(bits, 0)
+        if np.bitwise_count(bits.view(np.uint32)).sum() > MOST_FORMS:
+            return {}
+        allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
+        return {token: self._raw(token) for token in allowed.tolist()}
 
     def _visit(
         self, matcher: AnswerMatcher, tree: TokenTree, node: int, bits: NDArray[np.int32]

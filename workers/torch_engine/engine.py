@@ -157,7 +157,7 @@ class TorchEngine:
             matcher = self._grammars.start(grammar)
         except GrammarError as error:
             raise EngineRefusedError(f"grammar: {error}") from error
-        return Constraint(matcher, self._target.model.vocab, self._eos)
+        return Constraint(matcher, self._target.model.vocab, self._eos, self._grammars.raw)
 
     def _check(self, request: DecodeRequest) -> None:
         if request.method not in self._methods:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from schemas import DecodeRequest, SamplingParams
+from workers.engine import RequestFaultError
 from workers.torch_engine.tree import TokenTree
 
 if TYPE_CHECKING:
@@ -37,14 +38,23 @@ class LogitProcessor:
         self._biased = torch.tensor(list(sampling.logit_bias), dtype=torch.long)
         self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
 
+    def forced(self, tokens: Sequence[int], most: int) -> list[int]:
+        """Return up to `most` tokens after `tokens` that the grammar forces (Constraint.forced)."""
+        if self._constraint is None or most < 1:
+            return []
+        try:
+            self._advance(self._constraint, tokens)
+        except RequestFaultError:
+            return []  # verification finds it again
+        return self._constraint.forced(most)
+
     def forbid(self, tree: TokenTree, tokens: Sequence[int], logits: Tensor) -> None:
         """Set the logits [n, vocab] of forbidden tokens to -inf, in place. The rows are the
         root's, after `tokens`, and those of the tree's nodes."""
         self._forbid_ends(tree, len(tokens) - len(self._prompt), logits)
         if self._constraint is None:
             return
-        self._constraint.advance(tokens[self._advanced :])
-        self._advanced = len(tokens)
+        self._advance(self._constraint, tokens)
         allowed = torch.from_numpy(self._constraint.masks(tree)).to(logits.device)
         logits.masked_fill_(~allowed, -torch.inf)
 
@@ -56,6 +66,10 @@ class LogitProcessor:
         early = [0, *(1 + node for node, depth in enumerate(tree.depths) if depth + 1 < left)]
         ends = self._ends[self._ends < logits.shape[-1]].to(logits.device)
         logits[torch.tensor(early, device=logits.device)[:, None], ends] = -torch.inf
+
+    def _advance(self, constraint: Constraint, tokens: Sequence[int]) -> None:
+        constraint.advance(tokens[self._advanced :])
+        self._advanced = len(tokens)
 
     def add_bias(self, logits: Tensor) -> None:
         """Add the request's bias to its rows [n, vocab], in place."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from workers.engine import RequestFaultError
+from workers.torch_engine.drafters.jump_forward import force, forced
 from workers.torch_engine.logprobs import token_logprobs
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Proposal
@@ -129,13 +130,21 @@ def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
 
 
 def _draft(proposals: list[Proposal], methods: Mapping[str, Method]) -> None:
-    """Let each drafter draft for all its sequences; where it fails they have no drafts."""
+    """Let each drafter draft for all its sequences; where it fails they have no drafts.
+
+    Every draft begins with the tokens that the request's grammar forces. A drafter is not asked
+    where it could add nothing to them.
+    """
     for members in _grouped(proposals, lambda p: id(p.plan.drafter)):
         clock = time.perf_counter()
-        for member in members:
-            member.beside = len(proposals) - len(members)
+        given = [forced(member) for member in members]
+        asked = [p for p, tokens in zip(members, given, strict=True) if p.limit > len(tokens)]
+        for member in asked:
+            member.beside = len(proposals) - len(asked)
         guard = methods[members[0].sequence.method].guard
-        guard.propose(members[0].plan.drafter, [p for p in members if p.limit > 0])
+        guard.propose(members[0].plan.drafter, asked)
+        for member, tokens in zip(members, given, strict=True):
+            force(member, tokens)
         _book(members, "draft_seconds", time.perf_counter() - clock)
 
 

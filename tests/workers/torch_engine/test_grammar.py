@@ -97,7 +97,8 @@ TOKENIZER, COMPILER = compiler()
 
 
 def started(grammar: Grammar) -> Constraint:
-    return Constraint(COMPILER.start(grammar), len(TOKENIZER) + 9, {TOKENIZER.eos_token_id})
+    end = {TOKENIZER.eos_token_id}
+    return Constraint(COMPILER.start(grammar), len(TOKENIZER) + 9, end, COMPILER.raw)
 
 
 @settings(max_examples=60, deadline=None)

@@ -240,7 +240,8 @@ def sibling_masks_hold(module: Any) -> bool:
     """Whether the second branch of a tree is masked as if the first had never been visited."""
     letters = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "abc"}
     matcher = COMPILER.start(Grammar(kind="regex", text="(a|b)c"))
-    rule = module.Constraint(matcher, len(TOKENIZER) + 9, {TOKENIZER.eos_token_id})
+    end = {TOKENIZER.eos_token_id}
+    rule = module.Constraint(matcher, len(TOKENIZER) + 9, end, COMPILER.raw)
     proposal = TokenTree()
     for letter in "ab":
         proposal.add(letters[letter], ROOT)
@@ -250,7 +251,7 @@ def sibling_masks_hold(module: Any) -> bool:
 
 def test_branches_of_a_grammar_that_share_a_matcher(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sibling_masks_hold(constraint)
-    made = mutated(monkeypatch, constraint, "matcher.copy()", "matcher")
+    made = mutated(monkeypatch, constraint, "below = matcher.copy()", "below = matcher")
     with pytest.raises((RuntimeError, AssertionError)):
         assert sibling_masks_hold(made)
 

@@ -12,7 +12,7 @@ from workers.drafting.goodput import Floats, choose
 from workers.drafting.lookup.continuation import Continuation
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
-from workers.drafting.names import LOOK_UPS, NOBODY
+from workers.drafting.names import GRAMMAR, LOOK_UPS, NOBODY
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine.drafters.learned import Used, learned_by
 from workers.torch_engine.materials import Materials
@@ -102,14 +102,14 @@ class Adaptive:
         self._begin(sequence)
         emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
         alone = proposal.drafter == LOOK_UPS
-        used = self._used.pop(sequence.id, None)
+        used, cached = self._used.pop(sequence.id, None), proposal.cached
         draft = (used.by.name, *used.learn(emitted)) if used else None
         self._controller.learn(sequence.id, emitted, len(proposal) if alone else 0, draft)
         for one in self.learned.values():
-            proposal.cached = used.cached if used and used.by is one else []
+            proposal.cached = cached if used and used.by is one else []
             commit = partial(one.drafter.commit, proposal, path, output)
             self._guard.tell(one.drafter, sequence, commit)
-        if not self.chooses:
+        if not self.chooses and proposal.drafter != GRAMMAR:
             proposal.drafter = None
         elif sequence.output_tokens and proposal.drafter is None:
             proposal.drafter = NOBODY  # the last token: nothing was to be drafted
@@ -198,7 +198,7 @@ class Adaptive:
             proposal.drafter = LOOK_UPS if length else NOBODY
             used = self._used.get(proposal.sequence.id)
             if used is not None:
-                used.cached, proposal.drafter = proposal.cached, used.by.name
+                proposal.drafter = used.by.name
 
 
 def fill(proposal: Proposal, found: Continuation, length: int) -> None:

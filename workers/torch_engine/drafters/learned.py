@@ -73,12 +73,10 @@ class Learned:
 
 @dataclass(eq=False)
 class Used:
-    """A learned drafter's draft for a sequence in this step. cached: the nodes that the drafter has
-    read, numbered as in the tree that is verified."""
+    """A learned drafter's draft for a sequence in this step."""
 
     by: Learned
     draft: Proposal
-    cached: list[int] = field(default_factory=list)
 
     def probabilities(self) -> list[float]:
         """Return the probability that each node is accepted, none above its parent's."""

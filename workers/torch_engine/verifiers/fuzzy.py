@@ -82,9 +82,8 @@ class Fuzzy:
         if not proposal.is_chain:
             raise ValueError("verifier 'fuzzy' takes chains only")
         if len(proposal):
-            drafted = torch.cat([row.whole() for row in proposal.logits if row is not None])
             rows = slice(proposal.row, proposal.row + len(proposal))
-            distance = self._divergence(output.raw[rows].log_softmax(-1), drafted.log_softmax(-1))
+            distance = self._divergence(*_distributions(proposal, output, rows))
             allowed = output.logits[rows, :][range(len(proposal)), proposal.tokens] > -torch.inf
             near = ((distance <= self._threshold) & allowed).tolist()
             kept = near.index(False) if False in near else len(near)
@@ -93,3 +92,15 @@ class Fuzzy:
             return Path(tuple(range(kept)), output.best[last])
         p = warp(output.logits[last : last + 1], sequence.sampling)
         return Path(tuple(range(kept)), draw(p, [sequence.rng.random()])[0])
+
+
+def _distributions(proposal: Proposal, output: TargetOutput, rows: slice) -> tuple[Tensor, Tensor]:
+    """Return log p and log q [n, vocab] at each node. A node without logits is forced by a grammar:
+    its q is one-hot, and its p is what the grammar allows."""
+    p, q = output.raw[rows].clone(), torch.full_like(output.raw[rows], -torch.inf)
+    for node, (token, logits) in enumerate(zip(proposal.tokens, proposal.logits, strict=True)):
+        if logits is None:
+            p[node], q[node, token] = output.logits[rows][node], 0.0
+        else:
+            q[node] = logits.whole()[0]
+    return p.log_softmax(-1), q.log_softmax(-1)

@@ -1,0 +1,47 @@
+"""Drafts of the text that a request's grammar leaves no choice about, for every method."""
+
+from collections.abc import Sequence
+
+from workers.drafting.names import GRAMMAR, NOBODY
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.tree import ROOT
+
+MOST = 16
+"""Forced tokens of one step."""
+
+
+def forced(proposal: Proposal) -> list[int]:
+    """Return the next tokens that the grammar of a proposal's request forces, up to MOST."""
+    sequence = proposal.sequence
+    if sequence.processor is None or not sequence.output_tokens:
+        return []
+    return sequence.processor.forced(sequence.tokens, min(MOST, sequence.remaining - 1))
+
+
+def force(proposal: Proposal, tokens: Sequence[int]) -> None:
+    """Begin a proposal's tree with forced tokens, and keep of its draft what continues them.
+
+    Forced tokens count as chosen. If those that the drafter drew kept their q, its draws would
+    decide whether a token is verified as drawn or as chosen, and the answer's distribution would
+    change.
+    """
+    if not tokens:
+        return
+    path, node = list[int](), ROOT
+    for token in tokens:
+        same = [child for child in proposal.children(node) if proposal.tokens[child] == token]
+        if not same:
+            break
+        node = same[0]
+        path.append(node)
+    below = {node} if len(path) == len(tokens) else set[int]()
+    for child in range(node + 1, len(proposal)):
+        if proposal.parents[child] in below:
+            below.add(child)
+    proposal.keep(sorted({*path} | below))
+    for i in range(len(path)):
+        proposal.sampled[i], proposal.q[i], proposal.logits[i] = False, None, None
+    for token in tokens[len(path) :]:
+        proposal.add(token, len(proposal) - 1)
+    if proposal.drafter in (None, NOBODY):
+        proposal.drafter = GRAMMAR
