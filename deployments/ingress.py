@@ -14,7 +14,7 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replay_notice import ReplayNotice, notice_of
+from deployments.api.response_headers import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
 from deployments.artifacts import embedding, portfolios, served_encoder, served_table
 from deployments.configuration import ConfigError, changed, check_clusters, live_fields

@@ -16,7 +16,7 @@ import ray
 from ray import serve
 
 from deployments.actors import FEEDBACK, LOADS, running_actor
-from deployments.api.replay_notice import notice_of
+from deployments.api.response_headers import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
 from deployments.guard.proxy import IMPORT_PATH

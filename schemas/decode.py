@@ -103,6 +103,9 @@ class SamplingParams(Schema):
         le=20,
         description="report log probabilities of each token and of this many best tokens",
     )
+    prompt_logprobs: int | None = Field(
+        default=None, ge=0, le=20, description="the same for the prompt's tokens after the first"
+    )
     seed: int | None = Field(default=None, description="None draws a fresh seed per request")
     max_tokens: int = Field(default=128, ge=1)
     min_tokens: int = Field(
@@ -223,6 +226,11 @@ class DecodeChunk(Schema):
     )
     logprobs: tuple[TokenLogprobs, ...] = Field(
         default=(), description="per token of this chunk where the request asks for them"
+    )
+    prompt_logprobs: tuple[TokenLogprobs, ...] = Field(
+        default=(),
+        description="per prompt token after the first, in the first chunk where the request asks "
+        "for them",
     )
     finish_reason: FinishReason | None = None
     error: str | None = None

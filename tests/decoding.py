@@ -36,6 +36,7 @@ class Answer:
     drafted: list[bool] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
     request_fault: bool = False
@@ -49,6 +50,7 @@ class Answer:
         self.tokens += chunk.token_ids
         self.drafted += chunk.drafted
         self.logprobs += chunk.logprobs
+        self.prompt_logprobs += chunk.prompt_logprobs
         self.texts.append(chunk.text)
         self.finish, self.error, self.stats = chunk.finish_reason, chunk.error, chunk.stats
         self.request_fault = chunk.request_fault

@@ -14,6 +14,7 @@ class _Piece:
     token_ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: Sequence[TokenLogprobs] = ()
 
 
 class Stream:
@@ -38,13 +39,15 @@ class Stream:
         token_ids: list[int],
         drafted: list[bool],
         logprobs: Sequence[TokenLogprobs] = (),
+        prompt_logprobs: Sequence[TokenLogprobs] = (),
     ) -> None:
-        """Add one step's tokens; called in the stepper thread."""
+        """Add one step's tokens; called in the stepper thread. prompt_logprobs: with the first."""
         with self._lock:
             self._piece.text.append(text)
             self._piece.token_ids.extend(token_ids)
             self._piece.drafted.extend(drafted)
             self._piece.logprobs.extend(logprobs)
+            self._piece.prompt_logprobs = prompt_logprobs or self._piece.prompt_logprobs
         self._wake()
 
     def finish(
@@ -74,6 +77,7 @@ class Stream:
                 token_ids=tuple(piece.token_ids),
                 drafted=tuple(piece.drafted),
                 logprobs=tuple(piece.logprobs),
+                prompt_logprobs=tuple(piece.prompt_logprobs),
                 finish_reason=self._finish,
                 error=self._error,
                 request_fault=self._request_fault,

@@ -136,6 +136,11 @@ class GenerationRequest(StructuredRequest, ABC):
     def wanted_logprobs(self) -> int | None:
         """Return how many best tokens to report with each token; None for no log probabilities."""
 
+    @property
+    def wanted_prompt_logprobs(self) -> int | None:
+        """Return the same for the prompt's tokens."""
+        return None
+
     def sampling(
         self, prompt_tokens: int, context_length: int, field: str | None = None
     ) -> SamplingParams:
@@ -149,7 +154,7 @@ class GenerationRequest(StructuredRequest, ABC):
         wanted = self.wanted_tokens
         if left < 1 or (wanted is not None and wanted > left):
             raise self.too_long(f"{prompt_tokens} tokens", context_length, field)
-        most = wanted or min(self.default_max_tokens or left, left)
+        most = min(self.default_max_tokens or left, left) if wanted is None else wanted
         if self.min_tokens > most:
             raise ApiError(
                 400,
@@ -169,7 +174,8 @@ class GenerationRequest(StructuredRequest, ABC):
             repetition_penalty=self.repetition_penalty,
             logprobs=self.wanted_logprobs,
             seed=self.seed,
-            max_tokens=most,
+            prompt_logprobs=self.wanted_prompt_logprobs,
+            max_tokens=max(1, most),
             min_tokens=self.min_tokens,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),

@@ -1,5 +1,6 @@
 """Log probabilities in OpenAI's two shapes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from schemas import DecodeChunk, TokenLogprobs
@@ -51,8 +52,16 @@ class CompletionLogprobs:
         """
         if not chunk.logprobs:
             return None
-        entries = _shown(chunk, self._tokens, self._hides_special)
-        texts = [self._tokens.text(token) for token, _ in entries]
+        return self._object(_shown(chunk, self._tokens, self._hides_special))
+
+    def of_prompt(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        """Return the object of an echoed prompt, which comes first. Its first token has none."""
+        rest = self._object(list(zip(tokens[1:], logprobs, strict=True)), tokens[:1])
+        return rest | {name: [None, *rest[name]] for name in ("token_logprobs", "top_logprobs")}
+
+    def _object(self, entries: Sequence[Entry], before: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the object of tokens, with the texts of those `before` them."""
+        texts = [self._tokens.text(token) for token in [*before, *(token for token, _ in entries)]]
         offsets = []
         for text in texts:
             offsets.append(self._offset)

@@ -156,6 +156,7 @@ class PromptReader:
             pinned=pinned,
             whole=not request.stream,
             echoed=text if request.echo else "",
+            silent=request.max_tokens == 0,
         )
 
     async def _check_fields(self, request: GenerationRequest) -> None:

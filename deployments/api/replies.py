@@ -69,7 +69,9 @@ class Reply:
             prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
         ]
         self._tokens, self._ids = tokens, ids
-        self._hides_special = prompts[0].sampling.skip_special_tokens
+        first = prompts[0].sampling
+        # whoever sums the log probabilities of an echoed prompt counts its tokens
+        self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
         self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
@@ -95,6 +97,9 @@ class Reply:
         choices = [_Choice(prompt.echoed) for prompt in self._prompts]
         async with aclosing(interleaved(self._answers)) as chunks:
             async for index, chunk in chunks:
+                if not choices[index].begun:
+                    choices[index].begun = True
+                    choices[index].logprobs = self._of_prompt(index, chunk)
                 choices[index].add(chunk, self._logprobs[index].of(chunk))
         chat = self._kind == "chat"
         return {
@@ -131,15 +136,16 @@ class Reply:
                     head = of_prompts[0] if index == 0 else {}
                     yield self._event(index, head=head, delta=begin)
                 of_prompts = [{} for _ in of_prompts]
-            for index, prompt in enumerate(self._prompts):
-                if prompt.echoed:
-                    piece = self._piece(prompt.echoed) | of_prompts[index]
-                    of_prompts[index] = {}
-                    if options.include_drafted:
-                        piece["drafted"] = [(prompt.echoed, False)]
-                    yield self._event(index, **piece)
+            unechoed = {index: prompt.echoed for index, prompt in enumerate(self._prompts)}
             async with aclosing(interleaved(self._answers)) as chunks:
                 async for index, chunk in chunks:
+                    if echoed := unechoed.pop(index, ""):
+                        piece = self._piece(echoed) | of_prompts[index]
+                        of_prompts[index] = {}
+                        if options.include_drafted:
+                            piece["drafted"] = [(echoed, False)]
+                        logprobs = self._of_prompt(index, chunk)
+                        yield self._event(index, logprobs=logprobs, **piece)
                     logprobs = self._logprobs[index].of(chunk)
                     piece = self._piece(chunk.text) | self._token_ids(chunk.token_ids)
                     if options.include_drafted and (drafted := runs[index].of(chunk)):
@@ -161,6 +167,13 @@ class Reply:
         finally:
             for answer in self._answers:
                 await answer.close()
+
+    def _of_prompt(self, index: int, chunk: DecodeChunk) -> dict[str, Any] | None:
+        """Return the log probabilities of an echoed prompt, which the first chunk brings."""
+        prompt, writer = self._prompts[index], self._logprobs[index]
+        if prompt.sampling.prompt_logprobs is None or isinstance(writer, ChatLogprobs):
+            return None
+        return writer.of_prompt(prompt.token_ids, chunk.prompt_logprobs)
 
     def _usage(self) -> dict[str, Any] | None:
         """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
@@ -203,6 +216,7 @@ class _Choice:
     """Collect an answer's chunks."""
 
     text: str
+    begun: bool = False
     finish: str | None = None
     logprobs: dict[str, Any] | None = None
     token_ids: list[int] = field(default_factory=list)

@@ -59,6 +59,7 @@ class CompletionRequest(GenerationRequest):
     """POST /v1/completions. Without a maximum an answer has at most 16 tokens, as OpenAI's.
 
     Several prompts are answered side by side, `n` times each and at most 64 times altogether.
+    With `max_tokens` 0 they are read and not answered.
     """
 
     default_max_tokens: ClassVar[int | None] = COMPLETION_MAX_TOKENS
@@ -73,20 +74,18 @@ class CompletionRequest(GenerationRequest):
         ],
         Discriminator(_form),
     ]
+    max_tokens: int | None = Field(default=None, ge=0)
     add_special_tokens: bool = False
     logprobs: int | None = Field(default=None, ge=0, le=5)
     echo: bool = False
 
     @property
     def wanted_logprobs(self) -> int | None:
-        if self.echo and self.logprobs is not None:
-            raise ApiError(
-                400,
-                "logprobs: a prompt that is echoed has none; leave out echo or logprobs",
-                param="logprobs",
-                code="unsupported_parameter",
-            )
         return self.logprobs
+
+    @property
+    def wanted_prompt_logprobs(self) -> int | None:
+        return self.logprobs if self.echo else None
 
     def prompts(self) -> dict[str, str | list[int]]:
         """Return each prompt, text or token ids, under the name that an error gives it.

@@ -86,8 +86,8 @@ class ChatLogprobsBody(Body):
 
 class CompletionLogprobsBody(Body):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None] = Field(description="null for an echoed prompt's first one")
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

@@ -17,7 +17,6 @@ from starlette.types import Lifespan
 from deployments.api.admin import AdminApi, LearnedStates
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.generation import GenerationRequest
-from deployments.api.ignored_fields import IgnoredFields, listed
 from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import OPERATIONS, document
@@ -25,6 +24,7 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
+from deployments.api.response_headers import IgnoredFields, listed
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable

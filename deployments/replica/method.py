@@ -233,5 +233,6 @@ def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
             "token_ids": first.token_ids + second.token_ids,
             "drafted": first.drafted + second.drafted,
             "logprobs": first.logprobs + second.logprobs,
+            "prompt_logprobs": first.prompt_logprobs + second.prompt_logprobs,
         }
     )

@@ -14,7 +14,7 @@ from deployments import traces
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
-from deployments.request.answered import Answer, observation_of
+from deployments.request.answered import Answer, observation_of, silenced
 from deployments.request.attempts import Attempts
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
@@ -204,6 +204,8 @@ class Answerer:
             async with aclosing(answer.source) as rest:
                 chunk: DecodeChunk | None = first
                 while chunk is not None:
+                    if prompt.silent:
+                        chunk = silenced(chunk)
                     if attempts.method != answer.method:
                         answer.goes_on(attempts.method, attempts.earlier_tokens)
                     text.append(chunk.text)
@@ -212,7 +214,9 @@ class Answerer:
                         prompt.found(chunk.stats.cached_prompt_tokens)
                     if chunk.finish_reason is not None:
                         outcome = chunk.finish_reason
-                        self._learn(answer, chunk.stats, prompt.choices)
+                        answer.stats = chunk.stats
+                        if not prompt.silent:
+                            self._learn(answer, chunk.stats, prompt.choices)
                     yield chunk
                     chunk = await anext(rest, None)
             if prompt.messages:
@@ -237,7 +241,6 @@ class Answerer:
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
     def _learn(self, answer: Answer, stats: DecodeStats | None, choices: int) -> None:
-        answer.stats = stats
         if stats is None or stats.finish_reason not in ("stop", "length"):
             return
         decision = answer.decision

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from deployments.request.calls import Chunks
-from schemas import Decision, DecodeStats, Instead, Observation
+from schemas import Decision, DecodeChunk, DecodeStats, Instead, Observation
 
 
 @dataclass
@@ -39,6 +39,15 @@ class Answer:
         await self.chunks.aclose()
         # a generator that was never started does not close what it reads from
         await self.source.aclose()
+
+
+def silenced(chunk: DecodeChunk) -> DecodeChunk:
+    """Return a chunk of a prompt that is only read, without the token that was emitted."""
+    said = {"text": "", "token_ids": (), "drafted": (), "logprobs": ()}
+    if chunk.stats is None:
+        return chunk.model_copy(update=said)
+    stats = chunk.stats.model_copy(update={"output_tokens": 0})
+    return chunk.model_copy(update={**said, "finish_reason": "length", "stats": stats})
 
 
 def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observation:

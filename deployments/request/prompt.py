@@ -17,9 +17,10 @@ class Prompt:
     """Hold a request that is ready to be routed.
 
     whole: the answer is wanted in one piece. choices: number of answers. deadline_seconds: for all
-    of them; None for no deadline. echoed: text that begins each answer. spend: called with the
-    number of output tokens as they arrive. found: called with the prompt tokens found in a prefix
-    cache. scope: as in DecodeRequest. teaches: whether its vector may be kept. open_ended: whether
+    of them; None for no deadline. echoed: text that begins each answer. silent: the prompt is only
+    read, and the token that the engine emits is dropped. spend: called with the number of output
+    tokens as they arrive. found: called with the prompt tokens found in a prefix cache. scope: as
+    in DecodeRequest. teaches: whether its vector may be kept. open_ended: whether
     `sampling.max_tokens` is only what the context has left. expected_tokens: as in DecodeRequest.
     """
 
@@ -32,6 +33,7 @@ class Prompt:
     choices: int = 1
     deadline_seconds: float | None = None
     echoed: str = ""
+    silent: bool = False
     spend: Callable[[int], None] = unmetered
     found: Callable[[int], None] = unmetered
     scope: str = ""

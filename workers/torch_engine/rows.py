@@ -67,11 +67,11 @@ class Rows:
         sequence.leave()
 
     def _reads_all(self, sequence: DecodeSequence) -> bool:
-        """Return whether its prompt must be read whole, for a drafter that needs hidden states
-        of all tokens."""
+        """Return whether its prompt must be read whole, for its log probabilities or for a drafter
+        that needs hidden states of all tokens."""
         drafter = self._methods[sequence.method].plan.drafter
         whole = drafter.captures and not isinstance(drafter, Resuming)
-        return bool(whole) or not self._remembers
+        return bool(whole) or sequence.wants_prompt_logprobs or not self._remembers
 
     def _forgotten(self, lease: Lease) -> None:
         for drafter in self.remembering:

@@ -89,6 +89,7 @@ class DecodeSequence:
         self.tally = Tally()
         self.finished: FinishReason | None = None
         self.processor = processor
+        self._prompt_logprobs: list[TokenLogprobs] = []
         self._text = AnswerText(tokenizer.backend_tokenizer, eos, request.sampling)
         self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
@@ -132,6 +133,21 @@ class DecodeSequence:
     def unread(self) -> int:
         """Tokens that the target has not read yet."""
         return len(self.tokens) - self.lease.length
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether log probabilities of the prompt are to be computed. A prompt with a begun answer
+        has had them already."""
+        return self.sampling.prompt_logprobs is not None and not self.request.answered_token_ids
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether the next forward reads prompt tokens, of which log probabilities are wanted."""
+        return self.wants_prompt_logprobs and not self.output_tokens
+
+    def read_prompt(self, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Keep the next prompt tokens' log probabilities for the first chunk."""
+        self._prompt_logprobs.extend(logprobs)
 
     @property
     def lease(self) -> Lease:
@@ -183,7 +199,8 @@ class DecodeSequence:
         if self.finished is not None:
             text += self._text.flush()
         drafted = [position < len(path.nodes) for position in range(kept)]
-        self.stream.push(text, emitted[:kept], drafted, logprobs[:kept])
+        told, self._prompt_logprobs = self._prompt_logprobs, []
+        self.stream.push(text, emitted[:kept], drafted, logprobs[:kept], told)
 
     def stats(self, reason: FinishReason) -> DecodeStats:
         """Return the answer's statistics so far."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from workers.engine import RequestFaultError
 from workers.torch_engine.drafters.jump_forward import force, forced
-from workers.torch_engine.logprobs import token_logprobs
+from workers.torch_engine.logprobs import prompt_logprobs, token_logprobs
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.processed_logits import process
@@ -93,6 +93,7 @@ def read_chunk(
         output = _forward([proposal], target)
         if any(output.read(best=False)):
             raise NotANumberError(NOT_NUMBERS)
+        sequence.read_prompt(prompt_logprobs(proposal, output))
         target.commit(proposal, path, output)
         method.guard.tell(
             plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output)
@@ -107,6 +108,7 @@ def _settle(
 ) -> None:
     """Move every part with state on to the path, then emit its tokens."""
     sequence, plan, guard = proposal.sequence, proposal.plan, method.guard
+    sequence.read_prompt(prompt_logprobs(proposal, output))
     target.commit(proposal, path, output)
     for learn in (
         lambda: plan.drafter.commit(proposal, path, output),

@@ -41,7 +41,7 @@ class Target:
         output = TargetOutput(logits, hidden, starts={}, pending={})
         start = 0
         for proposal, span, row in zip(proposals, spans, layout.logit_starts, strict=True):
-            proposal.row = row
+            proposal.row = row + len(span.tokens) - len(proposal) - 1 - span.logits_from
             output.starts[proposal.sequence.id] = start
             output.pending[proposal.sequence.id] = len(span.tokens) - len(proposal)
             start += len(span.tokens)
@@ -86,7 +86,8 @@ class Target:
 def _span(proposal: Proposal) -> Span:
     lease, tokens = proposal.sequence.lease, proposal.sequence.tokens
     pending = tokens[lease.length :][: proposal.chunk]
-    span = Span(lease, pending + proposal.tokens, logits_from=len(pending) - 1)
+    logits_from = 0 if proposal.sequence.reads_prompt else len(pending) - 1
+    span = Span(lease, pending + proposal.tokens, logits_from=logits_from)
     if not proposal.is_chain:
         root = len(pending) - 1
         span.parents = [*range(-1, root), *(root + 1 + parent for parent in proposal.parents)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
-from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
+from vllm.logprobs import Logprob
+from vllm.outputs import PoolingRequestOutput, RequestOutput
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from schemas import (
@@ -117,7 +118,8 @@ class Answer:
             text=text,
             token_ids=tuple(tokens[:kept]),
             drafted=tuple(position < accepted for position in range(kept)),
-            logprobs=_logprobs(completion)[:kept],
+            logprobs=_logprobs(completion.token_ids, completion.logprobs)[:kept],
+            prompt_logprobs=_prompt_logprobs(output),
             finish_reason=self.finished,
             stats=None if self.finished is None else self.stats(self.finished),
         )
@@ -246,11 +248,21 @@ def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
     )
 
 
-def _logprobs(completion: CompletionOutput) -> tuple[TokenLogprobs, ...]:
-    if completion.logprobs is None:
+def _prompt_logprobs(output: RequestOutput) -> tuple[TokenLogprobs, ...]:
+    """Return the log probabilities of the prompt's tokens after the first, which vLLM sends with
+    the first ones of the answer."""
+    if not output.prompt_logprobs or output.prompt_token_ids is None:
+        return ()
+    return _logprobs(output.prompt_token_ids[1:], output.prompt_logprobs[1:])
+
+
+def _logprobs(
+    tokens: Sequence[int], logprobs: Sequence[Mapping[int, Logprob] | None] | None
+) -> tuple[TokenLogprobs, ...]:
+    if logprobs is None:
         return ()
     result = []
-    for token, entries in zip(completion.token_ids, completion.logprobs, strict=True):
+    for token, entries in zip(tokens, logprobs, strict=True):
         if not entries or token not in entries:
             raise AnswerError(f"no log probability came with token {token}")
         ranked = sorted(entries.items(), key=lambda item: item[1].rank or 0)

@@ -31,6 +31,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         frequency_penalty=given.frequency_penalty,
         repetition_penalty=given.repetition_penalty,
         logprobs=given.logprobs,
+        prompt_logprobs=None if answered else given.prompt_logprobs,
         seed=request.seed,
         max_tokens=given.max_tokens - answered,
         min_tokens=max(0, given.min_tokens - answered),

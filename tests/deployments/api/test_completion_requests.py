@@ -60,8 +60,15 @@ def test_a_request_has_so_many_answers():
     assert caught.value.param == "prompt"
 
 
-def test_an_echoed_prompt_has_no_log_probabilities():
-    assert completion("a", echo=True).wanted_logprobs is None
+def test_an_echoed_prompt_has_log_probabilities_where_they_are_asked_for():
+    sampling = completion("a", echo=True, logprobs=2).sampling(1, 100)
+    assert (sampling.prompt_logprobs, sampling.logprobs) == (2, 2)
+    for fields in ({"echo": True}, {"logprobs": 2}):
+        assert completion("a", **fields).sampling(1, 100).prompt_logprobs is None
+
+
+def test_a_prompt_may_be_read_and_not_answered():
+    assert completion("a", max_tokens=0).sampling(1, 100).max_tokens == 1
     with pytest.raises(ApiError) as caught:
-        completion("a", echo=True, logprobs=0).sampling(1, 100)
-    assert (caught.value.param, caught.value.code) == ("logprobs", "unsupported_parameter")
+        completion("a", max_tokens=0, min_tokens=1).sampling(1, 100)
+    assert caught.value.param == "min_tokens"

@@ -6,9 +6,9 @@ import logging
 import pytest
 from asking import HELLO, events, posted
 
-from deployments.api.ignored_fields import HEADER, LONGEST_NAME, MOST_NAMES, listed
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.response_headers import IGNORED, LONGEST_NAME, MOST_NAMES, listed
 from deployments.errors import ApiError
 from deployments.request.answer import _expected_tokens
 from deployments.request.prompt import Prompt
@@ -29,12 +29,12 @@ async def test_unknown_fields_are_ignored_and_named(ingress, caplog):
     asked = GREEDY | {"messages": messages, "temprature": 1, "a\nb": 2, "x": None}
     response = await ingress.http.post("/v1/chat/completions", json=asked)
     assert response.status_code == 200
-    assert response.headers[HEADER] == "a%0Ab, cache_control, temprature"
+    assert response.headers[IGNORED] == "a%0Ab, cache_control, temprature"
     assert [r.message for r in caplog.records if "cache_control" in r.message] == [
         "fields ignored on /v1/chat/completions: a%0Ab, cache_control, temprature"
     ]
     plain = await ingress.http.post("/v1/chat/completions", json=GREEDY)
-    assert HEADER not in plain.headers
+    assert IGNORED not in plain.headers
     assert plain.json()["choices"] == response.json()["choices"]
     for path, body in {
         "/v1/completions": TEXT | {"stream": True, "temprature": 1},
@@ -42,7 +42,7 @@ async def test_unknown_fields_are_ignored_and_named(ingress, caplog):
         "/v1/routing/explain": {"prompt": "hello", "temprature": 1},
     }.items():
         response = await ingress.http.post(path, json=body)
-        assert (response.status_code, response.headers[HEADER]) == (200, "temprature")
+        assert (response.status_code, response.headers[IGNORED]) == (200, "temprature")
 
 
 async def test_strict_fields_refuses_them(ingress, monkeypatch):
@@ -116,7 +116,7 @@ async def test_what_asks_for_nothing_changes_nothing(ingress, fields):
     response = await ingress.http.post("/v1/chat/completions", json=GREEDY | fields)
     assert response.status_code == 200, response.text
     assert response.json()["choices"] == plain["choices"]
-    assert HEADER not in response.headers
+    assert IGNORED not in response.headers
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from recordings import write_profile
 from served import METHODS, service_config
 
-from deployments.api.replay_notice import HEADER, ReplayNotice, notice_of
+from deployments.api.response_headers import REPLAY, ReplayNotice, notice_of
 from deployments.app import build
 from deployments.artifacts import method_specs, served_table
 from deployments.configuration import ConfigError
@@ -64,7 +64,7 @@ def test_every_response_says_that_it_is_a_replay():
     assert notice_of(EngineConfig(replay="runs/held")) == "held"
     app = FastAPI()
     app.add_middleware(ReplayNotice, notice=notice)
-    assert TestClient(app).get("/nowhere").headers[HEADER] == notice
+    assert TestClient(app).get("/nowhere").headers[REPLAY] == notice
 
 
 def test_a_replica_that_replays_loads_no_model_library(config):

@@ -88,6 +88,7 @@ def test_everything_asked_for_reaches_the_sampling():
         "frequency_penalty": -1.0,
         "repetition_penalty": 1.2,
         "logprobs": 4,
+        "prompt_logprobs": None,
         "seed": 3,
         "max_tokens": 9,
         "min_tokens": 2,
