@@ -8,9 +8,11 @@ import sys
 
 import psutil
 import pytest
-from decoding import assert_greedy, decode, request, until
+import torch
+from decoding import assert_greedy, decode, hugging_face, request, until
 
 from schemas import EngineConfig, Grammar, VllmConfig
+from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.loader import load_engine
 
@@ -39,6 +41,37 @@ async def test_greedy_tokens_are_hugging_faces(engine, bundle, prompts):
     for ids, answer in zip(prompts, answers, strict=True):
         assert_greedy(bundle, ids, answer.tokens, 48)
         assert answer.text == bundle.tokenizer().decode(answer.tokens, skip_special_tokens=True)
+
+
+async def test_stop_tokens_and_least_tokens_are_plain_decodings(engine, bundle, prompts):
+    plain = await decode(engine, METHOD, prompts[0], max_tokens=40, ignore_eos=True)
+    stop = plain.tokens[11]
+    cut = await decode(engine, METHOD, prompts[0], max_tokens=40, stop_token_ids=(stop,))
+    assert cut.tokens == plain.tokens[: plain.tokens.index(stop) + 1]
+    assert cut.finish == "stop"
+    wishes = {"stop_token_ids": (stop,), "min_tokens": 20, "max_tokens": 30}
+    later = await decode(engine, METHOD, prompts[0], **wishes)
+    ids = torch.tensor([prompts[0]])
+    expected = hugging_face(bundle.part("target")).generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=30,
+        min_new_tokens=20,
+        eos_token_id=[stop, *end_tokens(bundle.part("target"), bundle.tokenizer())],
+        do_sample=False,
+        pad_token_id=0,
+    )
+    assert later.tokens == expected[0, len(prompts[0]) :].tolist()
+
+
+async def test_log_probabilities_of_a_prompt(engine, bundle, prompts):
+    answer = await decode(engine, METHOD, prompts[0], max_tokens=4, prompt_logprobs=1)
+    with torch.inference_mode():
+        logits = hugging_face(bundle.part("target"))(torch.tensor([prompts[0]])).logits[0]
+    rows = logits.log_softmax(-1)
+    assert len(answer.prompt_logprobs) == len(prompts[0]) - 1
+    for row, token, said in zip(rows, prompts[0][1:], answer.prompt_logprobs, strict=False):
+        assert said.chosen == pytest.approx(float(row[token]), abs=1e-3)
 
 
 async def test_statistics_agree_with_the_tokens_and_with_each_other(engine, prompts):

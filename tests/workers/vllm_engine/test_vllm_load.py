@@ -13,7 +13,7 @@ pytestmark = pytest.mark.vllm
 class Answer:
     request: DecodeRequest
     output_tokens: int = 0
-    remaining: int = 50
+    outstanding: int = 50
 
 
 def answer(identity, output_tokens=0):
