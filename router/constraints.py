@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from router.wishes import Slo
 from schemas import LoadReport, Reason, RouterConfig, RoutingTable
 
 
@@ -14,8 +15,8 @@ class Constraints:
     pinned: the only method allowed. excluded: methods that cannot serve a parameter of the request.
     resting: methods whose circuit is open. deadline_seconds: from now; the choice is limited to
     methods predicted to meet it. conversation_method: which method answered the last turn. explore:
-    whether the request may be used to learn. With a deadline, or while the conversation keeps its
-    method, nothing is tried out.
+    whether the request may be used to learn. With a deadline or an slo, or while the conversation
+    keeps its method, nothing is tried out.
     """
 
     healthy: frozenset[str]
@@ -27,6 +28,7 @@ class Constraints:
     deadline_seconds: float | None = None
     conversation_method: str | None = None
     explore: bool = True
+    slo: Slo = field(default_factory=Slo)
 
 
 def obstacles_of(

@@ -50,15 +50,18 @@ def burden(report: LoadReport, method: str) -> float:
 class Forecast(NamedTuple):
     """The cost of a request with one method.
 
-    seconds: its own until its last token. waiting: the part of them until it gets a place. delay:
-    seconds by which all other requests together end later. Sequences in its batch take longer
-    steps while it runs, and wait for its prefill. As many requests as stand in line before it are
-    expected behind it, and wait for its share of the replica's time. These delay others in turn.
+    seconds: its own until its last token. waiting: the part of them until it gets a place. first:
+    the part until its first token. per_token: seconds between later tokens. delay: seconds by which
+    all other requests together end later. Sequences in its batch take longer steps while it runs,
+    and wait for its prefill. As many requests as stand in line before it are expected behind it,
+    and wait for its share of the replica's time. These delay others in turn.
     """
 
     seconds: float
     waiting: float
     delay: float
+    first: float = 0.0
+    per_token: float = 0.0
 
 
 class Prospect:
@@ -72,6 +75,7 @@ class Prospect:
         predicted = features.predicted
         accepted = evidence.expected(table, *cell, predicted) if predicted else usual
         output = min(float(features.max_tokens), predict.expected_output(table, features.cluster))
+        self._later_tokens = max(1.0, output - 1.0)
         self._times = predict.StepTimes(table, features.prompt_tokens + output / 2.0)
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
         self._usual_steps = (max(0.0, output - 1.0) / usual).tolist() if predicted else self._steps
@@ -106,7 +110,9 @@ class Prospect:
     def _forecast(self, m: int, place: "_Place") -> Forecast:
         times, steps, prefill = self._times, self._steps[m], self._prefills[m]
         if place is _IDLE:
-            return Forecast(prefill + steps * times.of(m, 1.0), 0.0, 0.0)
+            decoding = steps * times.of(m, 1.0)
+            per_token = decoding / self._later_tokens
+            return Forecast(prefill + decoding, 0.0, 0.0, prefill, per_token)
         others = place.batch - 1.0
         without = place.batch if place.full else max(1.0, others)
         running, own = place.running or {m: 1.0}, times.of(m, place.batch)
@@ -122,6 +128,8 @@ class Prospect:
                 others * (prefill + steps * longer)
                 + place.line * (prefill + steps * own / place.batch)
             ),
+            first=place.waiting + prefill,
+            per_token=steps * step / self._later_tokens,
         )
 
 

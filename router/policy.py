@@ -17,6 +17,7 @@ from router.constraints import Constraints, obstacles_of, why_not
 from router.load import Prospect
 from router.prompt import Features
 from router.trials import Option, Trials
+from router.wishes import fast_enough, in_time
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
 
 POLICY = "predicted_seconds"
@@ -41,7 +42,8 @@ class Candidate:
     the configuration, because methods are compared by them: alone: seconds on an idle replica.
     usual: `alone` without the prompt's deviation from its cluster. loaded: `predicted`. cost:
     `predicted` plus `delay`.
-    waiting: seconds of `predicted` until it gets a place. delay: seconds by which it delays other
+    waiting: seconds of `predicted` until it gets a place. first: until the first token. per_token:
+    between later tokens. delay: seconds by which it delays other
     requests. answers: evidence behind its acceptance. log_error: standard error of the logarithm of
     `alone`, and error: of `predicted`. The load is known from reports, so a queue makes no method
     uncertain. obstacle: why it should not answer.
@@ -54,6 +56,8 @@ class Candidate:
     loaded: float
     cost: float
     waiting: float
+    first: float
+    per_token: float
     delay: float
     answers: float
     log_error: float
@@ -91,8 +95,8 @@ def choose(
     constraint (the favourite may not serve this request or would miss its deadline); failover (the
     favourite is not healthy or is disabled after failures); starting (the favourite has no replica
     yet); pinned; pinned_cluster; conversation (the last turn's method instead of the favourite);
-    observed (the default method, in shadow mode); degraded (no cluster). Raises
-    NoMethodAvailableError.
+    slo (another method, because it keeps the request's objectives or misses them least); observed
+    (the default method, in shadow mode); degraded (no cluster). Raises NoMethodAvailableError.
     """
     obstacles = obstacles_of(table, loads, constraints, config)
     names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
@@ -110,6 +114,10 @@ def choose(
         if one not in timely:
             one.obstacle = "constraint"
     chosen = _greedy(table, features, candidates, timely, constraints, config)
+    if constraints.slo:
+        fast = fast_enough(timely, constraints.slo)
+        wished = _greedy(table, features, candidates, fast, constraints, config)
+        chosen = chosen if wished.method == chosen.method else wished._replace(reason="slo")
     instead_of = None
     default = config.default_method or table.default_method
     may_serve = any(one.name == default for one in timely)
@@ -120,7 +128,7 @@ def choose(
     propensity, extra, waiting = 1.0, 0.0, 0.0
     explorable = reason in TEACHING_REASONS and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
-    explorable &= method != constraints.conversation_method
+    explorable &= method != constraints.conversation_method and not constraints.slo
     if explorable and trials is not None and config.exploration > 0.0:
         options = [Option(one.loaded, one.error, one.delay) for one in ranked]
         made = trials.choose(options, table.objective, config)
@@ -145,14 +153,6 @@ def choose(
     )
 
 
-def in_time(candidates: Sequence[Candidate], deadline_seconds: float | None) -> list[Candidate]:
-    """Return the candidates predicted to meet the deadline, or the fastest one if none is."""
-    if deadline_seconds is None:
-        return list(candidates)
-    meeting = [one for one in candidates if one.predicted <= deadline_seconds]
-    return meeting or [min(candidates, key=lambda one: one.predicted)]
-
-
 def _candidates(
     table: RoutingTable,
     features: Features,
@@ -169,8 +169,8 @@ def _candidates(
     log_errors = evidence.log_error(table)[cell].tolist()
     candidates = {}
     for name, known, log_error in zip(table.methods, answers, log_errors, strict=True):
-        seconds, waiting, delay = busy[name]
-        seconds += START_SECONDS if name in constraints.startable else 0.0
+        forecast, start = busy[name], START_SECONDS if name in constraints.startable else 0.0
+        seconds = forecast.seconds + start
         own = min(1.0, alone[name] / seconds) if seconds > 0.0 else 1.0
         weight = config.weights.get(name) or 1.0
         candidates[name] = Candidate(
@@ -179,9 +179,11 @@ def _candidates(
             alone=alone[name] / weight,
             usual=usual[name] / weight,
             loaded=seconds / weight,
-            cost=(seconds + delay) / weight,
-            waiting=waiting,
-            delay=delay,
+            cost=(seconds + forecast.delay) / weight,
+            waiting=forecast.waiting,
+            first=forecast.first + start,
+            per_token=forecast.per_token,
+            delay=forecast.delay,
             answers=known,
             log_error=log_error,
             error=max(evidence.LEAST_ERROR, own * log_error),

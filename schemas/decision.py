@@ -13,6 +13,7 @@ Reason = Literal[
     "constraint",
     "pinned",
     "pinned_cluster",
+    "slo",
     "observed",
     "conversation",
     "failover",

@@ -169,6 +169,11 @@ class DecodeRequest(Schema):
         description="output tokens that loads count while max_tokens is only what the context has "
         "left; None: max_tokens",
     )
+    max_draft_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        description="longest draft of a step, in tokens one after the other; None: the method's",
+    )
     scope: str = Field(
         default="", description="prefixes and past answers are shared within one scope only"
     )

@@ -16,3 +16,10 @@ def refused_field(portfolio: Sequence[MethodSpec], sampling: SamplingParams) -> 
     if sampling.logit_bias:
         return "logit_bias"
     return "min_p" if sampling.min_p > 0.0 and sampling.temperature > 0.0 else None
+
+
+def refused_draft(spec: MethodSpec, max_draft_tokens: int | None) -> str | None:
+    """Return the field by which a request bounds its drafts, if the method's engine cannot, else
+    None. vLLM fixes the length of drafts when it starts."""
+    speculates = spec.engine == "vllm" and spec.drafter != "none"
+    return "speculation" if speculates and max_draft_tokens is not None else None

@@ -8,7 +8,7 @@ Defaults are the bundle's (`sampling` in its bundle.json), else OpenAI's: temper
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -53,6 +53,34 @@ class StreamOptions(Input):
     include_obfuscation: bool = False
 
 
+class Speculation(Input):
+    """How to speculate on one request; no other service has it.
+
+    method: the method that answers, as in `model: "<bundle>:<method>"`. max_draft_tokens: longest
+    draft of a step, in tokens one after the other. off: draft nothing.
+    """
+
+    method: str | None = None
+    max_draft_tokens: int | None = Field(default=None, ge=0, le=64)
+    off: bool = False
+
+    @model_validator(mode="after")
+    def _one_wish(self) -> Self:
+        if self.off and (self.method is not None or self.max_draft_tokens):
+            raise ApiError(
+                400,
+                "speculation.off: not possible with a method or max_draft_tokens; leave it out",
+                param="speculation.off",
+                code="invalid_value",
+            )
+        return self
+
+    @property
+    def most(self) -> int | None:
+        """Return the longest draft, None for the method's own."""
+        return 0 if self.off else self.max_draft_tokens
+
+
 class GenerationRequest(StructuredRequest, ABC):
     """What both endpoints share; the fields that OpenAI does not have are vLLM's, and `grammar`.
 
@@ -95,6 +123,7 @@ class GenerationRequest(StructuredRequest, ABC):
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     prompt_cache_key: _Scope | None = None
     cache_salt: _Scope | None = None
+    speculation: Speculation = Speculation()
 
     @model_validator(mode="before")
     @classmethod

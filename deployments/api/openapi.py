@@ -33,6 +33,7 @@ from deployments.api.response_bodies import (
 )
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
+from deployments.request.objectives import FIRST, LONGEST_MS, TOKEN
 from schemas import AppConfig, Snapshot
 
 Schema = dict[str, Any]
@@ -158,6 +159,9 @@ def _operation(operation: Operation) -> Schema:
     if operation.chunk is not None:
         milliseconds = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
         parameters.append(_parameter(DEADLINE_HEADER, "header", milliseconds))
+    if operation.chunk is not None or operation.asked is ExplainRequest:
+        objective = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_MS}
+        parameters += [_parameter(name, "header", objective) for name in (FIRST, TOKEN)]
     if parameters:
         described["parameters"] = parameters
     if operation.asked is not None:

@@ -59,7 +59,7 @@ class PromptReader:
     async def chat(self, request: ChatRequest) -> Prompt:
         """Return the prompt of a conversation. Raises ApiError for an unknown model or if it does
         not fit."""
-        pinned = self.pinned(request.model)
+        pinned = self._pinned_by(request)
         await self._check_fields(request)
         messages = request.plain_messages()
         ids = await self._chat_ids(messages, request)
@@ -72,6 +72,7 @@ class PromptReader:
             pinned=pinned,
             whole=not request.stream,
             open_ended=request.open_ended,
+            max_draft_tokens=request.speculation.most,
         )
 
     async def completion(self, request: CompletionRequest) -> list[Prompt]:
@@ -80,7 +81,7 @@ class PromptReader:
         Raises ApiError for an unknown model, unknown token ids, or a prompt that is empty or does
         not fit.
         """
-        pinned = self.pinned(request.model)
+        pinned = self._pinned_by(request)
         await self._check_fields(request)
         return [
             await self._continued(given, field, request, pinned)
@@ -134,6 +135,22 @@ class PromptReader:
             )
         return model.removeprefix(self.bundle_name).removeprefix(":") or None
 
+    def _pinned_by(self, request: GenerationRequest) -> str | None:
+        """Return the method that a request names. Raises ApiError for an unknown one, and if it
+        names two."""
+        pinned, named = self.pinned(request.model), request.speculation.method
+        if named is None or named == pinned:
+            return pinned
+        if named not in self.methods or pinned is not None:
+            why = f"the model is {request.model!r}" if pinned else "not served"
+            raise ApiError(
+                400,
+                f"speculation.method: {named!r}: {why}; available: {', '.join(self.methods)}",
+                param="speculation.method",
+                code="invalid_value",
+            )
+        return named
+
     async def _continued(
         self, given: str | list[int], field: str, request: CompletionRequest, pinned: str | None
     ) -> Prompt:
@@ -157,6 +174,7 @@ class PromptReader:
             whole=not request.stream,
             echoed=text if request.echo else "",
             silent=request.max_tokens == 0,
+            max_draft_tokens=request.speculation.most,
         )
 
     async def _check_fields(self, request: GenerationRequest) -> None:

@@ -35,6 +35,7 @@ from deployments.request.answered import Answer
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
 from deployments.request.deadline import deadline_seconds
 from deployments.request.gathering import all_or_none
+from deployments.request.objectives import slo_of
 from deployments.request.prompt import Prompt
 from deployments.request.routing_state import RoutingState
 from deployments.request.shedding import lower, shed
@@ -172,7 +173,8 @@ class HttpApi:
         asked = await self._asked(ExplainRequest, request)
         self._check_answers(asked.model)
         caller = _caller(request)
-        prompt = replace(await self._reader.explained(asked), scope=caller.scope)
+        slo = slo_of(request.headers)
+        prompt = replace(await self._reader.explained(asked), scope=caller.scope, slo=slo)
         caller.read(len(prompt.token_ids))
         decision, vector = await self._answerer.route(prompt, explore=False)
         return JSONResponse(explanation(decision, prompt, vector, self._state.table))
@@ -207,6 +209,7 @@ class HttpApi:
         of_caller = partial(
             replace,
             deadline_seconds=allowed,
+            slo=slo_of(request.headers),
             spend=caller.spend,
             found=caller.found,
             scope=f"{caller.scope} {asked.cache_scope}".strip(),

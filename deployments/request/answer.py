@@ -138,6 +138,7 @@ class Answerer:
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.scope, prompt.messages),
             explore=explore,
+            slo=prompt.slo,
         )
         loads = self._calls.loads()
         try:

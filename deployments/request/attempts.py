@@ -111,5 +111,6 @@ class Attempts:
             answered_token_ids=tuple(self._said),
             sampling=self._prompt.sampling,
             expected_tokens=self._prompt.expected_tokens,
+            max_draft_tokens=self._prompt.max_draft_tokens,
             scope=self._prompt.scope,
         )

@@ -1,9 +1,10 @@
 """A prompt on its way to an answer."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+from router.wishes import Slo
 from schemas import SamplingParams
 from schemas.decode import derived_seed
 
@@ -22,6 +23,7 @@ class Prompt:
     tokens as they arrive. found: called with the prompt tokens found in a prefix cache. scope: as
     in DecodeRequest. teaches: whether its vector may be kept. open_ended: whether
     `sampling.max_tokens` is only what the context has left. expected_tokens: as in DecodeRequest.
+    max_draft_tokens: as in DecodeRequest. slo: how fast the answer has to be.
     """
 
     token_ids: tuple[int, ...]
@@ -40,6 +42,8 @@ class Prompt:
     teaches: bool = True
     open_ended: bool = False
     expected_tokens: int | None = None
+    max_draft_tokens: int | None = None
+    slo: Slo = field(default_factory=Slo)
 
     def further(self, index: int) -> Self:
         """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import MethodSpec
-from workers.refusal import refused_field
+from workers.refusal import refused_draft, refused_field
 
 
 class Refusals:
@@ -15,7 +15,8 @@ class Refusals:
         self._portfolios = [tuple(portfolio) for portfolio in portfolios]
 
     def excluded(self, prompt: Prompt) -> frozenset[str]:
-        """Return the methods that cannot answer this prompt.
+        """Return the methods that cannot answer this prompt. Where nothing is to be drafted, these
+        are all with a drafter, if there is one without.
 
         Raises ApiError 400 naming the parameter if the prompt pins one of them, or if no other
         method is left.
@@ -23,8 +24,11 @@ class Refusals:
         fields = {
             spec.name: field
             for portfolio in self._portfolios
-            if (field := refused_field(portfolio, prompt.sampling)) is not None
             for spec in portfolio
+            if (
+                field := refused_field(portfolio, prompt.sampling)
+                or refused_draft(spec, prompt.max_draft_tokens)
+            )
         }
         served = sum(map(len, self._portfolios))
         if prompt.pinned in fields:
@@ -34,7 +38,16 @@ class Refusals:
         if fields and len(fields) == served:
             field = next(iter(fields.values()))
             raise _refused(field, "every method served has an engine that speculates: leave it out")
+        if prompt.pinned is None and prompt.max_draft_tokens == 0:
+            return frozenset(fields) | self._drafting(frozenset(fields))
         return frozenset(fields)
+
+    def _drafting(self, refused: frozenset[str]) -> frozenset[str]:
+        """Return the methods with a drafter, none if every one has a drafter or is refused."""
+        specs = [spec for portfolio in self._portfolios for spec in portfolio]
+        drafting = frozenset(spec.name for spec in specs if spec.drafter != "none")
+        left = {spec.name for spec in specs} - drafting - refused
+        return drafting if left else frozenset()
 
 
 def _refused(field: str, why: str) -> ApiError:

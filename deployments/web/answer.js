@@ -14,6 +14,7 @@ const REASONS = {
   conversation: "as before in this chat",
   failover: "another one failed",
   starting: "a faster one is starting",
+  slo: "fast enough for what was asked",
   degraded: "the prompt could not be read",
 };
 

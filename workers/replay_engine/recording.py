@@ -91,6 +91,10 @@ class Recording:
             raise EngineRefusedError(
                 "answered_token_ids: replay cannot continue a begun answer: leave it out"
             )
+        if request.max_draft_tokens is not None:
+            raise EngineRefusedError(
+                "speculation: replay gives back recorded answers with their drafts: leave it out"
+            )
         _refuse_unrecorded_sampling(request.sampling)
         temperature = request.sampling.temperature
         answer = self.answers.get((request.method, temperature, request.prompt_token_ids))

@@ -125,6 +125,12 @@ class DecodeSequence:
         return self.sampling.max_tokens - self.answer_index
 
     @property
+    def draftable(self) -> int:
+        """Longest draft that may be verified in the next step, in levels."""
+        longest, most = self.remaining - 1, self.request.max_draft_tokens
+        return longest if most is None else min(longest, most)
+
+    @property
     def outstanding(self) -> int:
         """Tokens that the load still counts for it."""
         return self.request.outstanding(self.answer_index)

@@ -125,7 +125,7 @@ def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
         return Proposal(sequence=sequence, plan=plan, limit=limit)
     try:
         if sequence.output_tokens:
-            limit = min(plan.stop.limit(sequence, batch), sequence.remaining - 1)
+            limit = min(plan.stop.limit(sequence, batch), sequence.draftable)
     except Exception as error:
         method.guard.blame(plan.drafter, [sequence], error, again=False)
     return Proposal(sequence=sequence, plan=plan, limit=limit)

@@ -31,7 +31,7 @@ from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.specification import GrammarError
 from workers.portfolio import ADAPTIVE
-from workers.refusal import refused_field
+from workers.refusal import refused_draft, refused_field
 from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.environment import process_environment_of
@@ -192,6 +192,7 @@ class VllmEngine:
             names = ", ".join(self._specs)
             raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
         field = refused_field(self.methods, request.sampling)
+        field = field or refused_draft(spec, request.max_draft_tokens)
         if field is not None:
             raise EngineRefusedError(
                 f"{field}: vLLM does not take it where it speculates: leave it out, or name a "

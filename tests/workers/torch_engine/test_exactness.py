@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from decoding import LOSSLESS, Answer, assert_greedy, decode
+from decoding import LOSSLESS, Answer, assert_greedy, decode, request
 
 from workers.bundle import Bundle
 
@@ -72,6 +72,25 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle,
             assert stats.output_tokens / stats.target_steps == 1.0
         else:
             assert 0 < stats.accepted_tokens < stats.drafted_tokens
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+async def test_a_request_bounds_its_drafts(load_engine, six: Bundle, most: int) -> None:
+    engine = load_engine(LOSSLESS, six)
+    asked = [
+        request(method, [5, 4, 3] * 5, scope=method, max_tokens=30).model_copy(
+            update={"max_draft_tokens": most}
+        )
+        for method in LOSSLESS
+    ]
+    plain = await decode(engine, "naive", [5, 4, 3] * 5, max_tokens=30)
+    for one in asked:
+        answer = Answer()
+        async for chunk in engine.generate(one):
+            answer.add(chunk)
+        assert answer.tokens == plain.tokens
+        assert answer.stats is not None
+        assert len(answer.stats.drafted_by_position) <= most
 
 
 async def test_bfloat16_decodes(load_engine, six: Bundle) -> None:

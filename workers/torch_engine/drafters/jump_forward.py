@@ -15,7 +15,7 @@ def forced(proposal: Proposal) -> list[int]:
     sequence = proposal.sequence
     if sequence.processor is None or not sequence.output_tokens:
         return []
-    return sequence.processor.forced(sequence.tokens, min(MOST, sequence.remaining - 1))
+    return sequence.processor.forced(sequence.tokens, min(MOST, sequence.draftable))
 
 
 def force(proposal: Proposal, tokens: Sequence[int]) -> None:
