@@ -10,7 +10,7 @@ from typing import Any, cast
 from ray import serve
 
 from deployments import user_config
-from deployments.artifacts import portfolios, served_table
+from deployments.artifacts import portfolios, read_template, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
 from deployments.errors import RETRY_AFTER_SECONDS
 from deployments.guard.isolation import check_isolation
@@ -86,6 +86,8 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         check_clusters(config, len(served_table(config).assignment))
         if config.http.guard.keys_file is not None:
             read_keys(config.http.guard.keys_file)
+        if config.http.chat_template is not None:
+            read_template(config.http.chat_template)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
             load_engine([spec for specs in engines for spec in specs], bundle, config.engine)
         return {

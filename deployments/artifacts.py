@@ -39,6 +39,14 @@ def portfolios(config: AppConfig) -> list[tuple[MethodSpec, ...]]:
     return [specs] if config.layout == "shared" else [(spec,) for spec in specs]
 
 
+def read_template(file: Path) -> str:
+    """Return the chat template of a file. Raises ValueError naming the setting."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"http.chat_template: {file} cannot be read: {error}") from error
+
+
 def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
     """Return the specs that the configuration defines, else those of that name."""
     own = {m.name: m.spec for m in config.methods if m.spec is not None}

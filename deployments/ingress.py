@@ -79,7 +79,9 @@ class Ingress:
             metrics,
         )
         publish(application, answerer.in_flight)
-        reader = PromptReader(load_bundle(config.bundle), tuple(handles), config.engine)
+        reader = PromptReader(
+            load_bundle(config.bundle), tuple(handles), config.engine, config.http
+        )
         embeddings = Embeddings(encoder)
         self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, config)
         self._replay = notice_of(config.engine)

@@ -1,12 +1,14 @@
 """The HTTP part of the configuration: where the ingress listens, and who may send requests."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from schemas.base import Settings
 from schemas.keys import Isolation
+
+ToolParserName = Literal["hermes", "llama3_json", "mistral", "json"]
 
 
 class GuardConfig(Settings):
@@ -56,6 +58,13 @@ class HttpConfig(Settings):
         default=None, gt=0.0, description="longest deadline, and that of requests without one"
     )
     guard: GuardConfig = GuardConfig()
+    chat_template: Path | None = Field(
+        default=None, description="Jinja file in place of the tokenizer's own template"
+    )
+    tool_parser: ToolParserName | None = Field(
+        default=None,
+        description="how the model writes tool calls  [default: what its chat template shows]",
+    )
     ingress_replicas: int = Field(default=1, ge=1)
     ingress_num_cpus: float = Field(default=0.5, ge=0.0)
     ingress_drain_seconds: float = Field(

@@ -87,7 +87,7 @@ def service_here(config: AppConfig) -> Iterator[str]:
     ready = threading.Event()
 
     async def serve():
-        reader = PromptReader(bundle, methods, config.engine)
+        reader = PromptReader(bundle, methods, config.engine, config.http)
         made = await ingress_here(config, engine, served_encoder(config), reader)
         server = uvicorn.Server(uvicorn.Config(made.app, port=port, log_level="warning"))
         servers.append(server)

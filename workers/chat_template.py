@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from tokenizers import Tokenizer
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 _PRIVATE = range(0xF0000, 0xFFFFE)
 """Unused characters, each of which may stand for a control token's name in messages."""
 
@@ -90,8 +90,8 @@ def encode_chat(
     unless it is left out. The name of a special token in a message stays ordinary text.
 
     continue_final_message: end inside the last message, for an answer that continues it.
-    variables: of the template, none of them RESERVED. Raises ChatFormatError for an unknown role,
-    for messages that the template refuses, and where the tokenizer has no template.
+    variables: of the template, none of them RESERVED but `tools`. Raises ChatFormatError for an
+    unknown role, for messages that the template refuses, and where the tokenizer has no template.
     """
     chat = _Rendered(tokenizer, messages, variables)
     return chat.encode(chat.text(len(messages), add_generation_prompt, continue_final_message))
@@ -114,7 +114,8 @@ def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[lis
 
 
 class _Rendered:
-    """Messages with control tokens' names hidden from the template and the tokenizer."""
+    """Messages and variables with control tokens' names hidden from the template and the
+    tokenizer."""
 
     def __init__(
         self,
@@ -127,9 +128,10 @@ class _Rendered:
                 raise ChatFormatError(
                     f"messages[{index}].role is {message['role']!r}: use one of {', '.join(ROLES)}"
                 )
-        self._tokenizer, self._variables = tokenizer, variables
+        self._tokenizer = tokenizer
         self._control = _control_tokens(tokenizer)
-        contents = [str(message["content"]) for message in messages]
+        messages = [{**message, "content": str(message["content"])} for message in messages]
+        contents = list(_texts([messages, list(variables.values())]))
         said = {found for content in contents for found in self._control.said(content)}
         taken = set("".join(contents)) if said else set()
         free = (char for char in map(chr, _PRIVATE) if char not in taken)
@@ -139,10 +141,8 @@ class _Rendered:
                 "the messages hold every private character from U+F0000 to U+FFFFD, which leaves "
                 "none to stand for the control tokens that they name"
             )
-        self._messages = [
-            {**message, "content": self._control.replaced(content, self._hidden)}
-            for message, content in zip(messages, contents, strict=True)
-        ]
+        self._messages = [_changed(message, self._hide) for message in messages]
+        self._variables = {name: _changed(of, self._hide) for name, of in variables.items()}
         for name in sorted(said):
             if name in str(tokenizer.chat_template):
                 self._show_if_read(name)
@@ -159,6 +159,9 @@ class _Rendered:
             ids.append(self._control.ids[found[0].strip()])
             at = found.end()
         return ids + self._plain(text[at:])
+
+    def _hide(self, text: str) -> str:
+        return self._control.replaced(text, self._hidden)
 
     def _show_if_read(self, name: str) -> None:
         """Show the template a name in the assistant's messages if the template looks for it, for
@@ -198,6 +201,30 @@ class _Rendered:
 
     def _plain(self, text: str) -> list[int]:
         return encode_text(self._tokenizer, self._unhidden(text)) if text else []
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value of JSON, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON with every text in it changed, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _changed(inner, change) for key, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [_changed(inner, change) for inner in value]
+    return value
 
 
 class _ControlTokens(NamedTuple):

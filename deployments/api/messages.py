@@ -1,8 +1,10 @@
 """The messages of a chat request."""
 
+import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from deployments.api.input import UNSUPPORTED, Input
@@ -10,15 +12,19 @@ from deployments.api.input import UNSUPPORTED, Input
 
 def _nothing(value: Any) -> Any:
     if value:
-        raise PydanticCustomError(UNSUPPORTED, "not supported: answers are text and call no tools")
+        raise PydanticCustomError(UNSUPPORTED, "not supported; leave it out")
     return value
 
 
 Unsupported = Annotated[list[Any] | None, Field(max_length=0), BeforeValidator(_nothing)]
+Plain = dict[str, Any]
+"""A message as chat templates read it."""
 
 
 MAX_PIECES = 4096
 """Messages of a request, and parts of them. Each costs time in which nobody else is answered."""
+MAX_CALLS = 256
+"""Tool calls of a message."""
 
 
 def _few(messages: Any) -> Any:
@@ -42,24 +48,125 @@ class TextPart(Input):
     text: str
 
 
+Content = str | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
+
+
+def _joined(content: Content | None) -> str:
+    """Return a message's text, empty if it has none."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text for part in content)
+
+
 class ChatMessage(Input):
     """One message; `developer` is another name for `system`, empty lists ask for nothing."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content
     name: str | None = None
     annotations: list[Any] = Field(default=[], max_length=0)
     tool_calls: Unsupported = None
     function_call: Unsupported = None
     audio: Unsupported = None
 
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> Plain:
         """Return `{role, content}` with the parts joined and `developer` read as `system`."""
         role = "system" if self.role == "developer" else self.role
-        if isinstance(self.content, str):
-            return {"role": role, "content": self.content}
-        return {"role": role, "content": "".join(part.text for part in self.content)}
+        return {"role": role, "content": _joined(self.content)}
 
 
-Messages = Annotated[list[ChatMessage], BeforeValidator(_few)]
+class CalledFunction(Input):
+    """A function that was called. arguments: JSON as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Input):
+    """One call that the model made in an earlier answer."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    def plain(self) -> Plain:
+        """Return the call with its arguments as an object, which templates write as JSON; text
+        that is no object stays text."""
+        try:
+            arguments = json.loads(self.function.arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            arguments = self.function.arguments
+        function = {"name": self.function.name, "arguments": arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+class CallingMessage(Input):
+    """An earlier answer that called tools, with or without text."""
+
+    role: Literal["assistant"]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    annotations: list[Any] = Field(default=[], max_length=0)
+    tool_calls: Annotated[list[ToolCall], Field(min_length=1, max_length=MAX_CALLS, fail_fast=True)]
+    function_call: Unsupported = None
+    audio: Unsupported = None
+
+    def plain(self) -> Plain:
+        """Return `{role, content, tool_calls}`."""
+        calls = [call.plain() for call in self.tool_calls]
+        return {"role": "assistant", "content": _joined(self.content), "tool_calls": calls}
+
+
+class ToolMessage(Input):
+    """What a tool returned for one call."""
+
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str
+    name: str | None = None
+
+    def plain(self) -> Plain:
+        """Return `{role, content, tool_call_id}`."""
+        message = {"role": "tool", "content": _joined(self.content)}
+        message["tool_call_id"] = self.tool_call_id
+        return message
+
+
+def _kind(message: Any) -> str:
+    """Return the kind of a message by its role, so that errors speak of that kind."""
+    if isinstance(message, CallingMessage):
+        return "calling"
+    if not isinstance(message, dict):
+        return "tool" if isinstance(message, ToolMessage) else "plain"
+    if message.get("role") == "tool":
+        return "tool"
+    return (
+        "calling" if message.get("role") == "assistant" and message.get("tool_calls") else "plain"
+    )
+
+
+Message = Annotated[
+    Annotated[ChatMessage, Tag("plain")]
+    | Annotated[CallingMessage, Tag("calling")]
+    | Annotated[ToolMessage, Tag("tool")],
+    Discriminator(_kind),
+]
+Messages = Annotated[list[Message], BeforeValidator(_few)]
 """A conversation."""
+
+
+def plain_messages(messages: Sequence[ChatMessage | CallingMessage | ToolMessage]) -> list[Plain]:
+    """Return a conversation as chat templates read it. Results have the names of the functions
+    that were called, which some templates write."""
+    plain = [message.plain() for message in messages]
+    names = {
+        call["id"]: call["function"]["name"]
+        for message in plain
+        for call in message.get("tool_calls", ())
+    }
+    for message in plain:
+        if message.get("tool_call_id") in names:
+            message["name"] = names[message["tool_call_id"]]
+    return plain

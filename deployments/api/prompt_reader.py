@@ -11,9 +11,12 @@ from deployments.api.grammar_checks import GrammarChecks
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.structured import refused
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
+from deployments.api.tools.family import ToolFamily, identity
+from deployments.artifacts import read_template
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
+from schemas.http import HttpConfig
 from workers.bundle import Bundle
 from workers.chat_template import ChatFormatError, encode_chat, encode_prompt, encode_text
 from workers.end_tokens import end_tokens
@@ -28,13 +31,21 @@ _SHORT_BYTES = 2048
 # What the template writes around a message takes as long.
 _MESSAGE_BYTES = 64
 
+_DEFAULTS = HttpConfig()
+
 Result = TypeVar("Result")
 
 
 class PromptReader:
     """Tokenise each prompt once, with the bundle's tokenizer that all methods share."""
 
-    def __init__(self, bundle: Bundle, methods: Sequence[str], engine: EngineConfig) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        methods: Sequence[str],
+        engine: EngineConfig,
+        http: HttpConfig = _DEFAULTS,
+    ) -> None:
         self.bundle_name = bundle.name
         self.methods = tuple(methods)
         self.sampling_defaults = bundle.sampling.model_dump(exclude_none=True)
@@ -47,9 +58,12 @@ class PromptReader:
         # borrowed" when two threads change its settings.
         self._threads_tokenizer = bundle.tokenizer()
         for tokenizer in (self._tokenizer, self._threads_tokenizer):
+            if http.chat_template is not None:
+                tokenizer.chat_template = read_template(http.chat_template)
             encode_text(tokenizer, "")  # what is made once of each is not made for a request
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
         self._grammars = GrammarChecks(helper_arguments(bundle, self._tokenizer))
+        self.tools = ToolFamily(self._tokenizer, http)
 
     @property
     def models(self) -> list[str]:
@@ -61,14 +75,16 @@ class PromptReader:
         not fit."""
         pinned = self._pinned_by(request)
         await self._check_fields(request)
-        messages = request.plain_messages()
+        messages, offer = request.plain_messages(), request.offer
         ids = await self._chat_ids(messages, request)
+        sampling = request.sampling(len(ids), self._context_length)
         return Prompt(
             token_ids=tuple(ids),
             text=_last_user_turn(messages),
-            sampling=request.sampling(len(ids), self._context_length),
+            sampling=await self.tools.sampling(offer, sampling, self._grammars.check),
             choices=request.n,
-            messages=tuple(messages),
+            messages=identity(messages),
+            repeated=self.tools.repeated(offer),
             pinned=pinned,
             whole=not request.stream,
             open_ended=request.open_ended,
@@ -203,14 +219,17 @@ class PromptReader:
             )
 
     async def _chat_ids(
-        self, messages: Sequence[Mapping[str, str]], request: ChatRequest | TokenizeRequest
+        self, messages: Sequence[Mapping[str, Any]], request: ChatRequest | TokenizeRequest
     ) -> list[int]:
         size = sum(len(m["content"].encode()) for m in messages)
         self._check_size(size, request, None)
         size += _MESSAGE_BYTES * len(messages)
-        if request.chat_template_kwargs:
-            size += len(json.dumps(request.chat_template_kwargs))
-        template = request.template()
+        template, tools = request.template(), self.tools.shown(request.offer)
+        if tools:
+            template["variables"]["tools"] = tools
+        calls = [m["tool_calls"] for m in messages if "tool_calls" in m]
+        if template["variables"] or calls:
+            size += len(json.dumps([template["variables"], calls]))
         try:
             return await self._tokenised(
                 size, lambda tokenizer: encode_chat(tokenizer, messages, **template)
@@ -251,6 +270,6 @@ def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
     return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]
 
 
-def _last_user_turn(messages: Sequence[Mapping[str, str]]) -> str:
-    turns = [m["content"] for m in messages if m["role"] == "user"]
+def _last_user_turn(messages: Sequence[Mapping[str, Any]]) -> str:
+    turns: list[str] = [m["content"] for m in messages if m["role"] == "user"]
     return (turns or [messages[-1]["content"]])[-1][:EMBEDDED_CHARACTERS]

@@ -1,9 +1,8 @@
 """Answers as OpenAI's response bodies: whole, or as server-sent events."""
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,9 +14,14 @@ from starlette.types import Send
 from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
+from deployments.api.tools.chat_bodies import delta, message
+from deployments.api.tools.parser import ToolCallParser
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text
+from deployments.api.tools.spoken import Spoken
 from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.request.answered import Answer
+from deployments.request.interleaving import interleaved
 from deployments.request.prompt import Prompt
 from schemas import DecodeChunk
 from workers.token_text import TokenText
@@ -74,12 +78,17 @@ class Reply:
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
         self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
+        self._spoken = [Spoken(None) for _ in self._answers]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head = {
             "id": f"{prefix}-{self._firsts[0].request_id}",
             "created": int(time.time()),
             "model": model,
         }
+
+    def read_calls(self, parser: Callable[[], ToolCallParser | None]) -> None:
+        """Read tool calls out of the answers. parser: makes a parser for each."""
+        self._spoken = [Spoken(parser()) for _ in self._answers]
 
     def headers(self) -> dict[str, str]:
         """Return who answers (the first prompt's first choice) and why."""
@@ -94,13 +103,13 @@ class Reply:
 
     async def whole(self) -> dict[str, Any]:
         """Return the response body without streaming. Raises ApiError if an answer breaks off."""
-        choices = [_Choice(prompt.echoed) for prompt in self._prompts]
+        choices = [_Choice(Said(prompt.echoed)) for prompt in self._prompts]
         async with aclosing(interleaved(self._answers)) as chunks:
             async for index, chunk in chunks:
                 if not choices[index].begun:
                     choices[index].begun = True
                     choices[index].logprobs = self._of_prompt(index, chunk)
-                choices[index].add(chunk, self._logprobs[index].of(chunk))
+                choices[index].add(chunk, self._spoken[index], self._logprobs[index].of(chunk))
         chat = self._kind == "chat"
         return {
             **self._head,
@@ -109,7 +118,7 @@ class Reply:
             "choices": [
                 {
                     "index": index,
-                    **(_message(choice.text) if chat else {"text": choice.text}),
+                    **({"message": message(choice.said)} if chat else {"text": choice.said.text}),
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish,
                     **({} if chat else self._prompt_ids(index)),
@@ -140,25 +149,32 @@ class Reply:
             async with aclosing(interleaved(self._answers)) as chunks:
                 async for index, chunk in chunks:
                     if echoed := unechoed.pop(index, ""):
-                        piece = self._piece(echoed) | of_prompts[index]
+                        piece = self._piece(Text(echoed)) | of_prompts[index]
                         of_prompts[index] = {}
                         if options.include_drafted:
                             piece["drafted"] = [(echoed, False)]
                         logprobs = self._of_prompt(index, chunk)
                         yield self._event(index, logprobs=logprobs, **piece)
                     logprobs = self._logprobs[index].of(chunk)
-                    piece = self._piece(chunk.text) | self._token_ids(chunk.token_ids)
+                    spoken = self._spoken[index]
+                    pieces = [one for one in spoken.of(chunk) if not isinstance(one, CallBroken)]
+                    more = {"logprobs": logprobs} | self._token_ids(chunk.token_ids)
                     if options.include_drafted and (drafted := runs[index].of(chunk)):
-                        piece["drafted"] = drafted
-                    shown = chunk.text or any((logprobs or {}).values()) or "drafted" in piece
+                        more["drafted"] = drafted
+                    shown = pieces or any((logprobs or {}).values()) or "drafted" in more
                     if shown or (self._ids and chunk.token_ids):
-                        yield self._event(index, logprobs=logprobs, **piece | of_prompts[index])
+                        more |= of_prompts[index]
+                        # What belongs to the chunk goes with the first of its pieces.
+                        for said in pieces or [Text("")]:
+                            yield self._event(index, **self._piece(said), **more)
+                            more = {}
                         empty[index], of_prompts[index] = None, {}
                     else:
                         empty[index] = empty[index] or logprobs
                     if chunk.finish_reason is not None:
+                        finish = spoken.finish(chunk.finish_reason)
                         end = self._end() | {"logprobs": empty[index]}
-                        yield self._event(index, finish=chunk.finish_reason, **end)
+                        yield self._event(index, finish=finish, **end)
             if options.include_usage:
                 yield _data({**self._chunk_head(), "choices": [], "usage": self._usage()})
             yield _DONE
@@ -188,8 +204,11 @@ class Reply:
     def _token_ids(self, ids: Sequence[int]) -> dict[str, Any]:
         return {"token_ids": ids} if self._ids else {}
 
-    def _piece(self, text: str) -> dict[str, Any]:
-        return {"delta": {"content": text}} if self._kind == "chat" else {"text": text}
+    def _piece(self, piece: Text | CallStart | Arguments) -> dict[str, Any]:
+        if self._kind == "chat":
+            return {"delta": delta(piece)}
+        assert isinstance(piece, Text)
+        return {"text": piece.text}
 
     def _end(self) -> dict[str, Any]:
         return {"delta": {}} if self._kind == "chat" else {"text": ""}
@@ -215,58 +234,19 @@ class Reply:
 class _Choice:
     """Collect an answer's chunks."""
 
-    text: str
+    said: Said
     begun: bool = False
     finish: str | None = None
     logprobs: dict[str, Any] | None = None
     token_ids: list[int] = field(default_factory=list)
 
-    def add(self, chunk: DecodeChunk, logprobs: dict[str, Any] | None) -> None:
-        self.text += chunk.text
+    def add(self, chunk: DecodeChunk, spoken: Spoken, logprobs: dict[str, Any] | None) -> None:
+        for piece in spoken.of(chunk):
+            self.said.add(piece)
         self.token_ids += chunk.token_ids
-        self.finish = chunk.finish_reason
+        if chunk.finish_reason is not None:
+            self.finish = spoken.finish(chunk.finish_reason)
         self.logprobs = joined(self.logprobs, logprobs)
-
-
-async def interleaved(
-    answers: Sequence[Answer],
-) -> AsyncGenerator[tuple[int, DecodeChunk], None]:
-    """Yield the chunks of all answers as they arrive, with the answer's index; close the
-    answers."""
-    if len(answers) == 1:  # the usual case, without a task for every chunk
-        [answer] = answers
-        try:
-            async for only in answer.chunks:
-                yield 0, only
-        finally:
-            await answer.close()
-        return
-    pending: dict[asyncio.Future[DecodeChunk | None], int] = {}
-
-    def ask(index: int) -> None:
-        pending[asyncio.ensure_future(anext(answers[index].chunks, None))] = index
-
-    try:
-        for index in range(len(answers)):
-            ask(index)
-        while pending:
-            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for future in sorted(done, key=pending.__getitem__):
-                chunk = future.result()
-                index = pending.pop(future)
-                if chunk is not None:
-                    yield index, chunk
-                    ask(index)
-    finally:
-        for future in pending:
-            future.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        for answer in answers:
-            await answer.close()
-
-
-def _message(text: str) -> dict[str, Any]:
-    return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
 
 def _data(body: Mapping[str, Any]) -> str:

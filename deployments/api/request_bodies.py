@@ -6,8 +6,9 @@ from pydantic import Discriminator, Field, Tag
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
-from deployments.api.messages import ChatMessage, Messages
+from deployments.api.messages import ChatMessage, Message, Messages, Plain, plain_messages
 from deployments.api.templated import Templated
+from deployments.api.tools.fields import Offer, ToolChoice, offered
 from deployments.errors import ApiError
 
 COMPLETION_MAX_TOKENS = 16
@@ -35,6 +36,21 @@ class ChatRequest(Templated, GenerationRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+
+    @property
+    def offer(self) -> Offer:
+        """Return the functions that the answer may call. Raises ApiError for a wrong choice."""
+        offer = offered(self.tools, self.tool_choice, self.parallel_tool_calls)
+        if offer.required and self.ignore_eos:
+            raise ApiError(
+                400,
+                "ignore_eos: not possible where the answer has to be a tool call; leave it out",
+                param="ignore_eos",
+                code="invalid_value",
+            )
+        return offer
 
     @property
     def wanted_logprobs(self) -> int | None:
@@ -51,8 +67,8 @@ class ChatRequest(Templated, GenerationRequest):
     def wanted_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
-    def plain_messages(self) -> list[dict[str, str]]:
-        return [message.plain() for message in self.messages]
+    def plain_messages(self) -> list[Plain]:
+        return plain_messages(self.messages)
 
 
 class CompletionRequest(GenerationRequest):
@@ -119,7 +135,7 @@ class ExplainRequest(Input):
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     max_tokens: int | None = Field(default=None, ge=1)
 
-    def chat_messages(self) -> list[ChatMessage]:
+    def chat_messages(self) -> list[Message]:
         """Return the conversation. Raises ApiError unless exactly one of the two forms is given."""
         if (self.prompt is None) == (not self.messages):
             raise ApiError(400, "give either prompt or messages", param="prompt")

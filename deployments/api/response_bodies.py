@@ -63,10 +63,24 @@ class Usage(Body):
     speculative: Speculative
 
 
+class CalledFunction(Body):
+    name: str
+    arguments: str = Field(description="a JSON object")
+
+
+class CalledTool(Body):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class Message(Body):
     role: Literal["assistant"]
-    content: str
+    content: str | None = Field(description="null where the answer is tool calls alone")
     refusal: None
+    tool_calls: list[CalledTool] | None = Field(
+        default=None, description="only where the answer calls tools"
+    )
 
 
 class TopLogprob(Body):
@@ -92,6 +106,7 @@ class CompletionLogprobsBody(Body):
 
 
 Finish = Literal["stop", "length"]
+ChatFinish = Literal["stop", "length", "tool_calls"]
 
 
 PromptIds = Annotated[
@@ -106,7 +121,7 @@ class ChatChoice(Body):
     index: int
     message: Message
     logprobs: ChatLogprobsBody | None
-    finish_reason: Finish
+    finish_reason: ChatFinish
     token_ids: AnswerIds
 
 
@@ -120,9 +135,24 @@ class ChatCompletion(Body):
     usage: Usage
 
 
+class FunctionDelta(Body):
+    name: str | None = None
+    arguments: str = Field(description="a part of the JSON object")
+
+
+class ToolDelta(Body):
+    """The first one of a call has its id, type and name."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
 class Delta(Body):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[ToolDelta] | None = None
 
 
 Drafted = list[tuple[str, bool]]
@@ -134,7 +164,7 @@ class ChatChunkChoice(Body):
     drafted: Drafted | None = Field(default=None, description="only with include_drafted")
     token_ids: AnswerIds
     logprobs: ChatLogprobsBody | None
-    finish_reason: Finish | None
+    finish_reason: ChatFinish | None
 
 
 class ChatCompletionChunk(Body):

@@ -226,6 +226,8 @@ class HttpApi:
             raise
         tokens, ids = self._reader.token_text, asked.return_token_ids
         reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
+        if isinstance(asked, ChatRequest):
+            reply.read_calls(partial(self._reader.tools.parser, asked.offer))
         if asked.stream:
             events = reply.events(asked.stream_options)
             return EventStream(events, reply.headers())

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from deployments.api.input import Input
+from deployments.api.tools.fields import Offer, Tools
 from deployments.errors import ApiError
 from workers.chat_template import RESERVED
 
@@ -22,6 +23,12 @@ class Templated(Input):
     chat_template_kwargs: dict[str, Any] = Field(default={})
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
+    tools: Tools = Field(default=[])
+
+    @property
+    def offer(self) -> Offer:
+        """Return the functions that the template shows and the answer may call."""
+        return Offer(self.tools, self.tools)
 
     def template(self) -> dict[str, Any]:
         """Return the arguments with which `encode_chat` writes the messages.

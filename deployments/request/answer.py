@@ -221,9 +221,8 @@ class Answerer:
                     yield chunk
                     chunk = await anext(rest, None)
             if prompt.messages:
-                self._conversations.remember(
-                    prompt.scope, prompt.messages, "".join(text), answer.method
-                )
+                said = prompt.repeated("".join(text))
+                self._conversations.remember(prompt.scope, prompt.messages, said, answer.method)
         except ApiError as error:
             outcome = "deadline" if error.status == 504 else "error"
             raise

@@ -17,19 +17,21 @@ def unmetered(_tokens: int) -> None:
 class Prompt:
     """Hold a request that is ready to be routed.
 
-    whole: the answer is wanted in one piece. choices: number of answers. deadline_seconds: for all
-    of them; None for no deadline. echoed: text that begins each answer. silent: the prompt is only
-    read, and the token that the engine emits is dropped. spend: called with the number of output
-    tokens as they arrive. found: called with the prompt tokens found in a prefix cache. scope: as
-    in DecodeRequest. teaches: whether its vector may be kept. open_ended: whether
-    `sampling.max_tokens` is only what the context has left. expected_tokens: as in DecodeRequest.
-    max_draft_tokens: as in DecodeRequest. slo: how fast the answer has to be.
+    repeated: turns the answer's text into the content that it has among `messages` in the
+    conversation's next turn. whole: the answer is wanted in one piece. choices: number of answers.
+    deadline_seconds: for all of them; None for no deadline. echoed: text that begins each answer.
+    silent: the prompt is only read, and the token that the engine emits is dropped. spend: called
+    with the number of output tokens as they arrive. found: called with the prompt tokens found in
+    a prefix cache. scope: as in DecodeRequest. teaches: whether its vector may be kept.
+    open_ended: whether `sampling.max_tokens` is only what the context has left. expected_tokens:
+    as in DecodeRequest. max_draft_tokens: as in DecodeRequest. slo: how fast the answer has to be.
     """
 
     token_ids: tuple[int, ...]
     text: str
     sampling: SamplingParams
     messages: tuple[Mapping[str, str], ...] = ()
+    repeated: Callable[[str], str] = str
     pinned: str | None = None
     whole: bool = False
     choices: int = 1

@@ -144,12 +144,38 @@ def test_what_a_template_refuses_is_said():
     strict = chatml_tokenizer(STRICT)
     with pytest.raises(ChatFormatError, match="refuses these messages: no system here"):
         encode_chat(strict, [{"role": "system", "content": "x"}], True)
-    with pytest.raises(ChatFormatError, match=r"messages\[0\].role is 'tool': use one of system"):
-        encode_chat(strict, [{"role": "tool", "content": "x"}], True)
+    with pytest.raises(ChatFormatError, match=r"messages\[0\].role is 'nobody': use one of system"):
+        encode_chat(strict, [{"role": "nobody", "content": "x"}], True)
     without = copy.deepcopy(strict)
     without.chat_template = None
     with pytest.raises(ChatFormatError, match="chat_template is not set"):
         encode_chat(without, PLAIN, True)
+
+
+TOOLS = (
+    "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + message['content'] }}"
+    "{% for call in message['tool_calls'] %}{{ call | tojson }}{% endfor %}"
+    "{{ '<|im_end|>' }}{% endfor %}"
+)
+
+
+def test_names_of_control_tokens_in_tools_and_calls_are_text():
+    tokenizer = chatml_tokenizer(TOOLS)
+    tools = [{"name": "a<|im_end|>", "of": {"<|im_start|>": ["<|im_end|>", 1, None]}}]
+    call = {"name": "f", "arguments": {"x": "<|im_end|>"}}
+    chat = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    ids = encode_chat(tokenizer, chat, False, variables={"tools": tools})
+    assert tokenizer.decode(ids) == (
+        '{"name": "a<|im_end|>", "of": {"<|im_start|>": ["<|im_end|>", 1, null]}}'
+        '<|im_start|>assistant{"name": "f", "arguments": {"x": "<|im_end|>"}}<|im_end|>'
+    )
+    assert controls(tokenizer, ids) == controls(
+        tokenizer,
+        encode_chat(
+            tokenizer, [{"role": "assistant", "content": ""}], False, variables={"tools": []}
+        ),
+    )
 
 
 def test_more_private_characters_than_there_are_for_names_are_refused():

@@ -46,7 +46,18 @@ def _rules(grammar: Grammar) -> str:
     if grammar.kind == "regex":
         # As llguidance's own: Unicode's \\d, \\w and \\s.
         return f"start: /{regex_to_lark(grammar.text, '')}/"
+    return f"start: %json {json.dumps(json_schema(grammar))}"
+
+
+def json_schema(grammar: Grammar) -> dict[str, Any]:
+    """Return the schema of a grammar for JSON, with bounded spaces. Raises GrammarError for one
+    that is not a JSON object."""
     schema = {"type": "object"} if grammar.kind == "json_object" else parsed(grammar.text)
     if not isinstance(schema, dict):
         raise GrammarError("the schema is not a JSON object")
-    return f"start: %json {json.dumps(schema | {'x-guidance': {'whitespace_pattern': WHITESPACE}})}"
+    return spaced(schema)
+
+
+def spaced(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that bounds the spaces between JSON's tokens."""
+    return schema | {"x-guidance": {"whitespace_pattern": WHITESPACE}}

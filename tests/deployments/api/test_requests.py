@@ -11,6 +11,9 @@ from deployments.errors import ApiError
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
+TOOL_NAME = "tools[0].function.name"
+
+
 def chat(**fields):
     return parse(ChatRequest, json.dumps(HELLO | fields).encode())
 
@@ -196,7 +199,13 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
         ({"logit_bias": {"a": 1}}, "logit_bias.a", "invalid_value"),
         ({"logit_bias": {"7": 101}}, "logit_bias.7", "invalid_value"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
-        ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            TOOL_NAME,
+            "invalid_value",
+        ),
         ({"logprobs": 0}, "logprobs", "invalid_value"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
         (
@@ -215,9 +224,19 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
         ({"stop": {"a": 1}}, "stop", "invalid_value"),
         ({"stream": 1}, "stream", "invalid_value"),
         ({"messages": []}, "messages", "invalid_value"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        (
+            {"messages": [{"role": "tool", "content": "x"}]},
+            "messages[0].tool_call_id",
+            "missing_required_parameter",
+        ),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}]},
+            "messages[0].tool_calls[0].function",
+            "missing_required_parameter",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]},
             "messages[0].tool_calls",
             "unsupported_parameter",
         ),
@@ -226,7 +245,12 @@ def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
             "messages[0].function_call",
             "unsupported_parameter",
         ),
-        ({"tool_choice": "required"}, "tool_choice", "unsupported_parameter"),
+        ({"tool_choice": "any"}, "tool_choice", "invalid_value"),
+        (
+            {"tool_choice": {"type": "function"}},
+            "tool_choice.function",
+            "missing_required_parameter",
+        ),
         ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},

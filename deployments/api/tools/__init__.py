@@ -1,0 +1,1 @@
+"""Function tools: what a request offers, how its answer must call them, how calls are read."""

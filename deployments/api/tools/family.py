@@ -1,0 +1,131 @@
+"""How the served model is shown tools, made to call them, and read."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from deployments.api.messages import Plain
+from deployments.api.tools.constraint import calls_or
+from deployments.api.tools.fields import Offer
+from deployments.api.tools.formats import Template, template_of
+from deployments.api.tools.parser import ToolCallParser
+from deployments.api.tools.pieces import Said
+from deployments.errors import ApiError
+from schemas import Grammar, SamplingParams
+from schemas.http import HttpConfig
+from workers.grammar.specification import GrammarError
+
+Check = Callable[[Grammar], Awaitable[None]]
+"""Raises GrammarError for a grammar that cannot be followed."""
+
+
+class ToolFamily:
+    """Know one model's tools: its chat template and the format of its calls."""
+
+    def __init__(self, tokenizer: Any, config: HttpConfig) -> None:
+        self._template: Template = template_of(tokenizer)
+        self._format = self._template.format(config.tool_parser)
+        added = tokenizer.added_tokens_decoder.items()
+        self._special = {token.content: index for index, token in added if token.special}
+
+    def shown(self, offer: Offer) -> list[dict[str, Any]] | None:
+        """Return the tools for the chat template, None without any.
+
+        Raises ApiError 400 if tools may be called and the template has no place for them.
+        """
+        if offer.callable and not self._template.has_tools:
+            raise ApiError(
+                400,
+                "tools: this model's chat template shows it no tools; serve it with one that does "
+                '(http.chat_template), or send tool_choice "none"',
+                param="tools",
+                code="unsupported_parameter",
+            )
+        return [tool.for_template() for tool in offer.tools] or None
+
+    async def sampling(self, offer: Offer, asked: SamplingParams, check: Check) -> SamplingParams:
+        """Return how to decode an answer that may call tools.
+
+        The text keeps special tokens if the format's markers are such. If calls are required, the
+        answer has to follow a grammar. A grammar for JSON that the request asks for leaves the
+        choice of calling tools, if the format marks calls. Raises ApiError for a schema that
+        cannot be enforced.
+        """
+        if not offer.callable:
+            return asked
+        markers = self._format.openers + self._format.closers
+        skips = asked.skip_special_tokens and self._special.keys().isdisjoint(markers)
+        grammar = await self._constraint(offer, asked.grammar, check)
+        return asked.model_copy(update={"grammar": grammar, "skip_special_tokens": skips})
+
+    async def _constraint(
+        self, offer: Offer, asked: Grammar | None, check: Check
+    ) -> Grammar | None:
+        """Return the grammar of an answer, None if it may be any text.
+
+        Arguments follow their schema. A schema that cannot be enforced is an error where the
+        function is strict, else its arguments are any object.
+        """
+        chosen = asked is not None and asked.kind.startswith("json") and self._format.marked
+        if not offer.required and not (offer.callable and chosen):
+            return asked
+        otherwise = None if offer.required else asked
+        for loose in (False, True):
+            tokens = self._special.get
+            grammar = calls_or(otherwise, offer, self._format, tokens, loose=loose)
+            try:
+                await check(grammar)
+            except GrammarError as error:
+                if loose or all(tool.function.strict for tool in offer.callable):
+                    raise ApiError(
+                        400, f"tools: {error}", param="tools", code="invalid_value"
+                    ) from error
+            else:
+                return grammar
+        return None
+
+    def parser(self, offer: Offer) -> ToolCallParser | None:
+        """Return a parser of one answer, None if it may call no tool."""
+        if not offer.callable:
+            return None
+        return ToolCallParser(self._format, offer.names, offer.several)
+
+    def repeated(self, offer: Offer) -> Callable[[str], str]:
+        """Return a function from an answer's text to what identifies it in the conversation's next
+        turn, where its calls come parsed (`identity`)."""
+
+        def text_of(answer: str) -> str:
+            parser = self.parser(offer)
+            if parser is None:
+                return answer
+            said = Said()
+            for piece in (*parser.push(answer), *parser.end()):
+                said.add(piece)
+            return _identity(said.text, [(call.name, call.arguments) for call in said.calls])
+
+        return text_of
+
+
+def identity(messages: Sequence[Plain]) -> tuple[dict[str, str], ...]:
+    """Return a conversation's messages with the calls of each in its content, to recognise the
+    conversation by."""
+    return tuple(
+        {
+            "role": message["role"],
+            "content": _identity(
+                message["content"],
+                [
+                    (call["function"]["name"], json.dumps(call["function"]["arguments"]))
+                    for call in message.get("tool_calls", ())
+                ],
+            ),
+        }
+        for message in messages
+    )
+
+
+def _identity(text: str, calls: Sequence[tuple[str, str]]) -> str:
+    """calls: names and arguments as JSON."""
+    if not calls:
+        return text
+    return json.dumps([text.strip(), [(name, json.loads(arguments)) for name, arguments in calls]])

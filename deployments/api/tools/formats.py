@@ -1,0 +1,133 @@
+"""How model families write tool calls, as their documentation and chat templates show it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.api.tools.reading import Events, Reader, json_calls, named_calls
+from schemas.http import ToolParserName
+
+
+@dataclass(frozen=True)
+class Format:
+    """Describe how a call is written: opener, one JSON object or a list of them, closer.
+
+    openers: texts that a call may begin with; `{` begins one at the beginning of a line, where it
+    is the call's own. closers: what may follow. begin, between, end: what a constrained answer has
+    around its calls. arguments: the key of the arguments, empty if the name and the arguments
+    stand side by side (`named`). several: whether the model makes more than one call.
+    """
+
+    openers: tuple[str, ...]
+    closers: tuple[str, ...] = ()
+    begin: str = ""
+    between: str = ""
+    end: str = ""
+    arguments: str = "arguments"
+    several: bool = True
+    short_ids: bool = False
+
+    def head(self, name: str) -> str:
+        """Return what stands before the arguments of a constrained call."""
+        if not self.arguments:
+            return f"{name}[ARGS]"
+        return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "{self.arguments}": '
+
+    @property
+    def tail(self) -> str:
+        """Return what stands after the arguments of a constrained call."""
+        return "}" if self.arguments else ""
+
+    @property
+    def marked(self) -> bool:
+        """Return whether a call begins with what no other text begins with."""
+        return "{" not in self.openers
+
+    def reader(self, events: Events, opener: str) -> Reader[None]:
+        """Return a reader of what stands behind an opener."""
+        if opener == "[TOOL_CALLS]":
+            return named_calls(events)
+        return json_calls(events, language=opener == "```")
+
+
+HERMES = Format(
+    openers=("<tool_call>",),
+    closers=("</tool_call>",),
+    begin="<tool_call>\n",
+    between="\n</tool_call>\n<tool_call>\n",
+    end="\n</tool_call>",
+)
+"""Hermes 2 Pro and later, Qwen 2.5 and 3, SmolLM2's larger models."""
+LLAMA3 = Format(
+    openers=("<|python_tag|>", "{"), closers=(";",), arguments="parameters", several=False
+)
+"""Llama 3.1 to 3.3 and 4: JSON in place of an answer."""
+MISTRAL = Format(
+    openers=("[TOOL_CALLS]",), begin="[TOOL_CALLS][", between=", ", end="]", short_ids=True
+)
+"""Mistral up to its tokenizer's version 7: a list behind a control token."""
+MISTRAL_NAMED = Format(
+    openers=("[TOOL_CALLS]",),
+    begin="[TOOL_CALLS]",
+    between="[TOOL_CALLS]",
+    arguments="",
+    short_ids=True,
+)
+"""Mistral from version 11 on: the name and its arguments behind each control token."""
+FENCE = Format(
+    openers=("```", "{"),
+    closers=("```",),
+    begin="```json\n",
+    between="\n```\n```json\n",
+    end="\n```",
+)
+"""JSON in a fence, or alone on its lines: what models without a format of their own write."""
+
+FORMATS: Mapping[ToolParserName, Format] = {
+    "hermes": HERMES,
+    "llama3_json": LLAMA3,
+    "mistral": MISTRAL,
+    "json": FENCE,
+}
+
+
+@dataclass(frozen=True)
+class Template:
+    """Say what a chat template does with tools.
+
+    text: of the template that is used where there are tools; empty without a template.
+    """
+
+    text: str = field(repr=False)
+
+    @property
+    def has_tools(self) -> bool:
+        """Return whether the template shows the model its tools."""
+        return "tools" in self.text
+
+    def format(self, chosen: ToolParserName | None) -> Format:
+        """Return the chosen format, else the one whose markers are in the template."""
+        name = chosen or self._shown
+        if name == "mistral" and "[ARGS]" in self.text:
+            return MISTRAL_NAMED
+        return FORMATS[name]
+
+    @property
+    def _shown(self) -> ToolParserName:
+        """Return the format whose marker the template has."""
+        markers: dict[str, ToolParserName] = {
+            "<tool_call>": "hermes",
+            "[TOOL_CALLS]": "mistral",
+            "<|python_tag|>": "llama3_json",
+            '"parameters": dictionary': "llama3_json",
+        }
+        return next((name for marker, name in markers.items() if marker in self.text), "json")
+
+
+def template_of(tokenizer: Any) -> Template:
+    """Return the chat template that a tokenizer uses for requests with tools."""
+    found = tokenizer.chat_template
+    if isinstance(found, dict):  # transformers prefers the template of this name
+        found = found.get("tool_use") or found.get("default")
+    return Template(found or "")

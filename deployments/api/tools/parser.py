@@ -1,0 +1,217 @@
+"""Splitting an answer's text, as it comes, into text and tool calls."""
+
+import secrets
+import string
+from collections.abc import Collection
+
+from deployments.api.tools.formats import Format
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text
+from deployments.api.tools.reading import MalformedError, Reader, loaded
+
+_LETTERS = string.ascii_letters + string.digits
+_UNMARKED = ("{", "```")
+"""Openers that other text has too."""
+
+
+class ToolCallParser:
+    """Parse one answer. How the text is cut into parts does not change what the pieces join to.
+
+    Text that turns out to be no call, or is not finished, is text of the answer. Spaces around
+    calls are dropped.
+    """
+
+    def __init__(self, form: Format, offered: Collection[str], several: bool = True) -> None:
+        """offered: the functions' names; JSON without a marker is a call only of one of them.
+        several: whether calls after the first are kept."""
+        self._form = form
+        self._offered = offered
+        self._several = several
+        self._held = ""
+        """Text that may belong to a call."""
+        self._reader: Reader[None] | None = None
+        self._opener = ""
+        self._raw = ""
+        """What the reader has read since the last complete call, with the opener."""
+        self._after_call = False
+        """Whether nothing but spaces and a closer has come since the last call."""
+        self._closers: tuple[str, ...] = ()
+        """What may still follow that call."""
+        self._text_before = False
+        """Whether there is text before what is held, without a call in between."""
+        self._any_text = False
+        self._begun = self._completed = 0
+        """Calls of the answer."""
+        self._arguments: list[str] | None = None
+        """Of the call that has begun and is not complete."""
+        self._pieces: list[Piece] = []
+
+    @property
+    def called(self) -> bool:
+        """Return whether the answer has called a function."""
+        return self._completed > 0
+
+    def push(self, text: str) -> list[Piece]:
+        """Append text of the answer. Return the pieces that it completes."""
+        self._held += text
+        while self._read() if self._reader is not None else self._look():
+            pass
+        return self._taken()
+
+    def end(self) -> list[Piece]:
+        """Return what was held, once the answer has ended."""
+        while self._reader is not None:
+            self._give_up()
+            while self._read() if self._reader is not None else self._look():
+                pass
+        if not self._after_call:
+            self._say(self._held)
+        self._held = ""
+        return self._taken()
+
+    def start(self, name: str) -> None:
+        """Begin a call. Raises MalformedError for JSON without a marker that names no function."""
+        if self._opener in _UNMARKED and name not in self._offered:
+            raise MalformedError
+        self._arguments = []
+        self._begun += 1
+        self._give(CallStart(self._begun - 1, self._id(), name))
+
+    def arguments(self, text: str) -> None:
+        """Add to the call's arguments."""
+        assert self._arguments is not None
+        self._arguments.append(text)
+        self._give(Arguments(self._begun - 1, text))
+
+    def complete(self) -> None:
+        """End the call. Raises MalformedError if its arguments are not JSON."""
+        assert self._arguments is not None
+        loaded("".join(self._arguments))
+        self._arguments = None
+        self._completed += 1
+        self._opener = self._raw = ""
+
+    def _give(self, piece: CallStart | Arguments | CallBroken) -> None:
+        """Give a piece of a call, unless only the first call is kept."""
+        if self._several or self._completed == 0:
+            self._pieces.append(piece)
+
+    def _id(self) -> str:
+        if self._form.short_ids:  # Mistral's templates accept no others
+            return "".join(secrets.choice(_LETTERS) for _ in range(9))
+        return f"call_{secrets.token_hex(12)}"
+
+    def _look(self) -> bool:
+        """Look for a call in the held text. Return whether one may have begun."""
+        if self._after_call and not self._past_closer():
+            return False
+        at, opener = self._found()
+        if not opener:
+            self._say(self._held[: self._certain()])
+            return False
+        self._say(self._held[:at].rstrip())
+        spaces = self._held.partition(opener)[0]
+        self._opener, self._raw = opener, spaces
+        self._held = self._held.removeprefix(spaces)
+        if opener != "{":  # which is read as a part of the call
+            self._raw, self._held = spaces + opener, self._held.removeprefix(opener)
+        self._reader = self._form.reader(self, opener)
+        next(self._reader)
+        return True
+
+    def _past_closer(self) -> bool:
+        """Drop spaces and one closer behind a call. Return whether other text has come."""
+        self._held = self._held.lstrip()
+        closer = next(filter(self._held.startswith, self._closers), "")
+        if closer:
+            self._held, self._closers = self._held.removeprefix(closer).lstrip(), ()
+        if any(closer.startswith(self._held) for closer in ("", *self._closers)):
+            return False
+        self._after_call = False
+        self._held = self._separated(self._held)
+        return True
+
+    def _separated(self, text: str) -> str:
+        """Return text behind a call, apart from the text before the call."""
+        return "\n" + text if self._any_text else text
+
+    def _found(self) -> tuple[int, str]:
+        """Return where a call may begin and its opener, which is empty if there is none."""
+        places = [
+            (at, opener)
+            for opener in self._form.openers
+            if (at := self._line_start() if opener == "{" else self._held.find(opener)) >= 0
+        ]
+        return min(places, default=(0, ""))
+
+    def _line_start(self) -> int:
+        """Return where a line begins with a brace, -1 if none does."""
+        at = -1
+        while (at := self._held.find("{", at + 1)) >= 0:
+            before = self._held[:at]
+            line = before.rpartition("\n")[2]
+            if not line.strip() and ("\n" in before or not self._text_before):
+                return at
+        return -1
+
+    def _certain(self) -> int:
+        """Return how many held characters are not part of a call, whatever follows."""
+        markers = [opener for opener in self._form.openers if opener != "{"]
+        longest = max(map(len, markers), default=1) - 1
+        for size in range(min(longest, len(self._held)), 0, -1):
+            if any(marker.startswith(self._held[-size:]) for marker in markers):
+                return len(self._held[:-size].rstrip())
+        return len(self._held.rstrip())
+
+    def _say(self, text: str) -> None:
+        """Give the beginning of the held text as text of the answer."""
+        self._held = self._held.removeprefix(text)
+        if text:
+            self._text_before = self._any_text = True
+            self._pieces.append(Text(text))
+
+    def _read(self) -> bool:
+        """Read the held text as a call. Return whether the call has ended."""
+        assert self._reader is not None
+        for at, char in enumerate(self._held):
+            self._raw += char
+            try:
+                self._reader.send(char)
+            except StopIteration:
+                self._held = self._held[at + 1 :]
+                self._reader = None
+                self._after_call, self._text_before = True, False
+                self._closers = self._form.closers
+                return True
+            except MalformedError:
+                self._held = self._held[at + 1 :]
+                self._give_up()
+                return True
+        self._held = ""
+        return False
+
+    def _give_up(self) -> None:
+        """Go on behind what is not a call after all."""
+        self._reader = None
+        self._text_before = True
+        if self._arguments is not None:
+            self._arguments = None
+            self._give(CallBroken(self._begun - 1, self._raw))
+        elif self._opener:  # another call may begin in what was read
+            self._held = self._raw + self._held
+            self._say(self._raw.partition(self._opener)[0] + self._opener)
+        elif rest := self._raw.strip(" ,\n"):  # behind the last complete call of a list
+            self._held = self._separated(rest) + self._held
+
+    def _taken(self) -> list[Piece]:
+        """Return the pieces so far, neighbours of one kind joined."""
+        joined: list[Piece] = []
+        for piece in self._pieces:
+            match (joined[-1] if joined else None, piece):
+                case (Text(before), Text(text)):
+                    joined[-1] = Text(before + text)
+                case (Arguments(index, before), Arguments(same, text)) if index == same:
+                    joined[-1] = Arguments(index, before + text)
+                case _:
+                    joined.append(piece)
+        self._pieces = []
+        return joined
