@@ -13,6 +13,7 @@ from router.table import load_table, restrict
 from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
 from workers.bundle import load_bundle
 from workers.methods import get_method
+from workers.portfolio import copies_predictions
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,12 @@ def read_template(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"http.chat_template: {file} cannot be read: {error}") from error
+
+
+def copying(config: AppConfig) -> frozenset[str]:
+    """Return the methods that copy from the answer that a request predicts."""
+    specs = [spec for portfolio in portfolios(config) for spec in portfolio]
+    return frozenset(spec.name for spec in specs if copies_predictions(spec))
 
 
 def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:

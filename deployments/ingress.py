@@ -16,7 +16,7 @@ from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.response_headers import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
-from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
 from deployments.configuration import ConfigError, changed, check_clusters, live_fields
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import Slots
@@ -72,6 +72,7 @@ class Ingress:
                 {method: method_stream(handle) for method, handle in handles.items()},
                 Refusals(portfolios(config)),
                 Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
+                copying(config),
             ),
             self._link,
             config.router,

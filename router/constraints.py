@@ -15,8 +15,9 @@ class Constraints:
     pinned: the only method allowed. excluded: methods that cannot serve a parameter of the request.
     resting: methods whose circuit is open. deadline_seconds: from now; the choice is limited to
     methods predicted to meet it. conversation_method: which method answered the last turn. explore:
-    whether the request may be used to learn. With a deadline or an slo, or while the conversation
-    keeps its method, nothing is tried out.
+    whether the request may be used to learn. copying: methods that copy from the answer that the
+    request predicts, none if it predicts nothing. With a deadline or an slo, or while the
+    conversation keeps its method, nothing is tried out.
     """
 
     healthy: frozenset[str]
@@ -29,6 +30,7 @@ class Constraints:
     conversation_method: str | None = None
     explore: bool = True
     slo: Slo = field(default_factory=Slo)
+    copying: frozenset[str] = field(default_factory=frozenset)
 
 
 def obstacles_of(

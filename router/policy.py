@@ -92,11 +92,12 @@ def choose(
     """Route one prompt. Nothing is tried out without `trials`.
 
     Reasons: favourite; load (another method, because of queues and batches); exploration;
-    constraint (the favourite may not serve this request or would miss its deadline); failover (the
-    favourite is not healthy or is disabled after failures); starting (the favourite has no replica
-    yet); pinned; pinned_cluster; conversation (the last turn's method instead of the favourite);
-    slo (another method, because it keeps the request's objectives or misses them least); observed
-    (the default method, in shadow mode); degraded (no cluster). Raises NoMethodAvailableError.
+    constraint (the favourite may not serve this request or would miss its deadline); prediction
+    (the favourite does not copy from the predicted answer); failover (the favourite is not healthy
+    or is disabled after failures); starting (the favourite has no replica yet); pinned;
+    pinned_cluster; conversation (the last turn's method instead of the favourite); slo (another
+    method, because it keeps the request's objectives or misses them least); observed (the default
+    method, in shadow mode); degraded (no cluster). Raises NoMethodAvailableError.
     """
     obstacles = obstacles_of(table, loads, constraints, config)
     names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
@@ -113,6 +114,7 @@ def choose(
     for one in allowed:
         if one not in timely:
             one.obstacle = "constraint"
+    timely = _copying(timely, constraints)
     chosen = _greedy(table, features, candidates, timely, constraints, config)
     if constraints.slo:
         fast = fast_enough(timely, constraints.slo)
@@ -151,6 +153,15 @@ def choose(
         instead_of=instead_of,
         starts=favourite if favourite in constraints.startable and favourite != method else None,
     )
+
+
+def _copying(timely: list[Candidate], constraints: Constraints) -> list[Candidate]:
+    """Return the candidates that copy from the predicted answer; all if none does and runs."""
+    copying = [one for one in timely if one.name in constraints.copying - constraints.startable]
+    for one in timely if copying else ():
+        if one not in copying:
+            one.obstacle = "prediction"
+    return copying or timely
 
 
 def _candidates(

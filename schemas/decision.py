@@ -16,6 +16,7 @@ Reason = Literal[
     "slo",
     "observed",
     "conversation",
+    "prediction",
     "failover",
     "starting",
     "degraded",

@@ -162,6 +162,9 @@ class DecodeRequest(Schema):
         default=(),
         description="beginning of the answer, emitted by another replica; counts in max_tokens",
     )
+    predicted_token_ids: tuple[TokenId, ...] = Field(
+        default=(), description="a text that the answer is expected to resemble, for look-ups"
+    )
     sampling: SamplingParams = SamplingParams()
     expected_tokens: int | None = Field(
         default=None,

@@ -30,6 +30,10 @@ class DecodeStats(Schema):
     target_steps: int = Field(ge=0, description="target forwards that emitted, prefill included")
     drafted_tokens: int = Field(default=0, ge=0)
     accepted_tokens: int = Field(default=0, ge=0)
+    drafted_prediction_tokens: int = Field(
+        default=0, ge=0, description="draft tokens that the client's prediction holds"
+    )
+    accepted_prediction_tokens: int = Field(default=0, ge=0)
     drafted_by_position: tuple[int, ...] = ()
     accepted_by_position: tuple[int, ...] = ()
     by_drafter: dict[str, DrafterStats] = Field(

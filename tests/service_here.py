@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
-from deployments.artifacts import embedding, portfolios, served_encoder, served_table
+from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadBoard
@@ -68,7 +68,7 @@ async def ingress_here(
     await loads.fetch()
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys((m.name for m in config.methods), stream)
-    served = Served(streams, Refusals(portfolios(config)))
+    served = Served(streams, Refusals(portfolios(config)), copying=copying(config))
     answerer = Answerer(served, link, config.router, embedding(encoder), metrics)
     app = HttpApi(reader, answerer, Embeddings(encoder), link, metrics, config).app()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

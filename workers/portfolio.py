@@ -14,6 +14,8 @@ SMALL_DEMO = Path("bundles/demo")
 
 PARTS = {"draft_model": "draft", "medusa": "medusa", "eagle": "eagle", "eagle3": "eagle3"}
 """The part that each drafter reads, unless its settings name another."""
+LOOK_UPS = ("ngram", "suffix")
+"""The drafters that only look up."""
 ADAPTIVE = "adaptive"
 """The drafter that chooses among others and look-ups."""
 
@@ -48,6 +50,14 @@ def decodable(spec: MethodSpec, bundle: Bundle) -> bool:
     """Return whether the bundle has the parts that the method needs."""
     part = part_of(spec)
     return part is None or bundle.has(part)
+
+
+def copies_predictions(spec: MethodSpec) -> bool:
+    """Return whether a method drafts from the text that a request predicts. vLLM's own look-ups do
+    not."""
+    if spec.drafter == ADAPTIVE:
+        return spec.settings.get("drafter", {}).get("look_ups") is not False
+    return spec.engine == "torch" and spec.drafter in LOOK_UPS
 
 
 def with_bundle(config: AppConfig) -> AppConfig:

@@ -51,11 +51,18 @@ class TextPart(Input):
 Content = str | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
 
 
-def _joined(content: Content | None) -> str:
+def joined(content: Content | None) -> str:
     """Return a message's text, empty if it has none."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.text for part in content)
+
+
+class Prediction(Input):
+    """OpenAI's predicted output: a text that the answer is expected to resemble."""
+
+    type: Literal["content"]
+    content: Content
 
 
 class ChatMessage(Input):
@@ -72,7 +79,7 @@ class ChatMessage(Input):
     def plain(self) -> Plain:
         """Return `{role, content}` with the parts joined and `developer` read as `system`."""
         role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": _joined(self.content)}
+        return {"role": role, "content": joined(self.content)}
 
 
 class CalledFunction(Input):
@@ -116,7 +123,7 @@ class CallingMessage(Input):
     def plain(self) -> Plain:
         """Return `{role, content, tool_calls}`."""
         calls = [call.plain() for call in self.tool_calls]
-        return {"role": "assistant", "content": _joined(self.content), "tool_calls": calls}
+        return {"role": "assistant", "content": joined(self.content), "tool_calls": calls}
 
 
 class ToolMessage(Input):
@@ -129,7 +136,7 @@ class ToolMessage(Input):
 
     def plain(self) -> Plain:
         """Return `{role, content, tool_call_id}`."""
-        message = {"role": "tool", "content": _joined(self.content)}
+        message = {"role": "tool", "content": joined(self.content)}
         message["tool_call_id"] = self.tool_call_id
         return message
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks
+from deployments.api.messages import joined
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.structured import refused
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
@@ -89,6 +90,7 @@ class PromptReader:
             whole=not request.stream,
             open_ended=request.open_ended,
             max_draft_tokens=request.speculation.most,
+            predicted_token_ids=await self._predicted(request),
         )
 
     async def completion(self, request: CompletionRequest) -> list[Prompt]:
@@ -236,6 +238,26 @@ class PromptReader:
             )
         except ChatFormatError as error:
             raise ApiError(400, str(error), param="messages", code="invalid_value") from error
+
+    async def _predicted(self, request: ChatRequest) -> tuple[int, ...]:
+        """Return the tokens of the predicted answer. Raises ApiError for one that is longer than
+        any answer."""
+        if request.prediction is None:
+            return ()
+        text = joined(request.prediction.content)
+        size, ids = len(text.encode()), list[int]()
+        least = size // self._longest
+        if least <= self._context_length:
+            ids = await self._tokenised(size, lambda tokenizer: encode_text(tokenizer, text))
+        if max(least, len(ids)) > self._context_length:
+            raise ApiError(
+                400,
+                f"prediction: {max(least, len(ids))} tokens are more than the context of "
+                f"{self._context_length}; send the part that the answer will resemble",
+                param="prediction.content",
+                code="invalid_value",
+            )
+        return tuple(ids)
 
     def _check_size(
         self, size: int, request: GenerationRequest | TokenizeRequest, field: str | None

@@ -6,7 +6,14 @@ from pydantic import Discriminator, Field, Tag
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
-from deployments.api.messages import ChatMessage, Message, Messages, Plain, plain_messages
+from deployments.api.messages import (
+    ChatMessage,
+    Message,
+    Messages,
+    Plain,
+    Prediction,
+    plain_messages,
+)
 from deployments.api.templated import Templated
 from deployments.api.tools.fields import Offer, ToolChoice, offered
 from deployments.errors import ApiError
@@ -33,6 +40,7 @@ class ChatRequest(Templated, GenerationRequest):
     prompt_field: ClassVar[str] = "messages"
 
     messages: Messages = Field(min_length=1, fail_fast=True)
+    prediction: Prediction | None = None
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)

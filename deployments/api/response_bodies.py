@@ -55,10 +55,16 @@ class PromptTokens(Body):
     cached_tokens: int
 
 
+class CompletionTokens(Body):
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class Usage(Body):
     prompt_tokens: int
     prompt_tokens_details: PromptTokens
     completion_tokens: int
+    completion_tokens_details: CompletionTokens
     total_tokens: int
     speculative: Speculative
 

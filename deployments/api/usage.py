@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deployments.api.response_bodies import PromptTokens, Speculative, Usage
+from deployments.api.response_bodies import CompletionTokens, PromptTokens, Speculative, Usage
 from deployments.request.answered import Answer
 from schemas import DecodeStats
 
@@ -50,8 +50,17 @@ def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
         prompt_tokens=prompt_tokens,
         prompt_tokens_details=PromptTokens(cached_tokens=cached_tokens),
         completion_tokens=completion_tokens,
+        completion_tokens_details=_details(choices),
         total_tokens=prompt_tokens + completion_tokens,
         speculative=speculative,
+    )
+
+
+def _details(choices: Sequence[DecodeStats]) -> CompletionTokens:
+    accepted = sum(one.accepted_prediction_tokens for one in choices)
+    drafted = sum(one.drafted_prediction_tokens for one in choices)
+    return CompletionTokens(
+        accepted_prediction_tokens=accepted, rejected_prediction_tokens=drafted - accepted
     )
 
 

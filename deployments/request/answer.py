@@ -70,12 +70,13 @@ class Served:
     """Hold the served methods.
 
     streams: how each is called. refusals: which requests each refuses. starting: methods that have
-    no replica and can get one.
+    no replica and can get one. copying: methods that copy from a predicted answer.
     """
 
     streams: Mapping[str, MethodStream]
     refusals: Refusals
     starting: Starting = field(default_factory=lambda: Starting({}))
+    copying: frozenset[str] = frozenset()
 
 
 class Answerer:
@@ -101,6 +102,7 @@ class Answerer:
         self._metrics = metrics
         self._refusals = served.refusals
         self.starting = served.starting
+        self._copying = served.copying
         self._conversations = Conversations()
         self._trials = Trials(np.random.default_rng())
 
@@ -137,7 +139,8 @@ class Answerer:
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.scope, prompt.messages),
-            explore=explore,
+            explore=explore and not prompt.predicted_token_ids,
+            copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
         loads = self._calls.loads()
@@ -217,7 +220,7 @@ class Answerer:
                         outcome = chunk.finish_reason
                         answer.stats = chunk.stats
                         if not prompt.silent:
-                            self._learn(answer, chunk.stats, prompt.choices)
+                            self._learn(answer, chunk.stats, prompt)
                     yield chunk
                     chunk = await anext(rest, None)
             if prompt.messages:
@@ -240,13 +243,14 @@ class Answerer:
         }
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
-    def _learn(self, answer: Answer, stats: DecodeStats | None, choices: int) -> None:
+    def _learn(self, answer: Answer, stats: DecodeStats | None, prompt: Prompt) -> None:
         if stats is None or stats.finish_reason not in ("stop", "length"):
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        self._trials.settle(self._state.table, decision, stats, choices)
-        self._state.observe(observation_of(answer, stats, choices))
+        self._trials.settle(self._state.table, decision, stats, prompt.choices)
+        if not prompt.predicted_token_ids:  # a method accepts more with one than without
+            self._state.observe(observation_of(answer, stats, prompt.choices))
 
     async def _vector(self, text: str) -> NDArray[np.float32] | None:
         if self._embed is None:

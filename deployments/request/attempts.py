@@ -109,6 +109,7 @@ class Attempts:
             method=method,
             prompt_token_ids=self._prompt.token_ids,
             answered_token_ids=tuple(self._said),
+            predicted_token_ids=self._prompt.predicted_token_ids,
             sampling=self._prompt.sampling,
             expected_tokens=self._prompt.expected_tokens,
             max_draft_tokens=self._prompt.max_draft_tokens,

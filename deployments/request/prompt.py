@@ -23,8 +23,8 @@ class Prompt:
     silent: the prompt is only read, and the token that the engine emits is dropped. spend: called
     with the number of output tokens as they arrive. found: called with the prompt tokens found in
     a prefix cache. scope: as in DecodeRequest. teaches: whether its vector may be kept.
-    open_ended: whether `sampling.max_tokens` is only what the context has left. expected_tokens:
-    as in DecodeRequest. max_draft_tokens: as in DecodeRequest. slo: how fast the answer has to be.
+    open_ended: whether `sampling.max_tokens` is only what the context has left. expected_tokens,
+    max_draft_tokens, predicted_token_ids: as in DecodeRequest. slo: how fast the answer has to be.
     """
 
     token_ids: tuple[int, ...]
@@ -46,6 +46,7 @@ class Prompt:
     expected_tokens: int | None = None
     max_draft_tokens: int | None = None
     slo: Slo = field(default_factory=Slo)
+    predicted_token_ids: tuple[int, ...] = ()
 
     def further(self, index: int) -> Self:
         """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others

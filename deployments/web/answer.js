@@ -11,6 +11,7 @@ const REASONS = {
   exploration: "trying it out",
   constraint: "the only one allowed",
   pinned: "your choice",
+  prediction: "copies the predicted answer",
   conversation: "as before in this chat",
   failover: "another one failed",
   starting: "a faster one is starting",

@@ -207,3 +207,15 @@ def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() 
     busy = report("naive", running=3, replica="busy")
     idle = [report("naive", replica=name) for name in "ba"]
     assert ranked([sick, busy, *idle], "naive") == [*idle, busy, sick]
+
+
+def test_a_predicted_answer_goes_to_a_method_that_copies(table: RoutingTable) -> None:
+    copying = frozenset({"ngram"})
+    decision = route(table, 0, copying=copying)
+    assert (decision.method, decision.reason) == ("ngram", "prediction")
+    assert set(decision.ranked) == set(table.methods), "others answer if it fails"
+    assert route(table, 1, copying=copying).reason == "favourite"
+    assert route(table, 0, copying=copying, pinned="naive").reason == "pinned"
+    assert route(table, 0, copying=copying, conversation_method="draft").method == "ngram"
+    for without in ({"startable": copying}, {"excluded": copying}, {"resting": copying}):
+        assert route(table, 0, copying=copying, **without).method == "draft"

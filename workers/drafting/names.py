@@ -2,6 +2,8 @@
 
 LOOK_UPS = "suffix"
 """All draft tokens were looked up."""
+PREDICTION = "prediction"
+"""All draft tokens were those that the client predicted, in a vLLM engine."""
 NOBODY = "none"
 """No tokens were drafted."""
 GRAMMAR = "grammar"

@@ -16,12 +16,13 @@ from schemas import (
     SamplingParams,
     TokenLogprobs,
 )
+from workers.drafting.lookup.prediction import Prediction
 from workers.looping import is_looping
 from workers.stream import Stream
 from workers.text import AnswerText
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
-from workers.torch_engine.tree import Path, TokenTree
+from workers.torch_engine.tree import ROOT, Path, TokenTree
 
 _ids = itertools.count()
 
@@ -90,6 +91,10 @@ class DecodeSequence:
         self.finished: FinishReason | None = None
         self.processor = processor
         self._prompt_logprobs: list[TokenLogprobs] = []
+        predicted = request.predicted_token_ids
+        begins = len(request.prompt_token_ids)
+        self.prediction = Prediction(predicted, begins) if predicted else None
+        """What look-ups may copy from, if the client predicted the answer."""
         self._text = AnswerText(tokenizer.backend_tokenizer, eos, request.sampling)
         self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
@@ -197,6 +202,8 @@ class DecodeSequence:
         self._last = time.perf_counter()
         self._first = self._first or self._last
         self.tally.target_steps += 1
+        if self.prediction is not None:
+            self.prediction.count(*_copied(tree, path, self.prediction.ahead))
         self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept), drafter)
         if self._text.ended:
             self.finished = "stop"
@@ -226,6 +233,8 @@ class DecodeSequence:
             target_steps=tally.target_steps,
             drafted_tokens=sum(tally.drafted),
             accepted_tokens=sum(tally.accepted),
+            drafted_prediction_tokens=self.prediction.drafted if self.prediction else 0,
+            accepted_prediction_tokens=self.prediction.accepted if self.prediction else 0,
             drafted_by_position=tuple(tally.drafted),
             accepted_by_position=tuple(tally.accepted),
             by_drafter={
@@ -246,3 +255,16 @@ class DecodeSequence:
             finish_reason=reason,
             looping=is_looping(self.tokens[len(self.request.prompt_token_ids) :]),
         )
+
+
+def _copied(tree: TokenTree, path: Path, text: Sequence[int]) -> tuple[int, int]:
+    """Return how many levels of a tree are the tokens of a text, and how many of them were
+    accepted."""
+    node, nodes = ROOT, list[int]()
+    for token in text:
+        same = [child for child in tree.children(node) if tree.tokens[child] == token]
+        if not same:
+            break
+        node = same[0]
+        nodes.append(node)
+    return len(nodes), len({*nodes} & {*path.nodes})

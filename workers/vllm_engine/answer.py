@@ -20,7 +20,7 @@ from schemas import (
     FinishReason,
     TokenLogprobs,
 )
-from workers.drafting.names import NOBODY
+from workers.drafting.names import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.looping import is_looping
@@ -204,7 +204,14 @@ class Answer:
             if steps
         }
         assert last.stats is not None
-        stats = last.stats.model_copy(update={"by_drafter": by_drafter})
+        _, drafted_of_it, accepted_of_it = counts.get(PREDICTION, (0, 0, 0))
+        stats = last.stats.model_copy(
+            update={
+                "by_drafter": by_drafter,
+                "drafted_prediction_tokens": drafted_of_it,
+                "accepted_prediction_tokens": accepted_of_it,
+            }
+        )
         return last.model_copy(update={"stats": stats})
 
     def _accepted_by_step(self) -> list[int]:

@@ -12,6 +12,8 @@ METHOD = "specadapt_method"
 """Key of a request's method in vLLM's extra_args."""
 REQUEST, SCOPE = "specadapt_request", "specadapt_scope"
 """Keys of its `request_id`, with which vLLM's own id begins, and its `scope`."""
+PREDICTED = "specadapt_predicted"
+"""Key of its `predicted_token_ids`, if it has any."""
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -44,5 +46,6 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
             METHOD: request.method,
             REQUEST: request.request_id,
             SCOPE: request.scope,
+            **({PREDICTED: request.predicted_token_ids} if request.predicted_token_ids else {}),
         },
     )

@@ -22,6 +22,7 @@ class World:
         self.now, self.seconds = 0.0, seconds
         self.texts: dict[str, list[int]] = {}
         self.drafted: dict[str, int] = {}
+        self.predicted: dict[str, list[int]] = {}
         self.unread: dict[str, int] = {}
         self.running: set[str] = set()
         followers = {"eagle3": SimpleNamespace(unread=lambda name: self.unread.get(name, 0))}
@@ -46,6 +47,7 @@ class World:
             tokens=lambda row, since: self.texts[names[row]][since:],
             prompt_tokens=lambda _row: 3,
             greedy=lambda _row: True,
+            predicted=lambda row: self.predicted.get(names[row], []),
             asked=lambda row: (f"asked {names[row]}", names[row].split("/")[0]),
         )
         self.now += self.seconds(sum(scheduled.values()))
@@ -243,3 +245,14 @@ def test_after_a_failure_every_request_begins_anew():
         say(one, "/a", [9])
     assert world.step({"/a": [10]}).tokens_of(0, {}) == other.step({"/a": [10]}).tokens_of(0, {})
     world.adaptive.undrafted(["/a", "nobody"])
+
+
+def test_a_predicted_answer_is_copied_and_told_apart():
+    world = World(past_bytes=0)
+    answer = list(range(20, 60))
+    world.predicted["s/a"] = answer
+    say(world, "s/a", answer[:5])
+    draft = world.step({"s/a": [answer[5]]}).tokens_of(0, {})
+    assert draft == answer[6 : 6 + len(draft)] != []
+    world.step({"s/a": answer[6 : 7 + len(draft)]})
+    assert world.adaptive.authors.take("asked s/a")[-1] == "prediction"

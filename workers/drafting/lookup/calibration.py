@@ -28,6 +28,14 @@ OTHERS: Before = {
 }
 """Of what followed in past answers. Both were measured on 400 answers of SmolLM2-135M at
 temperature 0, of nine domains."""
+PREDICTED: Before = {
+    "once": (0.50, 0.65, 0.75, 0.82, 0.86, 0.88, 0.92, 0.95, 0.98),
+    "all": (0.5,) * len(LENGTHS),
+    "most": (0.5,) * len(LENGTHS),
+    "few": (0.5,) * len(LENGTHS),
+}
+"""Of what the client predicted, by the tokens that were right in a row. The answer has one place in
+it, so every token of it followed once."""
 WEIGHT, MEMORY = 20.0, 2000.0
 
 
@@ -46,6 +54,8 @@ class Calibration:
     known, drafted or not."""
 
     def __init__(self, before: Before) -> None:
+        self.predicted = before is PREDICTED
+        """Whether the tokens are those of clients' predictions."""
         self._ratios = {
             (length, agreement): FadingRatio(share, weight=WEIGHT, memory=MEMORY)
             for agreement, shares in before.items()

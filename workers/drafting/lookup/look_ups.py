@@ -3,14 +3,15 @@
 import math
 import sys
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from workers.drafting.fading import FadingRatio
-from workers.drafting.lookup.calibration import OTHERS, OWN, Calibration, Kind
+from workers.drafting.lookup.calibration import OTHERS, OWN, PREDICTED, Calibration, Kind
 from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
 from workers.drafting.lookup.occurrences import Index
 from workers.drafting.lookup.past import PastAnswers
+from workers.drafting.lookup.prediction import Prediction
 
 ANCHORS = (8, 4, 2, 1)
 PER_STEP, EACH = 512, 32
@@ -23,21 +24,25 @@ LEAST_TRUST = 0.5
 
 @dataclass(slots=True)
 class _Text:
-    """A text that grows outside. offset: log-odds of its look-ups relative to the usual ones.
-    looked_up: its last prediction, made by `source`."""
+    """A text that grows outside.
+
+    prediction: its client's, if any. offsets: log-odds of its look-ups relative to the usual ones,
+    by source. looked_up: its last continuation, found in `source`.
+    """
 
     tokens: Sequence[int]
     scope: str
     greedy: bool
     index: Index
+    prediction: Prediction | None
     source: Calibration
-    offset: float = 0.0
+    offsets: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
     looked_up: Continuation = NOTHING
 
     def share(self, usual: Calibration, kind: Kind) -> float:
         """Return the acceptance of a kind in this text."""
         share = usual.share(kind)
-        odds = math.exp(self.offset) * share
+        odds = math.exp(self.offsets[usual.predicted]) * share
         return odds / (odds + 1.0 - share)
 
 
@@ -46,8 +51,8 @@ class LookUps:
 
     A token is predicted while it and all tokens before it are accepted with a probability of at
     least `least`. Acceptance is learned from all predicted tokens, drafted or not: apart for the
-    text itself and for past answers, and for temperature 0. Verified tokens are those with the
-    highest expectations, which are too high, so `trust` scales all predictions.
+    text itself, for past answers and for clients' predictions, and for temperature 0. Verified
+    tokens are those with the highest expectations, which are too high, so `trust` scales all.
 
     past: earlier answers; a text sees those of its own scope. Raises ValueError where `least` is
     not between 0 and 1.
@@ -59,6 +64,7 @@ class LookUps:
         self._least, self._past = least, past
         self._own = {greedy: Calibration(OWN) for greedy in (False, True)}
         self._others = {greedy: Calibration(OTHERS) for greedy in (False, True)}
+        self._predicted = {greedy: Calibration(PREDICTED) for greedy in (False, True)}
         self._trust = FadingRatio(weight=10.0, memory=150.0)
         self._texts: dict[Hashable, _Text] = {}
         self._left = sys.maxsize
@@ -78,21 +84,33 @@ class LookUps:
         """Begin a step, in which texts may be indexed again."""
         self._left = PER_STEP
 
-    def begin(self, key: Hashable, tokens: Sequence[int], scope: str, *, greedy: bool) -> None:
+    def begin(
+        self,
+        key: Hashable,
+        tokens: Sequence[int],
+        scope: str,
+        *,
+        greedy: bool,
+        prediction: Prediction | None = None,
+    ) -> None:
         """Add a text, which the caller appends to; do nothing for a known one."""
         if key not in self._texts:
             index = Index(tokens, ANCHORS)
-            self._texts[key] = _Text(tokens, scope, greedy, index, self._own[greedy])
+            self._texts[key] = _Text(tokens, scope, greedy, index, prediction, self._own[greedy])
 
     def look_up(self, key: Hashable, limit: int) -> Continuation:
         """Return up to `limit` tokens that may come next in a text."""
         text = self._texts[key]
         self._left -= text.index.extend(max(EACH, self._left))
-        found = NOTHING
-        for source, occurrences in (
+        sources = [
             (self._own[text.greedy], text.index.find(text.tokens)),
             (self._others[text.greedy], self._past.find(text.scope, text.tokens)),
-        ):
+        ]
+        if text.prediction is not None:
+            predicted = text.prediction.occurrences(text.tokens)
+            sources.append((self._predicted[text.greedy], predicted))
+        found = NOTHING
+        for source, occurrences in sources:
             share = partial(text.share, source)
             one = best_continuation(occurrences, share, limit, self._least)
             if one.expected > found.expected:
@@ -107,7 +125,8 @@ class LookUps:
         text = self._texts[key]
         looked_up, accepted = text.looked_up, 0
         for token, kind, chosen in zip(looked_up.tokens, looked_up.kinds, tokens, strict=False):
-            text.offset += RATE * ((token == chosen) - text.share(text.source, kind))
+            surprise = (token == chosen) - text.share(text.source, kind)
+            text.offsets[text.source.predicted] += RATE * surprise
             text.source.saw(kind, token == chosen)
             if token != chosen:
                 break

@@ -128,8 +128,13 @@ class Adaptive:
     def _begin(self, sequence: DecodeSequence) -> None:
         if (look_ups := self._controller.look_ups) is not None:
             greedy = sequence.sampling.temperature == 0.0
-            scope = sequence.request.scope
-            look_ups.begin(sequence.id, sequence.tokens, scope, greedy=greedy)
+            look_ups.begin(
+                sequence.id,
+                sequence.tokens,
+                sequence.request.scope,
+                greedy=greedy,
+                prediction=sequence.prediction,
+            )
 
     def _missing(
         self, sequences: Sequence[DecodeSequence], name: str

@@ -15,7 +15,8 @@ from workers.drafting.failures import Failures
 from workers.drafting.goodput import Floats
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
-from workers.drafting.names import LOOK_UPS, NOBODY
+from workers.drafting.lookup.prediction import Prediction
+from workers.drafting.names import LOOK_UPS, NOBODY, PREDICTION
 from workers.drafting.step_costs import StepCosts
 from workers.vllm_engine.drafting.authors import Authors
 
@@ -35,6 +36,7 @@ class Step(Protocol):
     def gone(self, known: Iterable[str]) -> list[str]: ...
     def greedy(self, row: int) -> bool: ...
     def asked(self, row: int) -> tuple[str, str]: ...
+    def predicted(self, row: int) -> Sequence[int]: ...
     def length(self, row: int) -> int: ...
     def tokens(self, row: int, since: int) -> list[int]: ...
     def prompt_tokens(self, row: int) -> int: ...
@@ -98,18 +100,29 @@ class Follower(Protocol):
 
 @dataclass(eq=False)
 class _Sequence:
-    """A request's tokens after the first `skipped`, and the drafter it has in this step."""
+    """A request's tokens after the first `skipped`, the drafter it has in this step, and its
+    looked-up draft."""
 
     id: str
     asked: str
     scope: str
     prompt_tokens: int
+    prediction: Prediction | None = None
     skipped: int = 0
     text: list[int] = field(default_factory=list)
     used: str | None = None
+    looked_up: list[int] = field(default_factory=list)
 
     def follow(self, step: Step, row: int) -> None:
         self.text += step.tokens(row, self.skipped + len(self.text))
+
+    @property
+    def author(self) -> str:
+        """Who looked its draft up."""
+        if self.prediction is None or not self.looked_up:
+            return LOOK_UPS
+        copied = self.prediction.ahead[: len(self.looked_up)] == self.looked_up
+        return PREDICTION if copied else LOOK_UPS
 
     @property
     def answer(self) -> list[int]:
@@ -172,6 +185,8 @@ class Adaptive:
         drafts = zip(ready, decision.found, decision.lengths, strict=True)
         tokens = {row: list(found.tokens[:length]) for row, found, length in drafts}
         lengths = {ready[i]: decision.lengths[i] for i in decision.taken if decision.lengths[i]}
+        for row, draft in tokens.items():
+            sequences[row].looked_up = draft
         if not lengths:
             return Choice(tokens)
         for row in lengths:
@@ -241,16 +256,18 @@ class Adaptive:
             self.authors.begin(step.asked(row)[0])
         one = self._known(self._sequences, step, row)
         assert self._controller.look_ups is not None
-        self._controller.look_ups.begin(one.id, one.text, one.scope, greedy=step.greedy(row))
+        self._controller.look_ups.begin(
+            *(one.id, one.text, one.scope), greedy=step.greedy(row), prediction=one.prediction
+        )
         new, drafted = step.sampled[row], step.drafted()[row]
         one.follow(step, row)
         if new:
             if len(one.answer) > len(new):  # the first token ends the prompt's reading
-                by = self._methods[one.used] if one.used else LOOK_UPS
+                by = self._methods[one.used] if one.used else one.author
                 self.authors.wrote(one.asked, by if drafted else NOBODY)
             draft = None if one.used is None else (one.used, len(new) - 1, drafted)
             self._controller.learn(one.id, new, drafted if draft is None else 0, draft)
-            one.used = None
+            one.used, one.looked_up = None, []
         return one
 
     @staticmethod
@@ -258,7 +275,9 @@ class Adaptive:
         name = step.request(row)
         if name not in among:
             asked, scope = step.asked(row)
-            among[name] = _Sequence(name, asked, scope, step.prompt_tokens(row))
+            begins, predicted = step.prompt_tokens(row), step.predicted(row)
+            prediction = Prediction(predicted, begins) if predicted else None
+            among[name] = _Sequence(name, asked, scope, begins, prediction)
         return among[name]
 
     def _end(self, sequence: _Sequence) -> None:

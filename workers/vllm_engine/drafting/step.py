@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.vllm_engine.sampling import METHOD, REQUEST, SCOPE
+from workers.vllm_engine.sampling import METHOD, PREDICTED, REQUEST, SCOPE
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -66,6 +66,10 @@ class Step:
         """Return the row's request id as the caller gave it, and its scope."""
         extra = self._extra(row)
         return extra.get(REQUEST, ""), extra.get(SCOPE, "")
+
+    def predicted(self, row: int) -> Sequence[int]:
+        """Return the tokens that a row's request predicts."""
+        return tuple(self._extra(row).get(PREDICTED, ()))
 
     def drafted(self) -> list[int]:
         """Return how many draft tokens of each row the target has verified."""
