@@ -25,6 +25,7 @@ WITHOUT_EFFECT = frozenset(
         "session_id",
         "spaces_between_special_tokens",
         "store",
+        "stream_interval",
         "truncation_side",
         "user",
         "verbosity",

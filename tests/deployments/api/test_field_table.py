@@ -1,0 +1,71 @@
+"""docs/fields.md against the bodies, the openai package and vLLM."""
+
+import ast
+import typing
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
+from deployments.api.request_bodies import ChatRequest, CompletionRequest
+
+PAGE = Path(__file__).parents[3] / "docs" / "fields.md"
+BODIES = (ChatRequest, CompletionRequest)
+OPENAI = (chat_create_params, completion_create_params)
+VLLM = {"chat_completion": "ChatCompletionRequest", "completion": "CompletionRequest"}
+
+
+def rows():
+    """Each field's origin and what the two bodies do with it."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {
+        name.strip("`"): (origin, chat, completion) for name, origin, chat, completion, _ in cells
+    }
+
+
+def treatment(body, field):
+    if field in body.model_fields:
+        return "works"
+    if field in WITHOUT_EFFECT:
+        return "no effect"
+    return "refused" if field in ONLY else "–"
+
+
+def test_every_field_is_treated_as_the_table_says():
+    table = rows()
+    assert list(table) == sorted(table)
+    for field, (_, *said) in table.items():
+        assert said == [treatment(body, field) for body in BODIES], field
+    known = {*WITHOUT_EFFECT, *ONLY}.union(*(body.model_fields for body in BODIES))
+    assert known == table.keys()
+
+
+def test_every_parameter_of_the_openai_package_is_in_the_table():
+    table, openai = rows(), set()
+    for index, module in enumerate(OPENAI, start=1):
+        of_body = set(typing.get_type_hints(module.CompletionCreateParamsStreaming))
+        assert [field for field in of_body if table[field][index] == "–"] == []
+        openai |= of_body
+    assert {field for field, (origin, *_) in table.items() if origin == "OpenAI"} == openai
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.parametrize("index", [1, 2])
+def test_every_field_of_vllm_is_in_the_table(index):
+    """Read from its source: importing it takes longer than the test."""
+    name = list(VLLM)[index - 1]
+    [folder] = find_spec("vllm").submodule_search_locations
+    source = Path(folder, "entrypoints", "openai", name, "protocol.py").read_text()
+    [body] = [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == VLLM[name]
+    ]
+    annotated = [node.target.id for node in body.body if isinstance(node, ast.AnnAssign)]
+    fields = [field for field in annotated if not field.startswith("_")]
+    assert len(fields) > 40
+    assert [field for field in fields if rows()[field][index] == "–"] == []
