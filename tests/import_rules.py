@@ -66,6 +66,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "torch_engine": ENGINES_SHARE,
         "vllm_engine": ENGINES_SHARE,
         "replay_engine": ENGINES_SHARE,
+        "reasoning": {"text"},
         **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),
     },
     "workers/torch_engine": {

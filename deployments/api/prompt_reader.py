@@ -22,6 +22,7 @@ from workers.bundle import Bundle
 from workers.chat_template import ChatFormatError, encode_chat, encode_prompt, encode_text
 from workers.end_tokens import end_tokens
 from workers.grammar.specification import GrammarError
+from workers.reasoning import Thinking
 from workers.target_sizes import target_sizes
 from workers.token_text import TokenText
 
@@ -65,6 +66,7 @@ class PromptReader:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
         self._grammars = GrammarChecks(helper_arguments(bundle, self._tokenizer))
         self.tools = ToolFamily(self._tokenizer, http)
+        self._thinking = Thinking(self._tokenizer)
 
     @property
     def models(self) -> list[str]:
@@ -79,13 +81,20 @@ class PromptReader:
         messages, offer = request.plain_messages(), request.offer
         ids = await self._chat_ids(messages, request)
         sampling = request.sampling(len(ids), self._context_length)
+        sampling = await self.tools.sampling(offer, sampling, self._grammars.check)
+        continued = messages[-1]["content"] if request.continue_final_message else ""
+        reasoning = self._thinking.reasoning(ids, continued, shown=request.include_reasoning)
+        if sampling.grammar is not None:  # which leaves no room for it
+            reasoning = None
+        repeated = self.tools.repeated(offer)
         return Prompt(
             token_ids=tuple(ids),
             text=_last_user_turn(messages),
-            sampling=await self.tools.sampling(offer, sampling, self._grammars.check),
+            sampling=sampling,
             choices=request.n,
             messages=identity(messages),
-            repeated=self.tools.repeated(offer),
+            repeated=lambda text: repeated(reasoning.content(text) if reasoning else text),
+            reasoning=reasoning,
             pinned=pinned,
             whole=not request.stream,
             open_ended=request.open_ended,

@@ -16,7 +16,7 @@ from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.tools.chat_bodies import delta, message
 from deployments.api.tools.parser import ToolCallParser
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text, Thought
 from deployments.api.tools.spoken import Spoken
 from deployments.api.usage import usage
 from deployments.errors import ApiError
@@ -78,7 +78,7 @@ class Reply:
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
         self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
-        self._spoken = [Spoken(None) for _ in self._answers]
+        self._spoken = [Spoken(None, prompt.reasoning) for prompt in self._prompts]
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head = {
             "id": f"{prefix}-{self._firsts[0].request_id}",
@@ -88,7 +88,7 @@ class Reply:
 
     def read_calls(self, parser: Callable[[], ToolCallParser | None]) -> None:
         """Read tool calls out of the answers. parser: makes a parser for each."""
-        self._spoken = [Spoken(parser()) for _ in self._answers]
+        self._spoken = [Spoken(parser(), prompt.reasoning) for prompt in self._prompts]
 
     def headers(self) -> dict[str, str]:
         """Return who answers (the first prompt's first choice) and why."""
@@ -204,7 +204,7 @@ class Reply:
     def _token_ids(self, ids: Sequence[int]) -> dict[str, Any]:
         return {"token_ids": ids} if self._ids else {}
 
-    def _piece(self, piece: Text | CallStart | Arguments) -> dict[str, Any]:
+    def _piece(self, piece: Text | Thought | CallStart | Arguments) -> dict[str, Any]:
         if self._kind == "chat":
             return {"delta": delta(piece)}
         assert isinstance(piece, Text)

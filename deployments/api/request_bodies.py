@@ -42,6 +42,7 @@ class ChatRequest(Templated, GenerationRequest):
     messages: Messages = Field(min_length=1, fail_fast=True)
     prediction: Prediction | None = None
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    include_reasoning: bool = True
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tool_choice: ToolChoice | None = None

@@ -83,6 +83,9 @@ class CalledTool(Body):
 class Message(Body):
     role: Literal["assistant"]
     content: str | None = Field(description="null where the answer is tool calls alone")
+    reasoning_content: str | None = Field(
+        default=None, description="only where the model writes think tags"
+    )
     refusal: None
     tool_calls: list[CalledTool] | None = Field(
         default=None, description="only where the answer calls tools"
@@ -158,6 +161,7 @@ class ToolDelta(Body):
 class Delta(Body):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[ToolDelta] | None = None
 
 

@@ -7,6 +7,7 @@ from typing import Self
 from router.wishes import Slo
 from schemas import SamplingParams
 from schemas.decode import derived_seed
+from workers.reasoning import Reasoning
 
 
 def unmetered(_tokens: int) -> None:
@@ -25,6 +26,7 @@ class Prompt:
     a prefix cache. scope: as in DecodeRequest. teaches: whether its vector may be kept.
     open_ended: whether `sampling.max_tokens` is only what the context has left. expected_tokens,
     max_draft_tokens, predicted_token_ids: as in DecodeRequest. slo: how fast the answer has to be.
+    reasoning: where the answer's reasoning is; None: it has none.
     """
 
     token_ids: tuple[int, ...]
@@ -47,6 +49,7 @@ class Prompt:
     max_draft_tokens: int | None = None
     slo: Slo = field(default_factory=Slo)
     predicted_token_ids: tuple[int, ...] = ()
+    reasoning: Reasoning | None = None
 
     def further(self, index: int) -> Self:
         """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others

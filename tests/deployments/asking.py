@@ -132,6 +132,21 @@ def broken(error=None, after=0):
     return stream
 
 
+def recorded(ingress, text):
+    """Let every method answer with a text that a model gave elsewhere, a character at a time."""
+
+    async def stream(request, whole):
+        real = ingress.streams["real"](request, whole)
+        last = [chunk async for chunk in real][-1]
+        for char in text:
+            yield DecodeChunk(request_id=request.request_id, text=char, token_ids=(40,))
+        nothing = {"text": "", "token_ids": (), "drafted": ()}
+        yield last.model_copy(update=nothing | {"finish_reason": "stop"})
+
+    real = next(iter(ingress.streams.values()))
+    ingress.streams |= dict.fromkeys(ingress.streams, stream) | {"real": real}
+
+
 def second_fails(ingress, after=0):
     """Of the requests that come the second finds every method broken, after so many chunks; gives
     the requests' ids, which grow as they come."""

@@ -1,4 +1,4 @@
-"""The pieces of an answer that calls tools."""
+"""The pieces of an answer that reasons and calls tools."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Text:
     """Hold text of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Thought:
+    """Hold text of the reasoning before the answer."""
 
     text: str
 
@@ -38,7 +45,7 @@ class CallBroken:
     text: str
 
 
-Piece = Text | CallStart | Arguments | CallBroken
+Piece = Text | Thought | CallStart | Arguments | CallBroken
 
 
 @dataclass
@@ -55,7 +62,7 @@ class Said:
 
     def __init__(self, text: str = "") -> None:
         """text: what stands before the pieces."""
-        self.text = text
+        self.text, self.reasoning = text, ""
         self._calls: dict[int, Call] = {}
 
     def add(self, piece: Piece) -> None:
@@ -63,6 +70,8 @@ class Said:
         match piece:
             case Text(text):
                 self.text += text
+            case Thought(text):
+                self.reasoning += text
             case CallStart(index, name=name, id=id_):
                 self._calls[index] = Call(id_, name)
             case Arguments(index, text):

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from asking import HELLO
+from asking import HELLO, recorded
 
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest
-from schemas import DecodeChunk
 
 CITIES = ["Paris", "Oslo"]
 WEATHER = {
@@ -37,21 +36,6 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 def named(name):
     return {"type": "function", "function": {"name": name}}
-
-
-def recorded(ingress, text):
-    """Let every method answer with a text that a model with tools gave."""
-
-    async def stream(request, whole):
-        real = ingress.streams["real"](request, whole)
-        last = [chunk async for chunk in real][-1]
-        for char in text:
-            yield DecodeChunk(request_id=request.request_id, text=char, token_ids=(40,))
-        nothing = {"text": "", "token_ids": (), "drafted": ()}
-        yield last.model_copy(update=nothing | {"finish_reason": "stop"})
-
-    real = next(iter(ingress.streams.values()))
-    ingress.streams |= dict.fromkeys(ingress.streams, stream) | {"real": real}
 
 
 async def test_a_named_function_is_called_by_its_schema(tools_client):

@@ -1,0 +1,89 @@
+"""Reasoning between a template's think tags, apart from the answer."""
+
+import json
+
+import pytest
+from asking import HELLO, events, posted, recorded
+from service_here import ingress_here
+
+from deployments.api.prompt_reader import PromptReader
+
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: "
+    "{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
+    "{# An earlier answer's thoughts end with </think>. #}"
+)
+THOUGHT = "<think>\nTwo and two, 2 < 3.\n</think>\n\nIt is 4."
+ANSWER = {"reasoning_content": "Two and two, 2 < 3.", "content": "It is 4."}
+NOTHING = {"role": "assistant", "refusal": None}
+
+
+@pytest.fixture
+async def thinking(config, engine, encoder, tiny_bundle, tmp_path):
+    """An ingress whose chat template has think tags."""
+    file = tmp_path / "thinking.jinja"
+    file.write_text(TEMPLATE)
+    http = config.http.model_copy(update={"chat_template": file})
+    methods = [method.name for method in config.methods]
+    reader = PromptReader(tiny_bundle, methods, config.engine, http)
+    made = await ingress_here(config, engine, encoder, reader)
+    async with made.http:
+        yield made
+
+
+async def answered(ingress, **fields):
+    """The message, whole and streamed."""
+    body = await posted(ingress, "/v1/chat/completions", HELLO | fields)
+    response = await ingress.http.post(
+        "/v1/chat/completions", json=HELLO | {"stream": True} | fields
+    )
+    deltas = [json.loads(piece)["choices"][0]["delta"] for piece in events(response)[:-1]]
+    streamed = {
+        name: "".join(delta.get(name) or "" for delta in deltas)
+        for name in ("reasoning_content", "content")
+    }
+    message = body["choices"][0]["message"]
+    assert message.get("reasoning_content", "") == streamed["reasoning_content"]
+    assert message["content"] == streamed["content"]
+    return message
+
+
+async def test_it_is_apart_whole_and_streamed(thinking):
+    recorded(thinking, THOUGHT)
+    assert await answered(thinking) == NOTHING | ANSWER
+    assert await answered(thinking, include_reasoning=False) == NOTHING | {"content": "It is 4."}
+
+
+async def test_a_prompt_may_open_it(thinking):
+    recorded(thinking, THOUGHT.removeprefix("<think>\n"))
+    for fields in (
+        {"reasoning_effort": "low"},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+    ):
+        assert await answered(thinking, **fields) == NOTHING | ANSWER
+    plain = await answered(thinking)
+    assert plain == NOTHING | {"content": THOUGHT.removeprefix("<think>\n")}
+    begun = {"role": "assistant", "content": "<think>Well, "}
+    goes_on = {"messages": [*HELLO["messages"], begun], "continue_final_message": True}
+    assert await answered(thinking, **goes_on) == NOTHING | ANSWER
+
+
+async def test_a_grammar_leaves_no_room_for_it(thinking):
+    recorded(thinking, '{"a": 1}')
+    form = {"response_format": {"type": "json_object"}, "reasoning_effort": "low"}
+    assert await answered(thinking, **form) == NOTHING | {"content": '{"a": 1}'}
+
+
+async def test_without_tags_in_the_template_all_is_content(ingress):
+    recorded(ingress, THOUGHT)
+    assert await answered(ingress) == NOTHING | {"content": THOUGHT}
+
+
+async def test_a_conversation_is_known_by_its_content(thinking):
+    """The client sends the next turn without the thoughts."""
+    recorded(thinking, THOUGHT)
+    await posted(thinking, "/v1/chat/completions", HELLO | {"model": "tiny:ngram"})
+    said = [*HELLO["messages"], {"role": "assistant", "content": "It is 4."}]
+    known = thinking.answerer._conversations.method("", said)
+    assert known == "ngram"
