@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
 from router.fit.unfitted import unfitted_table
 from router.table import load_table, restrict
-from schemas import AppConfig, EncoderInfo, MeasuredUnder, MethodSpec, RoutingTable
-from workers.bundle import load_bundle
+from schemas import AppConfig, EncoderInfo, EngineConfig, MeasuredUnder, MethodSpec, RoutingTable
+from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
 from workers.portfolio import copies_predictions
+from workers.target_sizes import target_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -132,3 +133,11 @@ def _encoder_info(config: AppConfig) -> EncoderInfo | None:
         return read_info(_encoder_path(config))
     except EncoderMissingError:
         return None
+
+
+def context_length(bundle: Bundle, engine: EngineConfig) -> int:
+    """Return the prompt and output tokens of one request: the smaller of the setting and the
+    target's."""
+    own = target_sizes(bundle.part("target")).positions
+    configured = min(engine.max_context, engine.kv_slots)
+    return configured if own is None else min(configured, own)

@@ -7,8 +7,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from deployments.api.input import parse
+from deployments.api.introspection import History
 from deployments.api.request_bodies import RollbackRequest
-from deployments.api.response_bodies import History
 from schemas import AppConfig, Snapshot
 
 

@@ -12,11 +12,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import Any
 
 from deployments.errors import overloaded, unavailable
 from schemas import Grammar
+from workers.bundle import Bundle
+from workers.end_tokens import end_tokens
 from workers.grammar.bounds import check_size
 from workers.grammar.specification import GrammarError
+from workers.target_sizes import target_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -128,3 +132,10 @@ class Helper:
         return subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
+
+
+def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
+    """Return the arguments of a grammar helper: tokenizer file, vocabulary size, end tokens."""
+    vocab = max(len(tokenizer), target_sizes(bundle.part("target")).vocab)
+    ends = sorted(end_tokens(bundle.part("target"), tokenizer))
+    return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]

@@ -4,15 +4,56 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
 from deployments.api.projection import Plane
 from deployments.request.prompt import Prompt
 from router import favourites, predict
 from router.prompt import explained
-from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
+from schemas import TEMPERATURE_BANDS, Decision, DriftReport, ObservedReport, RoutingTable, Snapshot
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
 BULKY = frozenset({"prompts", "distances"})
+
+
+class Routing(BaseModel):
+    """The table in force with its evidence per cluster and method; more fields than these."""
+
+    fit_id: str
+    version: int
+    methods: list[str]
+    clusters: int
+    assignment: list[dict[str, str]] = Field(
+        description="each cluster's favourite method by temperature band"
+    )
+    evidence: list[dict[str, Any]]
+    feedback: dict[str, Any]
+    drift: DriftReport | None = Field(description="null until the feedback actor was heard from")
+    observed: ObservedReport | None = Field(
+        description="what routing would have won; null where it was never only observed"
+    )
+    loads: list[dict[str, Any]]
+    settings: dict[str, Any] = Field(
+        description="those that change while it serves, and why the last ones were `refused`"
+    )
+
+
+class History(BaseModel):
+    """Earlier states of what was learned, the newest first."""
+
+    snapshots: list[Snapshot]
+
+
+class Explanation(BaseModel):
+    """One decision, what it saw and the evidence of its cluster; more fields than these."""
+
+    method: str
+    ranked: list[str]
+    reason: str
+    cluster: int
+    predicted_seconds: dict[str, float]
+    prompt_tokens: int
+    max_tokens: int
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:

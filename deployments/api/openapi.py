@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.input import Input
+from deployments.api.introspection import Explanation, History, Routing
 from deployments.api.request_bodies import (
     ChatRequest,
     CompletionRequest,
@@ -24,12 +25,9 @@ from deployments.api.response_bodies import (
     CompletionChunk,
     EmbeddingList,
     ErrorBody,
-    Explanation,
     Health,
-    History,
     Model,
     ModelList,
-    Routing,
 )
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.request.deadline import HEADER as DEADLINE_HEADER

@@ -7,23 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from deployments.api.generation import GenerationRequest
-from deployments.api.grammar_checks import GrammarChecks
+from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import joined
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.structured import refused
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.api.tools.family import ToolFamily, identity
-from deployments.artifacts import read_template
+from deployments.artifacts import context_length, read_template
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from schemas.http import HttpConfig
 from workers.bundle import Bundle
 from workers.chat_template import ChatFormatError, encode_chat, encode_prompt, encode_text
-from workers.end_tokens import end_tokens
 from workers.grammar.specification import GrammarError
 from workers.reasoning import Thinking
-from workers.target_sizes import target_sizes
 from workers.token_text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
@@ -284,21 +282,6 @@ class PromptReader:
 
     async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-
-def context_length(bundle: Bundle, engine: EngineConfig) -> int:
-    """Return the prompt and output tokens of one request: the smaller of the setting and the
-    target's."""
-    own = target_sizes(bundle.part("target")).positions
-    configured = min(engine.max_context, engine.kv_slots)
-    return configured if own is None else min(configured, own)
-
-
-def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
-    """Return the arguments of a grammar helper: tokenizer file, vocabulary size, end tokens."""
-    vocab = max(len(tokenizer), target_sizes(bundle.part("target")).vocab)
-    ends = sorted(end_tokens(bundle.part("target"), tokenizer))
-    return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]
 
 
 def _last_user_turn(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -1,10 +1,8 @@
 """The bodies of responses, as the OpenAPI document describes them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from schemas import DriftReport, ObservedReport, Snapshot
 
 
 class Body(BaseModel):
@@ -261,43 +259,3 @@ class ModelList(Body):
 class Health(Body):
     status: Literal["ok"]
     methods: list[str]
-
-
-class Routing(BaseModel):
-    """The table in force with its evidence per cluster and method; more fields than these."""
-
-    fit_id: str
-    version: int
-    methods: list[str]
-    clusters: int
-    assignment: list[dict[str, str]] = Field(
-        description="each cluster's favourite method by temperature band"
-    )
-    evidence: list[dict[str, Any]]
-    feedback: dict[str, Any]
-    drift: DriftReport | None = Field(description="null until the feedback actor was heard from")
-    observed: ObservedReport | None = Field(
-        description="what routing would have won; null where it was never only observed"
-    )
-    loads: list[dict[str, Any]]
-    settings: dict[str, Any] = Field(
-        description="those that change while it serves, and why the last ones were `refused`"
-    )
-
-
-class History(BaseModel):
-    """Earlier states of what was learned, the newest first."""
-
-    snapshots: list[Snapshot]
-
-
-class Explanation(BaseModel):
-    """One decision, what it saw and the evidence of its cluster; more fields than these."""
-
-    method: str
-    ranked: list[str]
-    reason: str
-    cluster: int
-    predicted_seconds: dict[str, float]
-    prompt_tokens: int
-    max_tokens: int

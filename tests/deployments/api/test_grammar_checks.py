@@ -9,8 +9,7 @@ import pytest
 from asking import HELLO, posted, until
 
 from deployments.api import grammar_checks
-from deployments.api.grammar_checks import GrammarChecks
-from deployments.api.prompt_reader import helper_arguments
+from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 
 FIELD = "response_format.json_schema.schema"
 LONG = HELLO | {"messages": [{"role": "user", "content": "the sea and the mountains " * 40}]}
