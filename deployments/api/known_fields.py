@@ -75,7 +75,7 @@ def without_known(body: Mapping[str, Any], obeyed: Mapping[str, Any]) -> dict[st
 
     Raises ApiError for one that asks for something.
     """
-    for name in body.keys() & ONLY.keys() - obeyed.keys():
+    for name in sorted(body.keys() & ONLY.keys() - obeyed.keys()):
         given, allowed = body[name], ONLY[name]
         if given is not None and not _among(given, allowed):
             raise ApiError(

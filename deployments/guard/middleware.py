@@ -32,6 +32,8 @@ REQUEST_ID_LENGTH = 128
 PUBLIC = ("/", "/health", "/openapi.json")
 PUBLIC_FOLDER = "/web/"
 ADMIN = "/admin"
+SHOWN = ("method", "cluster", "reason", "ignored")
+"""Our own headers that pages of other origins may read."""
 SECURITY = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -154,7 +156,7 @@ def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
             allow_origins=config.cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", REQUEST_ID],
-            expose_headers=["x-specadapt-method", "x-specadapt-cluster", "x-specadapt-reason"],
+            expose_headers=[f"x-specadapt-{name}" for name in SHOWN],
         )
     return app
 

@@ -24,6 +24,7 @@ export class Answer {
     this.area = area;
     this.text = "";
     this.runs = [];
+    this.thought = "";
     this.usage = null;
     this.body = element("div", "text");
     this.facts = element("div", "facts");
@@ -48,13 +49,27 @@ export class Answer {
   add(event) {
     if (event.method) return this.show([["method", event.method, "method"], ...choice(event)]);
     const said = event.choices[0];
+    if (said?.delta.reasoning_content) this.think(said.delta.reasoning_content);
     this.text += said?.delta.content ?? "";
     this.runs.push(...(said?.drafted ?? []));
-    this.body.replaceChildren(markdown(this.text, tinted(this.text, this.runs)));
+    // runs are of all tokens, also of the reasoning, which is not in the text
+    const runs = this.thought ? [] : this.runs;
+    this.body.replaceChildren(markdown(this.text, tinted(this.text, runs)));
     if (event.usage) {
       this.usage = event.usage;
       this.show(measured(event.usage));
     }
+  }
+
+  think(text) {
+    if (!this.thought) {
+      this.thoughts = element("div", "thoughts");
+      const details = element("details");
+      details.append(element("summary", "", "Reasoning"), this.thoughts);
+      this.turn.prepend(details);
+    }
+    this.thought += text;
+    this.thoughts.textContent = this.thought;
   }
 
   note(message, className = "") {

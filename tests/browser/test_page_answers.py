@@ -60,6 +60,19 @@ def test_the_tint_goes_through_the_markup(page: "ChatPage") -> None:
     )
 
 
+def test_reasoning_stands_apart(page: "ChatPage") -> None:
+    """The runs cover it too, so that nothing is tinted."""
+    shown = page.imported(
+        "answer.js",
+        """const answer = new it.Answer(document.getElementById('log'));
+        const said = (delta, drafted) => answer.add({choices: [{delta, drafted}]});
+        said({reasoning_content: 'Hm.'}, [['<think>Hm.', true]]);
+        said({content: 'Yes'}, [['</think>Yes', true]]);
+        return [answer.turn.querySelector('details .thoughts').textContent, answer.body.innerHTML];""",
+    )
+    assert shown == ["Hm.", "<p>Yes</p>"]
+
+
 @pytest.mark.parametrize("method", ["naive", "draft_verify"])
 def test_what_was_drafted_is_tinted(page: "ChatPage", method: str) -> None:
     next(o for o in page.all("#model option") if o.text == f"only {method}").click()

@@ -24,8 +24,10 @@ RARE = 8.0
 
 
 def processed_row(row: Tensor, prompt: list[int], output: list[int], s: SamplingParams) -> Tensor:
-    """Logits [vocab] after bias and penalties."""
+    """Logits [vocab] after least tokens, bias and penalties."""
     row = row.clone()
+    if len(output) < s.min_tokens:
+        row[list(s.stop_token_ids)] = -torch.inf
     for token, bias in s.logit_bias.items():
         row[token] += bias
     ids = torch.tensor([prompt + output])

@@ -55,7 +55,13 @@ TREES = [
 WISHES: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "top_p": 0.8},
-    {"temperature": 1.5, "top_k": 4, "min_p": 0.15},
+    {
+        "temperature": 1.5,
+        "top_k": 4,
+        "min_p": 0.15,
+        "min_tokens": 2,
+        "stop_token_ids": (1,),
+    },
     {
         "logit_bias": {0: 1.5, 3: -2.0},
         "presence_penalty": 0.9,
