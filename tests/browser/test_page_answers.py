@@ -68,7 +68,8 @@ def test_reasoning_stands_apart(page: "ChatPage") -> None:
         const said = (delta, drafted) => answer.add({choices: [{delta, drafted}]});
         said({reasoning_content: 'Hm.'}, [['<think>Hm.', true]]);
         said({content: 'Yes'}, [['</think>Yes', true]]);
-        return [answer.turn.querySelector('details .thoughts').textContent, answer.body.innerHTML];""",
+        const thoughts = answer.turn.querySelector('details .thoughts');
+        return [thoughts.textContent, answer.body.innerHTML];""",
     )
     assert shown == ["Hm.", "<p>Yes</p>"]
 
