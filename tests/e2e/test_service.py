@@ -27,6 +27,35 @@ def test_headers_name_who_answers_and_the_request(service):
     assert echoed.headers.get_list("x-request-id") == ["mine-7"]
 
 
+def test_fields_reach_the_replicas_and_their_figures_come_back(service):
+    asked = {
+        "model": "tiny",
+        "prompt": "Write a Python function",
+        "echo": True,
+        "logprobs": 1,
+        "max_tokens": 12,
+        "min_tokens": 12,
+        "temperature": 0,
+        "return_token_ids": True,
+        "speculation": {"method": "draft_verify", "max_draft_tokens": 0},
+        "unheard_of": 1,
+    }
+    url = f"{service.url}/v1/completions"
+    headers = {"x-slo-ttft-ms": "60000"}
+    response = httpx.post(url, json=asked, headers=headers, timeout=CALL_SECONDS)
+    assert response.status_code == 200, response.text
+    assert response.headers["x-specadapt-ignored"] == "unheard_of"
+    body = response.json()
+    [choice], usage = body["choices"], body["usage"]
+    assert len(choice["token_ids"]) == usage["completion_tokens"] == 12
+    assert usage["speculative"]["drafted_tokens"] == 0
+    said = choice["logprobs"]["token_logprobs"]
+    assert said[0] is None
+    assert len(said) == usage["total_tokens"]
+    text = httpx.post(f"{service.url}/detokenize", json={"tokens": choice["prompt_token_ids"]})
+    assert text.json() == {"prompt": asked["prompt"]}
+
+
 def test_killer_grammars_are_refused_and_end_nobody(service):
     """Each kind of the chaos benchmark's, all at once, against the real ingress and replicas."""
     before = {(p.role, p.pid) for p in processes()}
