@@ -61,6 +61,7 @@ def request(
     prompt: Sequence[int],
     *,
     answered: Sequence[int] = (),
+    predicted: Sequence[int] = (),
     scope: str = "",
     **sampling: Any,
 ) -> DecodeRequest:
@@ -70,6 +71,7 @@ def request(
         method=method,
         prompt_token_ids=tuple(prompt),
         answered_token_ids=tuple(answered),
+        predicted_token_ids=tuple(predicted),
         sampling=SamplingParams(**sampling),
         scope=scope,
     )

@@ -10,7 +10,7 @@ from ops.harness.output import quiet_transformers
 from ops.harness.prompts import Prompt
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams
 from workers.bundle import Bundle
-from workers.chat_template import encode_chat
+from workers.chat_template import encode_chat, encode_text
 from workers.engine import Engine
 
 
@@ -86,24 +86,31 @@ async def answer_to(
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt with its token ids in the family's chat layout."""
+    """A prompt with its token ids in the family's chat layout, and those of its predicted answer,
+    if it is sent with one."""
 
     prompt: Prompt
     token_ids: tuple[int, ...]
+    predicted: tuple[int, ...] = ()
 
 
 def encode(
-    bundle: Bundle, prompts: Sequence[Prompt], longest: int
+    bundle: Bundle, prompts: Sequence[Prompt], longest: int, *, predict: bool = False
 ) -> tuple[list[EncodedPrompt], int]:
     """Tokenize prompts in the family's chat layout and leave out those that are too long.
 
-    longest: tokens of a prompt. Returns the encoded prompts and the number left out. Raises
+    longest: tokens of a prompt. predict: whether the prompts' responses are predictions of their
+    answers. Returns the encoded prompts and the number left out. Raises
     InputError if none is left.
     """
     quiet_transformers()
     tokenizer = bundle.tokenizer()
     encoded = [
-        EncodedPrompt(p, tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)))
+        EncodedPrompt(
+            p,
+            tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)),
+            tuple(encode_text(tokenizer, p.response)) if predict and p.response else (),
+        )
         for p in prompts
     ]
     kept = [e for e in encoded if len(e.token_ids) <= longest]

@@ -49,7 +49,10 @@ class DrafterGuard:
         ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
         if not ready:
             return False
-        limits = [proposal.limit for proposal in ready]
+        limits = [
+            proposal.limit if proposal.sequence.prediction is None else proposal.sequence.draftable
+            for proposal in ready
+        ]
 
         def fill() -> bool:
             drafter.propose(ready)

@@ -55,6 +55,13 @@ def bench_decode(
             "speed changes; excludes peers",
         ),
     ] = False,
+    predict: Annotated[
+        bool,
+        typer.Option(
+            "--predict",
+            help="send each prompt's `response` as its predicted output, which look-ups copy",
+        ),
+    ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -90,6 +97,7 @@ def bench_decode(
         top_p=top_p,
         seeded=seeded,
         lockstep=lockstep,
+        predict=predict,
     )
     with progress() as bar:
         measured = asyncio.run(measure(plan, bar))

@@ -44,6 +44,7 @@ class Asked:
             request_id=f"{item.prompt.id}-{method}-{self.repeat}",
             method=method,
             prompt_token_ids=item.token_ids,
+            predicted_token_ids=item.predicted,
             sampling=self.sampling,
             scope=f"{method} {self.repeat} {self.sampling.max_tokens}",
         )

@@ -133,6 +133,7 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "temperature": plan.temperature,
         "top_p": plan.top_p,
         "seeded": plan.seeded,
+        "predict": plan.predict,
         "lockstep": plan.lockstep,
         "concurrency": plan.concurrency,
         "seed": plan.seed,

@@ -17,11 +17,11 @@ from ops.bench.decode.llamacpp import LlamaCpp, gguf_file
 from ops.bench.decode.lockstep import Asked, in_lockstep
 from ops.bench.decode.peer_process import PeerProcess
 from ops.harness.boundary import InputError
-from ops.harness.decoding import EncodedPrompt, decode, encode
+from ops.harness.decoding import EncodedPrompt, answer_to, encode
 from ops.harness.engines import Engines, engines_of
 from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup, device_of
-from schemas import SamplingParams
+from schemas import DecodeRequest, SamplingParams
 from workers.bundle import Bundle, load_bundle
 from workers.end_tokens import end_tokens
 
@@ -34,7 +34,8 @@ class Plan:
     """The prompts and settings of a benchmark.
 
     peers: their modes, None for Hugging Face's but hf-static. seeded: whether requests carry a
-    seed. lockstep: see `in_lockstep`.
+    seed. lockstep: see `in_lockstep`. predict: whether requests carry the prompt's response as
+    their prediction.
     """
 
     setup: Setup
@@ -48,6 +49,7 @@ class Plan:
     top_p: float = 1.0
     seeded: bool = False
     lockstep: bool = False
+    predict: bool = False
 
     def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
         """Return the sampling parameters of a repeat's requests."""
@@ -76,7 +78,7 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
     bundle = load_bundle(plan.setup.bundle)
     engine_config = plan.setup.engine
     longest = engine_config.max_context - plan.max_tokens
-    encoded, skipped = encode(bundle, plan.prompts, longest)
+    encoded, skipped = encode(bundle, plan.prompts, longest, predict=plan.predict)
     with ExitStack() as started:
         peers = _started(plan, bundle, started)
         settings = {name: peer.settings() for name, peer in peers.items()}
@@ -224,9 +226,15 @@ class _Repeat:
             return Run(*labels, token_ids, seconds)
         request_id = f"{item.prompt.id}-{name}-{self._repeat}"
         scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
-        answer = await decode(
-            self._engines, request_id, name, item.token_ids, sampling, scope=scope
+        request = DecodeRequest(
+            request_id=request_id,
+            method=name,
+            prompt_token_ids=item.token_ids,
+            predicted_token_ids=item.predicted,
+            sampling=sampling,
+            scope=scope,
         )
+        answer = await answer_to(self._engines, request)
         return Run(
             *labels,
             answer.token_ids,

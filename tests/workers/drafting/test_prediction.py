@@ -19,7 +19,7 @@ def decode(predicted: list[int], answer: list[int], limit: int = LIMIT) -> list[
     one, tokens, steps = Prediction(predicted, len(PROMPT)), [*PROMPT, answer[0]], []
     while len(tokens) < len(PROMPT) + len(answer):
         rest = answer[len(tokens) - len(PROMPT) :]
-        draft = one.draft(tokens, limit)
+        draft = one.draft(tokens, limit, 0)
         right = 0
         while right < min(len(draft), len(rest) - 1) and draft[right] == rest[right]:
             right += 1
@@ -72,7 +72,7 @@ def test_a_wrong_prediction_drafts_a_few_tokens_once() -> None:
 def test_what_was_drafted_and_accepted_is_counted() -> None:
     one = Prediction([1, 2, 3, 4], 0)
     assert one.ahead == []  # nobody looked it up
-    assert one.draft([1], 2) == [2, 3]
+    assert one.draft([1], 2, 0) == [2, 3]
     assert one.ahead == [2, 3, 4]
     one.count(2, 1)
     assert (one.drafted, one.accepted) == (2, 1)
@@ -81,7 +81,7 @@ def test_what_was_drafted_and_accepted_is_counted() -> None:
 
 def test_an_answer_that_another_engine_began_is_followed_from_its_beginning() -> None:
     one = Prediction([1, 2, 3, 4, 5, 6], 2)
-    assert one.draft([8, 9, 1, 2, 3], 9) == [4, 5, 6]
+    assert one.draft([8, 9, 1, 2, 3], 9, 0) == [4, 5, 6]
 
 
 @pytest.mark.parametrize("right", [True, False])

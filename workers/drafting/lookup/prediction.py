@@ -8,6 +8,10 @@ from workers.drafting.lookup.occurrences import EXAMINED, LONGEST, Occurrence, o
 
 SURE = 8
 """Tokens of a match above which the nearest place counts, not the longest match."""
+MOST = 48
+"""Tokens that a step copies at most, whatever its method's limit."""
+PATIENCE = 16
+"""Tokens that may be rejected before short matches have to earn their drafts."""
 NEAR = 16
 """Tokens after the last known place within which one equal token is enough to go on."""
 
@@ -30,27 +34,34 @@ class Prediction:
         self._place = self._known = self._matched = self._misses = 0
         self._asked = False
 
-    def occurrences(self, tokens: Sequence[int]) -> list[Occurrence]:
-        """Return the place in the prediction of a sequence's next token; none where it is unknown.
-
-        tokens: prompt and answer, which only grow between calls.
-        """
+    def room(self, tokens: Sequence[int]) -> int:
+        """Return how many tokens may be copied next: few after a difference, then twice as many as
+        were right in a row. tokens: prompt and answer, which only grow between calls."""
         self._follow(tokens)
-        self._asked = self._misses <= 1
-        if not self._asked or self._place >= len(self._text):
+        return min(MOST, 2 * self._matched + 2) if self._misses <= 1 else 0
+
+    def occurrences(self, tokens: Sequence[int]) -> list[Occurrence]:
+        """Return the place in the prediction of a sequence's next token; none where it is
+        unknown."""
+        self._follow(tokens)
+        self._asked = self._misses <= 1 and self._place < len(self._text)
+        if not self._asked:
             return []
         return [Occurrence(self._text, self._place, max(1, self._matched))]
 
-    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:
-        """Return the predicted next tokens of a sequence: few after a difference, and twice as
-        many as were right since then."""
-        [at, *_] = self.occurrences(tokens) or [Occurrence(self._text, len(self._text), 0)]
-        return self._text[at.start :][: min(limit, 2 * at.matched + 2)]
+    def draft(self, tokens: Sequence[int], most: int, matched: int) -> list[int]:
+        """Return up to `most` predicted next tokens, if so many tokens before them are `matched`.
+        After many rejections it takes SURE ones."""
+        room = min(most, self.room(tokens))
+        if 4 * self.accepted + PATIENCE < self.drafted:
+            matched = max(matched, SURE)
+        self._asked = room > 0 and self._matched >= matched
+        return self.ahead[:room]
 
     @property
     def ahead(self) -> list[int]:
         """The predicted tokens that a step could draft; none if it did not look them up."""
-        return self._text[self._place : self._place + LONGEST] if self._asked else []
+        return self._text[self._place : self._place + MOST] if self._asked else []
 
     def count(self, drafted: int, accepted: int) -> None:
         """Count a step's draft tokens that are those of `ahead`, and how many were accepted."""

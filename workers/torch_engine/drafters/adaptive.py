@@ -81,7 +81,7 @@ class Adaptive:
         sequences = [proposal.sequence for proposal in proposals]
         for sequence in sequences:
             self._begin(sequence)
-        limits: dict[Hashable, int] = {p.sequence.id: p.limit for p in proposals}
+        limits: dict[Hashable, int] = {p.sequence.id: _most(p) for p in proposals}
         step = step_seconds(proposals, self._costs)
         missing = partial(self._missing, sequences)
         decision = self._controller.choose(limits, missing, step, proposals[0].beside)
@@ -204,6 +204,13 @@ class Adaptive:
             used = self._used.get(proposal.sequence.id)
             if used is not None:
                 proposal.drafter = used.by.name
+
+
+def _most(proposal: Proposal) -> int:
+    """Return how many tokens may be looked up: more than the limit while a prediction is right."""
+    sequence = proposal.sequence
+    room = 0 if sequence.prediction is None else sequence.prediction.room(sequence.tokens)
+    return max(proposal.limit, min(room, sequence.draftable))
 
 
 def fill(proposal: Proposal, found: Continuation, length: int) -> None:

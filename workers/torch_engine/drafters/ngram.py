@@ -80,21 +80,19 @@ class Ngram:
         self._tables: dict[int, NgramTable] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Copy up to `limit` tokens from the client's prediction, else from after the match."""
+        """Copy from the client's prediction where the answer follows it, else up to `limit` tokens
+        from after the match."""
         left = PER_STEP
         for proposal in proposals:
             tokens = proposal.sequence.tokens
             table = self._tables.setdefault(proposal.sequence.id, NgramTable(*self._sizes))
             left -= table.extend(tokens, max(EACH, left))
-            if (prediction := proposal.sequence.prediction) is not None:
-                for token in prediction.draft(tokens, proposal.limit):
-                    proposal.add(token, len(proposal) - 1)
-                if len(proposal):
-                    continue
             start = table.find(tokens, proposal.limit, recent=self._recent)
-            if start is None:
-                continue
-            for token in tokens[start : start + proposal.limit]:
+            draft = [] if start is None else tokens[start : start + proposal.limit]
+            if (prediction := proposal.sequence.prediction) is not None:
+                matched = self._sizes[1] if draft else 0
+                draft = prediction.draft(tokens, proposal.sequence.draftable, matched) or draft
+            for token in draft:
                 proposal.add(token, len(proposal) - 1)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:

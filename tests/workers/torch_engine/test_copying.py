@@ -1,0 +1,59 @@
+"""Answers with a prediction: the same as without, in fewer steps where it is right."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from decoding import decode
+
+from workers.bundle import Bundle
+
+COPYING = ["ngram", "suffix", "adaptive"]
+PROMPT = list(range(60, 90))
+
+
+@pytest.mark.parametrize("wishes", [{}, {"temperature": 1.0, "seed": 3}])
+async def test_a_prediction_changes_no_answer(
+    load_engine, tiny_bundle: Bundle, wishes: dict[str, Any]
+) -> None:
+    methods = [*COPYING, "naive", "eagle3"]
+    engine = load_engine(methods, tiny_bundle, max_context=512, kv_slots=512 * 20)
+    asked = {"max_tokens": 120, "ignore_eos": True, **wishes}
+    plain = await decode(engine, "naive", PROMPT, **asked)
+    right = plain.tokens
+    edited = [*right[:30], 5, 6, 7, *right[33:60], *right[66:]]
+    predictions = [right, edited, list(range(500, 560)), right[:1]]
+    answers = await asyncio.gather(
+        *(
+            decode(engine, method, PROMPT, predicted=predicted, **asked)
+            for predicted in predictions
+            for method in methods
+        )
+    )
+    assert all(answer.tokens == right for answer in answers)
+    for method, answer in zip(methods, answers, strict=False):
+        copied = answer.stats.accepted_prediction_tokens
+        assert copied > 60 if method in COPYING else copied == 0
+
+
+async def test_a_right_prediction_is_copied_beyond_the_methods_limit(
+    load_engine, tiny_bundle: Bundle
+) -> None:
+    engine = load_engine(["ngram"], tiny_bundle, max_context=512)
+    asked = {"max_tokens": 120, "ignore_eos": True}
+    right = (await decode(engine, "ngram", PROMPT, **asked)).tokens
+    answer = await decode(engine, "ngram", PROMPT, predicted=right, **asked)
+    assert len(answer.stats.drafted_by_position) == 48
+    assert answer.stats.drafted_prediction_tokens == answer.stats.accepted_prediction_tokens
+    assert answer.stats.target_steps < 9
+
+
+async def test_an_answer_that_another_engine_began_is_copied_on(
+    load_engine, tiny_bundle: Bundle
+) -> None:
+    engine = load_engine(["ngram"], tiny_bundle, max_context=512)
+    asked = {"max_tokens": 60, "ignore_eos": True}
+    right = (await decode(engine, "ngram", PROMPT, **asked)).tokens
+    rest = await decode(engine, "ngram", PROMPT, answered=right[:20], predicted=right, **asked)
+    assert rest.tokens == right[20:]
+    assert rest.stats.accepted_prediction_tokens > 20
