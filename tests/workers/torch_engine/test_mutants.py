@@ -20,7 +20,7 @@ from test_grammar import COMPILER, TOKENIZER
 
 from schemas import Grammar, MethodSpec, SamplingParams
 from workers.bundle import Bundle
-from workers.torch_engine import constraint, processed_logits, registry
+from workers.torch_engine import constraint, logit_processor, processed_logits, registry
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.models import layout
 from workers.torch_engine.models.kv_pool import KvPool
@@ -124,6 +124,17 @@ def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_penalties_that_forget_drafted_ancestors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processed_logits, "_count_ancestors", lambda *_: None)
     assert fit(Rejection, world.sampled, PENALISED) < WRONG
+
+
+@pytest.mark.parametrize("wrong", ["depth < left", "depth + 2 < left"])
+def test_least_tokens_counted_from_another_place(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    least = {"min_tokens": 2, "stop_token_ids": (1, 3)}
+    made = mutants.mutated(monkeypatch, logit_processor, "depth + 1 < left", wrong)
+    assert fit(Rejection, world.sampled, least) > RIGHT
+    monkeypatch.setattr(world, "make_logit_processor", made.make_logit_processor)
+    assert fit(Rejection, world.sampled, least) < WRONG
 
 
 def confident(proposals: Sequence[Proposal]) -> None:
