@@ -20,7 +20,8 @@ VLLM = {"chat_completion": "ChatCompletionRequest", "completion": "CompletionReq
 
 def rows():
     """Each field's origin and what the two bodies do with it."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    table = PAGE.read_text().partition("\n## ")[0]  # other bodies have sections of their own
+    lines = [line for line in table.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return {
         name.strip("`"): (origin, chat, completion) for name, origin, chat, completion, _ in cells
