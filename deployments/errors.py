@@ -1,14 +1,25 @@
-"""Errors as OpenAI clients expect them: one object, one status, the parameter named."""
+"""Errors as clients expect them: one object, one status, the parameter named."""
 
 from typing import Any
 
 RETRY_AFTER_SECONDS = 1
 GIVEN_UP = "request_given_up"
 REQUEST_FAULT = "request_fault"
+ANTHROPIC = "/v1/messages"
+"""The path whose errors have Anthropic's form."""
+_ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 
 class ApiError(Exception):
-    """Represent a response other than 2xx in OpenAI's form.
+    """Represent a response other than 2xx.
 
     status: the HTTP status. retry_after: seconds to wait, sent with 429 and 503.
     """
@@ -36,6 +47,10 @@ class ApiError(Exception):
         return "server_error" if self.status >= 500 else "invalid_request_error"
 
     @property
+    def _anthropic_kind(self) -> str:
+        return "api_error" if self.status >= 500 else "invalid_request_error"
+
+    @property
     def worked_on(self) -> bool:
         """Return whether an engine worked on the request and it has no answer because of its own
         wishes.
@@ -44,8 +59,15 @@ class ApiError(Exception):
         """
         return self.status == 504 or self.code == REQUEST_FAULT
 
-    def body(self) -> dict[str, Any]:
-        """Return the JSON body: `{"error": {message, type, param, code}}`."""
+    def body(self, path: str = "") -> dict[str, Any]:
+        """Return the JSON body: `{"error": {message, type, param, code}}`.
+
+        path: of the request; below ANTHROPIC the body is `{"type": "error", "error": {type,
+        message}}`.
+        """
+        if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
+            kind = _ANTHROPIC_KINDS.get(self.status, self._anthropic_kind)
+            return {"type": "error", "error": {"type": kind, "message": self.message}}
         error = {
             "message": self.message,
             "type": self.kind,

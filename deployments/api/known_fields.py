@@ -75,8 +75,15 @@ def without_known(body: Mapping[str, Any], obeyed: Mapping[str, Any]) -> dict[st
 
     Raises ApiError for one that asks for something.
     """
-    for name in sorted(body.keys() & ONLY.keys() - obeyed.keys()):
-        given, allowed = body[name], ONLY[name]
+    refuse_others(body, {name: ONLY[name] for name in ONLY.keys() - obeyed.keys()})
+    known = (WITHOUT_EFFECT | ONLY.keys()) - obeyed.keys()
+    return {name: value for name, value in body.items() if name not in known}
+
+
+def refuse_others(body: Mapping[str, Any], only: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise ApiError for a field of `only` that says something else than its values there."""
+    for name in sorted(body.keys() & only.keys()):
+        given, allowed = body[name], only[name]
         if given is not None and not _among(given, allowed):
             raise ApiError(
                 400,
@@ -84,8 +91,6 @@ def without_known(body: Mapping[str, Any], obeyed: Mapping[str, Any]) -> dict[st
                 param=name,
                 code="unsupported_parameter",
             )
-    known = (WITHOUT_EFFECT | ONLY.keys()) - obeyed.keys()
-    return {name: value for name, value in body.items() if name not in known}
 
 
 def schemas(obeyed: Mapping[str, Any]) -> dict[str, Any]:

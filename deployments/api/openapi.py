@@ -29,6 +29,16 @@ from deployments.api.response_bodies import (
     Model,
     ModelList,
 )
+from deployments.api.surfaces.bodies import (
+    AnthropicErrorBody,
+    MessageBody,
+    MessageEvent,
+    ResponseBody,
+    ResponseEvent,
+    TokenCount,
+)
+from deployments.api.surfaces.messages import CountRequest, MessagesRequest
+from deployments.api.surfaces.responses import ResponsesRequest
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.request.deadline import HEADER as DEADLINE_HEADER
 from deployments.request.objectives import FIRST, LONGEST_MS, TOKEN
@@ -56,8 +66,11 @@ STATUS = {
 
 @dataclass(frozen=True)
 class Operation:
-    """Describe one method of one path. `chunk` is an event of the stream that `stream: true` asks
-    for."""
+    """Describe one method of one path.
+
+    chunk: an event of the stream that `stream: true` asks for. ends: how that stream ends. error:
+    the body of refusals.
+    """
 
     summary: str
     body: type[BaseModel]
@@ -65,6 +78,8 @@ class Operation:
     chunk: type[BaseModel] | None = None
     refusals: tuple[int, ...] = ()
     path_parameter: str | None = None
+    ends: str = "the last is [DONE], or an ErrorBody where the answer breaks off"
+    error: type[BaseModel] = ErrorBody
 
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
@@ -81,6 +96,30 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         CompletionRequest,
         CompletionChunk,
         ANSWERED,
+    ),
+    ("post", "/v1/responses"): Operation(
+        "Answer as OpenAI's Responses do",
+        ResponseBody,
+        ResponsesRequest,
+        ResponseEvent,
+        ANSWERED,
+        ends="the last has the whole response",
+    ),
+    ("post", "/v1/messages"): Operation(
+        "Answer as Anthropic's Messages do",
+        MessageBody,
+        MessagesRequest,
+        MessageEvent,
+        ANSWERED,
+        ends="the last is message_stop, or an error where the answer breaks off",
+        error=AnthropicErrorBody,
+    ),
+    ("post", "/v1/messages/count_tokens"): Operation(
+        "Count the tokens of a prompt without answering it",
+        TokenCount,
+        CountRequest,
+        refusals=(404, *READ),
+        error=AnthropicErrorBody,
     ),
     ("post", "/v1/embeddings"): Operation(
         "The router's vectors of texts",
@@ -138,9 +177,9 @@ def document() -> Schema:
 
 
 def _schemas() -> Schema:
-    models: set[type[BaseModel]] = {ErrorBody}
+    models: set[type[BaseModel]] = set()
     for operation in OPERATIONS.values():
-        models |= {operation.body, operation.asked or operation.body}
+        models |= {operation.body, operation.asked or operation.body, operation.error}
         models |= {operation.chunk or operation.body}
     ordered = sorted(models, key=lambda model: model.__name__)
     _, defined = models_json_schema(
@@ -172,10 +211,7 @@ def _responses(operation: Operation) -> Schema:
     content: Schema = {"application/json": {"schema": _reference(operation.body)}}
     success: Schema = {"description": (operation.body.__doc__ or operation.summary).strip()}
     if operation.chunk is not None:
-        events = (
-            f"where stream is true: JSON of a {operation.chunk.__name__}; the last is [DONE], "
-            "or an ErrorBody where the answer breaks off"
-        )
+        events = f"where stream is true: JSON of a {operation.chunk.__name__}; {operation.ends}"
         content["text/event-stream"] = {
             "itemSchema": {
                 "type": "object",
@@ -190,7 +226,7 @@ def _responses(operation: Operation) -> Schema:
         }
     responses: Schema = {"200": {**success, "content": content}}
     for status in sorted(operation.refusals):
-        refused = {"application/json": {"schema": _reference(ErrorBody)}}
+        refused = {"application/json": {"schema": _reference(operation.error)}}
         responses[str(status)] = {"description": STATUS[status], "content": refused}
         if status in (429, 503):
             seconds = {"schema": {"type": "string", "pattern": r"^\d+$"}, "required": True}

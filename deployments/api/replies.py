@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
+from deployments.api.answering import headers_of
 from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
@@ -92,14 +93,7 @@ class Reply:
 
     def headers(self) -> dict[str, str]:
         """Return who answers (the first prompt's first choice) and why."""
-        first = self._firsts[0]
-        degraded = {"x-specadapt-degraded": ", ".join(first.degraded)} if first.degraded else {}
-        return {
-            "x-specadapt-method": first.method,
-            "x-specadapt-cluster": str(first.decision.cluster),
-            "x-specadapt-reason": first.reason,
-            **degraded,
-        }
+        return headers_of(self._firsts[0])
 
     async def whole(self) -> dict[str, Any]:
         """Return the response body without streaming. Raises ApiError if an answer breaks off."""

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
 from deployments.api.admin import AdminApi, LearnedStates
+from deployments.api.answering import Answering, caller_of
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input, parse, read_body
@@ -25,20 +26,15 @@ from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
 from deployments.api.response_headers import IgnoredFields, listed
+from deployments.api.surfaces.surfaces import Surfaces
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
-from deployments.guard.caller import Caller
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
-from deployments.request.answered import Answer
-from deployments.request.deadline import HEADER as DEADLINE_HEADER
-from deployments.request.deadline import deadline_seconds
-from deployments.request.gathering import all_or_none
 from deployments.request.objectives import slo_of
 from deployments.request.prompt import Prompt
 from deployments.request.routing_state import RoutingState
-from deployments.request.shedding import lower, shed
 from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
@@ -79,6 +75,8 @@ class HttpApi:
         self.refused_settings: str | None = None
         """Why the last user_config was refused."""
         self._admin = AdminApi(link, lambda: self.config, self._body)
+        self._answering = Answering(answerer, link, lambda: self.config)
+        self._surfaces = Surfaces(reader, self._answering, self._asked)
         self._created = int(time.time())
 
     def app(self, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -104,6 +102,7 @@ class HttpApi:
         app.add_api_route("/v1/models/{name}", self.model, methods=READING)
         app.add_api_route("/v1/routing", self.routing, methods=READING)
         app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
+        self._surfaces.add_to(app)
         self._admin.add_to(app)
         app.add_api_route("/openapi.json", self.openapi, methods=READING)
         app.add_api_route("/health", self.health, methods=READING)
@@ -114,18 +113,18 @@ class HttpApi:
     async def chat(self, request: Request) -> Response:
         asked = await self._asked(ChatRequest, request)
         self._check_answers(asked.model)
-        _caller(request).batch(asked.n, "n")
+        caller_of(request).batch(asked.n, "n")
         return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
 
     async def completions(self, request: Request) -> Response:
         asked = await self._asked(CompletionRequest, request)
         self._check_answers(asked.model)
         prompts = len(asked.prompts())
-        _caller(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
+        caller_of(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
         return await self._reply("completion", asked, await self._reader.completion(asked), request)
 
     async def embed(self, request: Request) -> Response:
-        asked, caller = await self._asked(EmbeddingRequest, request), _caller(request)
+        asked, caller = await self._asked(EmbeddingRequest, request), caller_of(request)
         # Texts are embedded one at a time.
         caller.batch(len(asked.texts()), "input", at_once=False)
         return _sent(await self._embeddings.answer(asked, caller.read))
@@ -172,7 +171,7 @@ class HttpApi:
     async def explain(self, request: Request) -> Response:
         asked = await self._asked(ExplainRequest, request)
         self._check_answers(asked.model)
-        caller = _caller(request)
+        caller = caller_of(request)
         slo = slo_of(request.headers)
         prompt = replace(await self._reader.explained(asked), scope=caller.scope, slo=slo)
         caller.read(len(prompt.token_ids))
@@ -201,29 +200,7 @@ class HttpApi:
     async def _reply(
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
-        caller = _caller(request)
-        priority = lower(caller.priority, asked.most_urgent)
-        shed(priority, self._state.loads, self.config.engine.max_waiting)
-        asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
-        allowed = min(filter(None, (asked_for, self.config.http.max_answer_seconds)), default=None)
-        of_caller = partial(
-            replace,
-            deadline_seconds=allowed,
-            slo=slo_of(request.headers),
-            spend=caller.spend,
-            found=caller.found,
-            scope=f"{caller.scope} {asked.cache_scope}".strip(),
-            teaches=caller.teaches,
-        )
-        read = sum(len(prompt.token_ids) for prompt in prompts)
-        caller.read(read)
-        asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
-        try:
-            answers = await all_or_none(asking, _close)
-        except ApiError as error:
-            if not error.worked_on:
-                caller.unread(read)
-            raise
+        answers = await self._answering.answers(asked, prompts, request)
         tokens, ids = self._reader.token_text, asked.return_token_ids
         reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
         if isinstance(asked, ChatRequest):
@@ -258,10 +235,11 @@ class HttpApi:
     def _model(self, name: str) -> Model:
         return Model(id=name, object="model", created=self._created, owned_by="specadapt")
 
-    async def _api_error(self, _: Request, error: Exception) -> Response:
+    async def _api_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
         self._metrics.refused.inc(tags={"status": str(error.status)})
-        return JSONResponse(error.body(), status_code=error.status, headers=error.headers())
+        body = error.body(get_route_path(request.scope))
+        return JSONResponse(body, status_code=error.status, headers=error.headers())
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -280,15 +258,5 @@ class HttpApi:
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
 
 
-def _caller(request: Request) -> Caller:
-    caller: Caller | None = getattr(request.state, "caller", None)
-    return caller or Caller()
-
-
 def _sent(body: Body) -> Response:
     return JSONResponse(body.model_dump())
-
-
-async def _close(answers: Sequence[Answer]) -> None:
-    for answer in answers:
-        await answer.close()

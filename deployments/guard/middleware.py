@@ -90,7 +90,8 @@ class Guard:
                 await self._app(scope, received, sent)
         except ApiError as error:
             self._metrics.refused.inc(tags={"status": str(error.status)})
-            refusal = JSONResponse(error.body(), error.status, error.headers())
+            body = error.body(get_route_path(scope))
+            refusal = JSONResponse(body, error.status, error.headers())
             await refusal(scope, receive, sent)
         finally:
             if caller.name is not None:
@@ -134,7 +135,7 @@ class Guard:
         if key is None:
             raise ApiError(
                 401,
-                "send an accepted API key as `Authorization: Bearer KEY`",
+                "send an accepted API key as `Authorization: Bearer KEY` or `x-api-key: KEY`",
                 code="invalid_api_key",
             )
         if key.admin != for_admin:
@@ -155,12 +156,16 @@ def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
             CORSMiddleware,
             allow_origins=config.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", REQUEST_ID],
+            allow_headers=[
+                *("authorization", "content-type", REQUEST_ID, "x-api-key", "anthropic-version"),
+            ],
             expose_headers=[f"x-specadapt-{name}" for name in SHOWN],
         )
     return app
 
 
 def _presented(headers: Headers) -> str:
+    """Return the key of a request: a bearer token, or in Anthropic's header."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
+    bearer = key.strip() if scheme.lower() == "bearer" else ""
+    return bearer or headers.get("x-api-key", "").strip()

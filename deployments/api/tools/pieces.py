@@ -1,5 +1,6 @@
 """The pieces of an answer that reasons and calls tools."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -79,6 +80,14 @@ class Said:
             case CallBroken(index, text):
                 del self._calls[index]
                 self.text += text
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the text and the complete calls as pieces."""
+        if self.text:
+            yield Text(self.text)
+        for index, call in enumerate(self.calls):
+            yield CallStart(index, call.id, call.name)
+            yield Arguments(index, call.arguments)
 
     @property
     def calls(self) -> list[Call]:

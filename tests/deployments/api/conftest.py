@@ -8,7 +8,7 @@ from service_here import ingress_here
 
 from deployments.api.prompt_reader import PromptReader
 
-TEMPLATE = Path(__file__).parents[4] / "configs" / "chatml-tools.jinja"
+TEMPLATE = Path(__file__).parents[3] / "configs" / "chatml-tools.jinja"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,127 @@
+"""What an API needs that is answered like a chat: a body, and a writer of its answers."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from pydantic import model_validator
+
+from deployments.api.input import Input, parse
+from deployments.api.known_fields import refuse_others
+from deployments.api.request_bodies import ChatRequest
+from deployments.api.response_bodies import Usage
+from deployments.api.tools.pieces import Piece
+from deployments.errors import ApiError
+from schemas import DecodeChunk
+
+Event = tuple[str, dict[str, Any]]
+"""A server-sent event: its name and its data."""
+
+
+class Passed(Input):
+    """Fields that a chat request has under the same names, and checks."""
+
+    temperature: Any = None
+    top_p: Any = None
+    top_k: Any = None
+    min_p: Any = None
+    seed: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+    repetition_penalty: Any = None
+    logit_bias: Any = None
+    min_tokens: Any = None
+    stop_token_ids: Any = None
+    ignore_eos: Any = None
+    grammar: Any = None
+    chat_template_kwargs: Any = None
+    priority: Any = None
+    prompt_cache_key: Any = None
+    cache_salt: Any = None
+    speculation: Any = None
+
+
+class SurfaceBody(Passed, ABC):
+    """A request that translates to a chat request."""
+
+    names: ClassVar[Mapping[str, str]]
+    """The names that fields of a chat request have here, for errors."""
+    without_effect: ClassVar[Sequence[str]] = ()
+    only: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
+    """What fields may say that are not offered, which is that nothing is asked for."""
+
+    model: str
+    stream: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_for_nothing_else(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        refuse_others(value, cls.only)
+        known = {*cls.without_effect, *cls.only} - cls.model_fields.keys()
+        return {name: given for name, given in value.items() if name not in known}
+
+    @abstractmethod
+    def chat_body(self) -> dict[str, Any]:
+        """Return the fields of the chat request that are not its own names here."""
+
+    @abstractmethod
+    def writer(self, chat: ChatRequest, answer_id: str, prompt_tokens: int, /) -> "Writer":
+        """Return a writer of the answer."""
+
+    @property
+    def shortens(self) -> bool:
+        """Return whether earlier turns may be left out of a conversation that is too long."""
+        return False
+
+    def chat(self, defaults: Mapping[str, Any]) -> ChatRequest:
+        """Return the chat request. defaults: for fields that it leaves out. Raises ApiError naming
+        the field as it is called here."""
+        same = (*Passed.model_fields, "model", "stream")
+        body = {name: getattr(self, name) for name in same} | self.chat_body()
+        try:
+            return parse(ChatRequest, json.dumps(body).encode(), defaults)
+        except ApiError as error:
+            raise self.named(error) from error
+
+    def named(self, error: ApiError) -> ApiError:
+        """Return a chat request's error with the name that its field has here."""
+        if error.param is None:
+            return error
+        name = next((n for n in self.names if error.param.startswith(n)), "")
+        if not name:
+            return error
+        param = self.names[name] + error.param.removeprefix(name)
+        message = error.message.replace(error.param, param)
+        return ApiError(error.status, message, param=param, code=error.code)
+
+
+class Writer(ABC):
+    """Write one answer as events, and collect its body from the same pieces."""
+
+    @abstractmethod
+    def begin(self) -> list[Event]:
+        """Return the events before the first piece."""
+
+    @abstractmethod
+    def add(self, piece: Piece) -> list[Event]:
+        """Return a piece's events."""
+
+    @abstractmethod
+    def end(self, finish: str, usage: Usage) -> list[Event]:
+        """Return the events after the last piece. finish: as in a chat."""
+
+    @abstractmethod
+    def failed(self, error: ApiError) -> list[Event]:
+        """Return the events of an answer that breaks off."""
+
+    @abstractmethod
+    def body(self) -> dict[str, Any]:
+        """Return the whole answer, once it has ended."""
+
+    def heard(self, chunk: DecodeChunk) -> DecodeChunk:
+        """Look at a chunk before it is read. Return it as it is read."""
+        return chunk

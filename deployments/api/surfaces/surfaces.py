@@ -1,0 +1,154 @@
+"""The endpoints of the APIs that translate to chats."""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from deployments.api.answering import Answering, headers_of
+from deployments.api.input import Input
+from deployments.api.prompt_reader import PromptReader
+from deployments.api.replies import EventStream
+from deployments.api.request_bodies import ChatRequest
+from deployments.api.surfaces.messages import CountRequest, MessagesRequest
+from deployments.api.surfaces.responses import ResponsesRequest
+from deployments.api.surfaces.surface import SurfaceBody, Writer
+from deployments.api.tools.pieces import Said
+from deployments.api.tools.spoken import Spoken
+from deployments.api.usage import usage
+from deployments.errors import ApiError
+from deployments.request.answered import Answer
+from deployments.request.prompt import Prompt
+
+Asked = TypeVar("Asked", bound=Input)
+
+
+class Read(Protocol):
+    """Read and validate a request's body."""
+
+    def __call__(self, kind: type[Asked], request: Request, /) -> Awaitable[Asked]: ...
+
+
+class Surfaces:
+    """Serve /v1/responses and /v1/messages over the chat's parts."""
+
+    def __init__(self, reader: PromptReader, answering: Answering, read: Read) -> None:
+        self._reader = reader
+        self._answering = answering
+        self._read = read
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the endpoints to an application."""
+        app.add_api_route("/v1/responses", self.responses, methods=["POST"])
+        app.add_api_route("/v1/messages", self.messages, methods=["POST"])
+        app.add_api_route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"])
+
+    async def responses(self, request: Request) -> Response:
+        return await self._answer(await self._read(ResponsesRequest, request), request)
+
+    async def messages(self, request: Request) -> Response:
+        return await self._answer(await self._read(MessagesRequest, request), request)
+
+    async def count_tokens(self, request: Request) -> Response:
+        asked = await self._read(CountRequest, request)
+        prompt = await self._prompt(asked, asked.chat(self._reader.sampling_defaults))
+        return JSONResponse({"input_tokens": len(prompt.token_ids)})
+
+    async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
+        chat = asked.chat(self._reader.sampling_defaults)
+        prompt = await self._prompt(asked, chat)
+        [[answer]] = await self._answering.answers(chat, [prompt], request)
+        writer = asked.writer(chat, answer.request_id, len(prompt.token_ids))
+        spoken = Spoken(self._reader.tools.parser(chat.offer))
+        if asked.stream:
+            return EventStream(_events(writer, answer, spoken), headers_of(answer))
+        return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
+
+    async def _prompt(self, asked: SurfaceBody, chat: ChatRequest) -> Prompt:
+        try:
+            return await self._reader.chat(chat)
+        except ApiError as error:
+            if not (asked.shortens and error.code == "context_length_exceeded"):
+                raise asked.named(error) from error
+            shorter = await self._shortened(chat)
+            if shorter is None:
+                raise asked.named(error) from error
+            return shorter
+
+    async def _shortened(self, chat: ChatRequest) -> Prompt | None:
+        """Return the prompt with as few of the first turns left out as are too much; None if the
+        last turn alone is too long."""
+        head, turns = _turns(chat)
+        found, few, most = None, 1, len(turns) - 1
+        while few <= most:
+            without = (few + most) // 2
+            messages = [*head, *(message for turn in turns[without:] for message in turn)]
+            try:
+                found = await self._reader.chat(chat.model_copy(update={"messages": messages}))
+            except ApiError as error:
+                if error.code != "context_length_exceeded":
+                    raise
+                few = without + 1
+            else:
+                most = without - 1
+        return found
+
+
+def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
+    """Return the instructions that a conversation begins with, and its turns: each begins with a
+    user's message."""
+    head: list[Any] = []
+    turns: list[list[Any]] = []
+    for message in chat.messages:
+        if not turns and message.role in ("system", "developer"):
+            head.append(message)
+        elif message.role == "user" or not turns:
+            turns.append([message])
+        else:
+            turns[-1].append(message)
+    return head, turns
+
+
+async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str, Any]:
+    """Return the body of an answer. Raises ApiError if it breaks off."""
+    said, finish = Said(), "stop"
+    async with aclosing(answer.chunks) as chunks:
+        async for chunk in chunks:
+            for piece in spoken.of(writer.heard(chunk)):
+                said.add(piece)
+            if chunk.finish_reason is not None:
+                finish = spoken.finish(chunk.finish_reason)
+    writer.begin()
+    for piece in said.pieces():
+        writer.add(piece)
+    writer.end(finish, usage([answer], [answer]))
+    return writer.body()
+
+
+async def _events(writer: Writer, answer: Answer, spoken: Spoken) -> AsyncGenerator[str, None]:
+    """Yield server-sent events. An answer that breaks off ends with an event that says so."""
+    try:
+        for event in writer.begin():
+            yield _written(event)
+        async with aclosing(answer.chunks) as chunks:
+            async for chunk in chunks:
+                for piece in spoken.of(writer.heard(chunk)):
+                    for event in writer.add(piece):
+                        yield _written(event)
+                if chunk.finish_reason is not None:
+                    finish = spoken.finish(chunk.finish_reason)
+        for event in writer.end(finish, usage([answer], [answer])):
+            yield _written(event)
+    except ApiError as error:
+        for event in writer.failed(error):
+            yield _written(event)
+    finally:
+        await answer.close()
+
+
+def _written(event: tuple[str, Mapping[str, Any]]) -> str:
+    name, data = event
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
