@@ -27,7 +27,7 @@ MAX_CALLS = 256
 """Tool calls of a message."""
 
 
-def _few(messages: Any) -> Any:
+def few_pieces(messages: Any) -> Any:
     """Refuse too many before any is read."""
     if isinstance(messages, list):
         contents = (one.get("content") for one in messages if isinstance(one, dict))
@@ -160,7 +160,7 @@ Message = Annotated[
     | Annotated[ToolMessage, Tag("tool")],
     Discriminator(_kind),
 ]
-Messages = Annotated[list[Message], BeforeValidator(_few)]
+Messages = Annotated[list[Message], BeforeValidator(few_pieces)]
 """A conversation."""
 
 

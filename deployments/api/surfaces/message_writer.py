@@ -6,7 +6,7 @@ from typing import Any
 
 from deployments.api.response_bodies import Usage
 from deployments.api.surfaces.surface import Event, Writer
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ANTHROPIC, ApiError
 from schemas import DecodeChunk
 
@@ -14,7 +14,7 @@ _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"
 
 
 class MessageWriter(Writer):
-    """Write one answer's content blocks: text and uses of tools."""
+    """Write one answer's content blocks: thinking, text and uses of tools."""
 
     def __init__(self, model: str, answer_id: str, tokens: int, stops: Sequence[str]) -> None:
         """tokens: of the prompt. stops: the request's stop sequences, which end the engine's
@@ -49,7 +49,13 @@ class MessageWriter(Writer):
     def add(self, piece: Piece) -> list[Event]:
         match piece:
             case Text(text):
-                return self._said(text)
+                begun = self._begun({"type": "text", "text": ""})
+                self._content[-1]["text"] += text
+                return [*begun, self._delta({"type": "text_delta", "text": text})]
+            case Thought(text):
+                begun = self._begun({"type": "thinking", "thinking": "", "signature": ""})
+                self._content[-1]["thinking"] += text
+                return [*begun, self._delta({"type": "thinking_delta", "thinking": text})]
             case CallStart(id=id_, name=name):
                 block = {"type": "tool_use", "id": id_, "name": name, "input": {}}
                 return [*self._closed(), self._started(block)]
@@ -83,12 +89,11 @@ class MessageWriter(Writer):
     def body(self) -> dict[str, Any]:
         return self._message
 
-    def _said(self, text: str) -> list[Event]:
-        events = []
-        if not (self._open and self._content[-1]["type"] == "text"):
-            events = [*self._closed(), self._started({"type": "text", "text": ""})]
-        self._content[-1]["text"] += text
-        return [*events, self._delta({"type": "text_delta", "text": text})]
+    def _begun(self, block: dict[str, Any]) -> list[Event]:
+        """Return the events that begin a block, unless one of its type is open."""
+        if self._open and self._content[-1]["type"] == block["type"]:
+            return []
+        return [*self._closed(), self._started(block)]
 
     def _started(self, block: dict[str, Any]) -> Event:
         self._open, self._arguments = True, ""

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES
+from deployments.api.messages import MAX_PIECES, few_pieces
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.message_writer import MessageWriter
 from deployments.api.surfaces.surface import SurfaceBody
@@ -156,6 +156,14 @@ class OutputConfig(Input):
         return {"type": "json_schema", "json_schema": schema}
 
 
+class Thinking(Input):
+    """Whether the model thinks, where its chat template can say so, and its thoughts are shown."""
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: Any = None
+    display: Any = None
+
+
 class CountRequest(SurfaceBody):
     """What both endpoints share. A last message of the assistant begins the answer."""
 
@@ -167,21 +175,24 @@ class CountRequest(SurfaceBody):
     }
     without_effect: ClassVar[tuple[str, ...]] = (
         *("cache_control", "context_management", "diagnostics", "inference_geo", "metadata"),
-        *("service_tier", "speed", "thinking", "user_profile_id", "workspace_id"),
+        *("service_tier", "speed", "user_profile_id", "workspace_id"),
     )
     only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "container": (),
         "mcp_servers": ([],),
-        "prefill": (),
     }
 
-    messages: list[Turn] = Field(min_length=1, max_length=MAX_PIECES, fail_fast=True)
+    messages: Annotated[list[Turn], BeforeValidator(few_pieces)] = Field(
+        min_length=1, fail_fast=True
+    )
     system: Texts = ""
     tools: list[MessagesTool] = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
     tool_choice: MessagesToolChoice | None = None
     output_config: OutputConfig = OutputConfig()
+    thinking: Thinking = Thinking(type="adaptive")
 
     def chat_body(self) -> dict[str, Any]:
+        thinks = self.thinking.type != "disabled"
         messages = [said for message in self.messages for said in message.for_chat()]
         choice, last = self.tool_choice, messages[-1]
         if self.system:
@@ -193,7 +204,7 @@ class CountRequest(SurfaceBody):
             "tool_choice": None if choice is None else choice.for_chat(),
             "parallel_tool_calls": choice is None or not choice.disable_parallel_tool_use,
             "response_format": self.output_config.form(),
-            "reasoning_effort": self.output_config.effort,
+            "reasoning_effort": self.output_config.effort if thinks else "none",
         }
 
     def writer(self, chat: ChatRequest, answer_id: str, prompt_tokens: int, /) -> MessageWriter:

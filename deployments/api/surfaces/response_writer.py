@@ -5,12 +5,15 @@ from typing import Any
 
 from deployments.api.response_bodies import Usage
 from deployments.api.surfaces.surface import Event, Writer
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ApiError
+
+_PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
+"""The kind of an item's one part of text."""
 
 
 class ResponseWriter(Writer):
-    """Write one answer's items: messages of text and function calls."""
+    """Write one answer's items: reasoning, messages of text and function calls."""
 
     def __init__(self, head: Mapping[str, Any], answer_id: str) -> None:
         """head: the response's fields that the request decides."""
@@ -35,7 +38,9 @@ class ResponseWriter(Writer):
     def add(self, piece: Piece) -> list[Event]:
         match piece:
             case Text(text):
-                return self._said(text)
+                return self._said("message", text)
+            case Thought(text):
+                return self._said("reasoning", text)
             case CallStart(id=id_, name=name):
                 item = self._item("function_call", "fc", call_id=id_, name=name, arguments="")
                 return [*self._closed("completed"), self._added(item)]
@@ -48,7 +53,7 @@ class ResponseWriter(Writer):
 
     def end(self, finish: str, usage: Usage) -> list[Event]:
         cut = finish == "length"
-        events = [] if self._output else self._said("")
+        events = [] if self._output else self._said("message", "")
         events += self._closed("incomplete" if cut else "completed")
         if cut:
             self._response["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -62,21 +67,32 @@ class ResponseWriter(Writer):
     def body(self) -> dict[str, Any]:
         return self._response
 
-    def _said(self, text: str) -> list[Event]:
+    def _said(self, kind: str, text: str) -> list[Event]:
         events = []
-        if self._open is None or self._open["type"] != "message":
+        if self._open is None or self._open["type"] != kind:
             events += self._closed("completed")
-            item = self._item("message", "msg", role="assistant", content=[])
+            if kind == "message":
+                item = self._item(kind, "msg", role="assistant", content=[])
+            else:
+                item = self._item(kind, "rs", summary=[], content=[])
             events.append(self._added(item))
-            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            part: dict[str, Any] = {"type": _PARTS[kind], "text": ""}
+            if kind == "message":
+                part |= {"annotations": [], "logprobs": []}
             item["content"].append(part)
             events.append(self._of_part("response.content_part.added", part=dict(part)))
         assert self._open is not None
         if text:
             self._open["content"][0]["text"] += text
-            delta = self._of_part("response.output_text.delta", delta=text, logprobs=[])
-            events.append(delta)
+            events.append(self._of_text("delta", delta=text))
         return events
+
+    def _of_text(self, what: str, **fields: str) -> Event:
+        """Return an event of the open item's text."""
+        assert self._open is not None
+        kind = _PARTS[self._open["type"]]
+        more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
+        return self._of_part(f"response.{kind}.{what}", **fields, **more)
 
     def _closed(self, status: str) -> list[Event]:
         """Return the events that end the open item, if there is one."""
@@ -85,10 +101,9 @@ class ResponseWriter(Writer):
             return []
         item["status"] = status
         events = []
-        if item["type"] == "message":
+        if item["type"] in _PARTS:
             part = item["content"][0]
-            text = part["text"]
-            events.append(self._of_part("response.output_text.done", text=text, logprobs=[]))
+            events.append(self._of_text("done", text=part["text"]))
             events.append(self._of_part("response.content_part.done", part=part))
         else:
             done = {"name": item["name"], "arguments": item["arguments"]}
@@ -110,7 +125,7 @@ class ResponseWriter(Writer):
     def _added(self, item: dict[str, Any]) -> Event:
         self._output.append(item)
         self._open = item
-        shown = {**item, "content": []} if item["type"] == "message" else dict(item)
+        shown = {**item, "content": []} if item["type"] in _PARTS else dict(item)
         return self._event("response.output_item.added", output_index=self._index, item=shown)
 
     def _ended(self, status: str, usage: Usage | None) -> Event:

@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES
+from deployments.api.messages import few_pieces
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.response_items import Items, chat_messages
 from deployments.api.surfaces.response_writer import ResponseWriter
@@ -132,7 +132,9 @@ class ResponsesRequest(SurfaceBody):
         "top_logprobs": (0,),
     }
 
-    input: str | Annotated[Items, Field(min_length=1, max_length=MAX_PIECES, fail_fast=True)]
+    input: Annotated[
+        str | Annotated[Items, Field(min_length=1, fail_fast=True)], BeforeValidator(few_pieces)
+    ]
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     metadata: dict[str, str] = Field(default={}, max_length=16)
@@ -144,6 +146,8 @@ class ResponsesRequest(SurfaceBody):
     tool_choice: Choice | None = None
     parallel_tool_calls: bool = True
     truncation: Literal["auto", "disabled"] = "disabled"
+    service_tier: Any = None
+    stop: Any = None
 
     @property
     def shortens(self) -> bool:
@@ -160,6 +164,8 @@ class ResponsesRequest(SurfaceBody):
             "tools": [tool.for_chat() for tool in self.tools],
             "tool_choice": choice.for_chat() if isinstance(choice, _Choice) else choice,
             "parallel_tool_calls": self.parallel_tool_calls,
+            "service_tier": self.service_tier,
+            "stop": self.stop,
         }
 
     def writer(self, chat: ChatRequest, answer_id: str, _: int, /) -> ResponseWriter:

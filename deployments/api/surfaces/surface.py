@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from pydantic import model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from deployments.api.input import Input, parse
 from deployments.api.known_fields import refuse_others
@@ -41,6 +43,7 @@ class Passed(Input):
     prompt_cache_key: Any = None
     cache_salt: Any = None
     speculation: Any = None
+    structured_outputs: Any = None
 
 
 class SurfaceBody(Passed, ABC):
@@ -63,6 +66,16 @@ class SurfaceBody(Passed, ABC):
         refuse_others(value, cls.only)
         known = {*cls.without_effect, *cls.only} - cls.model_fields.keys()
         return {name: given for name, given in value.items() if name not in known}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        known: dict[str, Any] = {name: {} for name in cls.without_effect}
+        known |= {name: {"enum": [*values, None]} for name, values in cls.only.items()}
+        schema["properties"] = known | schema["properties"]
+        return schema
 
     @abstractmethod
     def chat_body(self) -> dict[str, Any]:

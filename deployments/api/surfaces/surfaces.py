@@ -62,7 +62,7 @@ class Surfaces:
         prompt = await self._prompt(asked, chat)
         [[answer]] = await self._answering.answers(chat, [prompt], request)
         writer = asked.writer(chat, answer.request_id, len(prompt.token_ids))
-        spoken = Spoken(self._reader.tools.parser(chat.offer))
+        spoken = Spoken(self._reader.tools.parser(chat.offer), prompt.reasoning)
         if asked.stream:
             return EventStream(_events(writer, answer, spoken), headers_of(answer))
         return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))

@@ -82,7 +82,9 @@ class Said:
                 self.text += text
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the text and the complete calls as pieces."""
+        """Yield the reasoning, the text and the complete calls as pieces."""
+        if self.reasoning:
+            yield Thought(self.reasoning)
         if self.text:
             yield Text(self.text)
         for index, call in enumerate(self.calls):

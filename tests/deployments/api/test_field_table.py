@@ -11,6 +11,9 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.surfaces.messages import MessagesRequest
+from deployments.api.surfaces.responses import ResponsesRequest
+from deployments.api.surfaces.surface import Passed
 
 PAGE = Path(__file__).parents[3] / "docs" / "fields.md"
 BODIES = (ChatRequest, CompletionRequest)
@@ -43,6 +46,21 @@ def test_every_field_is_treated_as_the_table_says():
         assert said == [treatment(body, field) for body in BODIES], field
     known = {*WITHOUT_EFFECT, *ONLY}.union(*(body.model_fields for body in BODIES))
     assert known == table.keys()
+
+
+@pytest.mark.parametrize(
+    ("title", "body"), [("Responses", ResponsesRequest), ("Messages", MessagesRequest)]
+)
+def test_every_field_of_the_other_bodies_is_treated_as_its_table_says(title, body):
+    section = PAGE.read_text().partition(f"## {title}")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    table = {name.strip(" `"): said.strip() for name, said, *_ in rows}
+    assert list(table) == sorted(table)
+    own = dict.fromkeys(body.model_fields.keys() - Passed.model_fields.keys() | {"model"}, "works")
+    others = dict.fromkeys(body.without_effect, "no effect") | dict.fromkeys(body.only, "refused")
+    assert table == others | own
+    shared = {f"`{name}`" for name in Passed.model_fields if "penalty" not in name}
+    assert title != "Responses" or all(name in section for name in shared)
 
 
 def test_every_parameter_of_the_openai_package_is_in_the_table():

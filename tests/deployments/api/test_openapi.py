@@ -6,10 +6,12 @@ import typing
 import jsonschema
 import pytest
 import schemathesis
+from anthropic.types import message_count_tokens_params, message_create_params
 from asking import events
 from hypothesis import HealthCheck, given, settings
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import response_create_params
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -18,6 +20,8 @@ from deployments.request.deadline import HEADER
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 TEXT = {"model": "tiny", "prompt": "hello", "max_tokens": 8}
+RESPONSE = {"model": "tiny", "input": "hello", "max_output_tokens": 8}
+COUNTED = {"model": "tiny", "messages": CHAT["messages"]}
 PAGE = {("get", "/"), ("get", "/web/{name}"), ("get", "/openapi.json")}
 
 
@@ -55,6 +59,11 @@ REAL = [
         {"model": "all-MiniLM-L6-v2", "input": "a", "encoding_format": "base64"},
         200,
     ),
+    ("post", "/v1/responses", RESPONSE, 200),
+    ("post", "/v1/responses", RESPONSE | {"store": True}, 400),
+    ("post", "/v1/messages", CHAT, 200),
+    ("post", "/v1/messages", CHAT | {"model": "gpt-4"}, 404),
+    ("post", "/v1/messages/count_tokens", COUNTED, 200),
     ("post", "/tokenize", {"prompt": "hello", "return_token_strs": True}, 200),
     ("post", "/detokenize", {"tokens": [5, 6]}, 200),
     ("get", "/v1/models", None, 200),
@@ -95,14 +104,31 @@ async def test_real_events_are_as_described(ingress, document, path, asked, chun
 
 
 @pytest.mark.parametrize(
+    ("path", "asked", "chunk"),
+    [("/v1/responses", RESPONSE, "ResponseEvent"), ("/v1/messages", CHAT, "MessageEvent")],
+)
+async def test_real_named_events_are_as_described(ingress, document, path, asked, chunk):
+    response = await ingress.http.post(path, json=asked | {"stream": True})
+    pieces = [piece.split("\n") for piece in response.text.split("\n\n") if piece]
+    assert len(pieces) > 4
+    for name, data in pieces:
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        validate(document, chunk, event)
+
+
+@pytest.mark.parametrize(
     ("name", "parameters"),
     [
         ("ChatRequest", chat_create_params.CompletionCreateParamsStreaming),
         ("CompletionRequest", completion_create_params.CompletionCreateParamsStreaming),
         ("EmbeddingRequest", embedding_create_params.EmbeddingCreateParams),
+        ("ResponsesRequest", response_create_params.ResponseCreateParamsStreaming),
+        ("MessagesRequest", message_create_params.MessageCreateParamsStreaming),
+        ("CountRequest", message_count_tokens_params.MessageCountTokensParams),
     ],
 )
-def test_every_parameter_of_the_openai_client_is_known(document, name, parameters):
+def test_every_parameter_of_the_clients_is_known(document, name, parameters):
     """Obeyed, without effect, or refused as not supported; never called unknown."""
     described = document["components"]["schemas"][name]["properties"]
     assert set(typing.get_type_hints(parameters)) <= set(described)
@@ -130,7 +156,8 @@ def answerable(case):
     does."""
     if "/v1/models/" not in case.path and isinstance(case.body, dict):
         embeds = case.path == "/v1/embeddings"
-        case.body |= {"model": "all-MiniLM-L6-v2"} if embeds else {"model": "tiny", "max_tokens": 4}
+        most = "max_output_tokens" if case.path == "/v1/responses" else "max_tokens"
+        case.body |= {"model": "all-MiniLM-L6-v2"} if embeds else {"model": "tiny", most: 4}
     case.headers.pop(HEADER, None)
     return case
 
