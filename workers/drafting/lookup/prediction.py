@@ -10,8 +10,8 @@ SURE = 8
 """Tokens of a match above which the nearest place counts, not the longest match."""
 MOST = 48
 """Tokens that a step copies at most, whatever its method's limit."""
-PATIENCE = 16
-"""Tokens that may be rejected before short matches have to earn their drafts."""
+PATIENCE = 8
+"""By how many more tokens an answer may differ than agree, before only SURE matches are copied."""
 NEAR = 16
 """Tokens after the last known place within which one equal token is enough to go on."""
 
@@ -31,6 +31,7 @@ class Prediction:
         """Tokens that were verified as drafts, and those of them that were accepted."""
         self._text, self._array = list(text), np.array(text)
         self._begins = self._read = begins
+        self._right = self._wrong = 0
         self._place = self._known = self._matched = self._misses = 0
         self._asked = False
 
@@ -38,23 +39,20 @@ class Prediction:
         """Return how many tokens may be copied next: few after a difference, then twice as many as
         were right in a row. tokens: prompt and answer, which only grow between calls."""
         self._follow(tokens)
-        return min(MOST, 2 * self._matched + 2) if self._misses <= 1 else 0
+        return min(MOST, 2 * self._matched + 2) if self._believed else 0
 
     def occurrences(self, tokens: Sequence[int]) -> list[Occurrence]:
         """Return the place in the prediction of a sequence's next token; none where it is
         unknown."""
         self._follow(tokens)
-        self._asked = self._misses <= 1 and self._place < len(self._text)
-        if not self._asked:
-            return []
-        return [Occurrence(self._text, self._place, max(1, self._matched))]
+        self._asked = self._believed
+        at = Occurrence(self._text, self._place, max(1, self._matched))
+        return [at] if self._believed else []
 
     def draft(self, tokens: Sequence[int], most: int, matched: int) -> list[int]:
-        """Return up to `most` predicted next tokens, if so many tokens before them are `matched`.
-        After many rejections it takes SURE ones."""
+        """Return up to `most` predicted next tokens; none if fewer tokens before them match than
+        `matched`."""
         room = min(most, self.room(tokens))
-        if 4 * self.accepted + PATIENCE < self.drafted:
-            matched = max(matched, SURE)
         self._asked = room > 0 and self._matched >= matched
         return self.ahead[:room]
 
@@ -69,6 +67,12 @@ class Prediction:
         self.accepted += accepted
         self._asked = False
 
+    @property
+    def _believed(self) -> bool:
+        """Whether the place is known, in a prediction that the answer resembles."""
+        resembles = self._wrong <= self._right + PATIENCE or self._matched >= SURE
+        return resembles and self._misses <= 1 and self._place < len(self._text)
+
     def _follow(self, tokens: Sequence[int]) -> None:
         new = tokens[self._read :]
         self._read = len(tokens)
@@ -76,7 +80,9 @@ class Prediction:
             if self._text[self._place : self._place + 1] == [token]:
                 self._matched, self._misses = self._matched + 1, 0
                 self._place += 1
+                self._right += 1
             else:
+                self._wrong += 1
                 self._matched, self._misses = 0, self._misses + 1
                 self._place += self._place > 0  # before the text begins, text is rather inserted
             if self._matched > 1:
