@@ -17,6 +17,7 @@ from workers.bundle import Bundle
 
 HERE = Path(__file__).parent
 GPU_TYPE = "H100"
+TEMPLATE = HERE.parents[1] / "configs" / "chatml-tools.jinja"
 Deploy = Callable[[AppConfig], Service]
 
 
@@ -76,7 +77,7 @@ def shared_config(
         tmp_path_factory.mktemp("e2e"),
         tiny_bundle,
         router={"exploration": 0.0, "hysteresis": 1e6, "conversation_margin": 1e6},
-        http={"port": port},
+        http={"port": port, "chat_template": TEMPLATE},
     )
     resources = {
         "draft_verify": {"num_gpus": 1.0, "accelerator_type": GPU_TYPE},
