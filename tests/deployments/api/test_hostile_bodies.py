@@ -10,6 +10,7 @@ from deployments.api.generation import GenerationRequest
 from deployments.api.input import parse
 from deployments.api.openapi import OPERATIONS
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.surfaces.surface import Passed
 from deployments.errors import ApiError
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -50,6 +51,7 @@ HOSTILE = [
     '{"role": "user", "role": "nobody"}',
     r'[{"role": "user", "content": [{"type": "text", "text": "\ud83d"}]}]',
 ]
+TOOL_USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 BODIES = {
     "/v1/chat/completions": HELLO
     | {"max_tokens": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
@@ -58,6 +60,29 @@ BODIES = {
         "prompt": "hello",
         "max_tokens": 2,
         "grammar": {"kind": "regex", "text": "a+"},
+    },
+    "/v1/responses": {
+        "model": "tiny",
+        "input": [
+            {"role": "user", "content": "hello"},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "x"},
+        ],
+        "max_output_tokens": 2,
+        "tools": [{"type": "function", "name": "f", "parameters": {}}],
+        "tool_choice": "none",
+        "text": {"format": {"type": "text"}},
+    },
+    "/v1/messages": {
+        "model": "tiny",
+        "messages": [
+            *HELLO["messages"],
+            {"role": "assistant", "content": [TOOL_USE]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]},
+        ],
+        "max_tokens": 2,
+        "tools": [{"name": "f", "input_schema": {}}],
+        "tool_choice": {"type": "none"},
     },
     "/v1/embeddings": {"model": "all-MiniLM-L6-v2", "input": ["a"]},
     "/tokenize": {"messages": HELLO["messages"]},
@@ -88,6 +113,8 @@ async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
     fields = [*schema["properties"], "unheard_of"]
     if path == "/v1/completions":  # the rest is tried in a conversation
         fields = [field for field in fields if field not in GenerationRequest.model_fields]
+    if path in ("/v1/responses", "/v1/messages"):
+        fields = [field for field in fields if field not in Passed.model_fields]
     for gap in places(BODIES[path], fields):
         for value in HOSTILE:
             body = gap.replace('"<gap>"', value).encode()
