@@ -23,7 +23,7 @@ from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
-from deployments.replica.warm_up import PROSE, TEXT, TOKENS, warm_up
+from deployments.replica.warm_up import PROSE, TEXT, TOKENS, measure, warm_up
 from router.scaling import UsualAnswer, work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport, MethodSpec
 from workers.bundle import load_bundle
@@ -126,16 +126,21 @@ class MethodReplica:
         """Warm up before the first report: until then other replicas get the requests."""
         if isinstance(self._engine, ReplayEngine):
             return
-        tokenizer = load_bundle(self._config.bundle).backend_tokenizer()
-        room = self._config.engine.max_context - TOKENS
-        rows = self._config.engine.max_batch
-        text, prose = (tokenizer.encode(one).ids[: max(1, room)] for one in (TEXT, PROSE))
-        answers = await warm_up(self._engine, text, prose, rows)
-        if not self._comparable:
-            return
+        await warm_up(self._engine, self._encoded(TEXT))
+        if self._comparable:
+            self._background.add(asyncio.create_task(self._measure()))
+
+    async def _measure(self) -> None:
+        """Tell the feedback actor how long this replica's steps are, until it has learned it."""
+        text, prose = self._encoded(TEXT), self._encoded(PROSE)
+        answers = await measure(self._engine, text, prose, self._config.engine.max_batch)
         actor = self._line(feedback_actor)
-        if not await self._told(actor, answers):
-            self._background.add(asyncio.create_task(self._tell_until_learned(actor, answers)))
+        while not await self._told(actor, answers):
+            await asyncio.sleep(actor.pause(_TELL_AGAIN_SECONDS))
+
+    def _encoded(self, text: str) -> list[int]:
+        room = max(1, self._config.engine.max_context - TOKENS)
+        return load_bundle(self._config.bundle).backend_tokenizer().encode(text).ids[:room]
 
     async def _told(self, actor: ActorLine[Any], answers: Sequence[DecodeStats]) -> bool:
         """Return whether the feedback actor has learned from the warm-up's answers and stored
@@ -148,14 +153,6 @@ class MethodReplica:
             logger.warning("step times not delivered: %s", error)
             return False
         return learned
-
-    async def _tell_until_learned(
-        self, actor: ActorLine[Any], answers: Sequence[DecodeStats]
-    ) -> None:
-        told = False
-        while not told:
-            await asyncio.sleep(actor.pause(_TELL_AGAIN_SECONDS))
-            told = await self._told(actor, answers)
 
     def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
         return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))

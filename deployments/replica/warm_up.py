@@ -1,5 +1,4 @@
-"""A replica's warm-up: the first request is as fast as the tenth, and each method's step time is
-known."""
+"""A replica's warm-up: one short answer of each method before it is ready, step times after it."""
 
 import asyncio
 import itertools
@@ -27,11 +26,10 @@ PROSE = (
 so that who looks drafts up finds as few as usual. More of them than usual make long steps."""
 
 TOKENS = 24
-LEAST_ROUNDS = 4
-"""The first round warms up, the others are measured: three, so that two may be undisturbed. Methods
-take turns, so that what else goes on meanwhile hits all alike."""
+LEAST_ROUNDS = 3
+"""Methods take turns, so that what else goes on meanwhile hits all alike."""
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 11
 """The machine may stay busy with other things: what was found until then has to do."""
 
 TOGETHER = 8
@@ -42,16 +40,35 @@ TOGETHER_TOKENS, TOGETHER_ROUNDS = 12, 2
 AGREE = 1.1
 """A method's steps are known when its two shortest measurements differ by less than this factor."""
 
+WATCH_SECONDS = 0.02
+"""How often a measurement looks whether a request has arrived, for which it makes way."""
+IDLE_SECONDS = 0.5
+"""How often it looks whether the requests that it made way for are answered."""
 
-async def warm_up(
+
+async def warm_up(engine: Engine, text: Sequence[int]) -> None:
+    """Let every method answer TEXT once, so that the first request is as fast as the tenth.
+
+    text: token ids. An engine that fails is left as it is.
+    """
+    texts = _beginning_anywhere(text)
+    try:
+        for spec in engine.methods:
+            await _answer(engine, spec.name, next(texts), f"warm-up-{spec.name}", TOKENS)
+    except Exception as error:  # requests will say what is wrong with it
+        logger.warning("the replica was not warmed up: %s", error)
+
+
+async def measure(
     engine: Engine, text: Sequence[int], prose: Sequence[int] = (), rows: int = 1
 ) -> list[DecodeStats]:
-    """Let every method answer TEXT and, in full batches, PROSE; return the answers with the
-    shortest steps.
+    """Let every method answer TEXT and, in full batches, PROSE while nobody asks; return the
+    answers with the shortest steps.
 
     text, prose: token ids. rows: sequences that the engine decodes at once. Other work on the
-    machine only makes steps longer, so rounds go on until measurements agree. If a request arrives,
-    the rounds end and full batches are skipped. An engine that fails is left as it is.
+    machine only makes steps longer, so rounds go on until measurements agree. A request ends the
+    answers in progress, which begin anew when the engine is idle. An engine that fails is left as
+    it is.
 
     Each prompt starts at another place in the text, so that none is found in the prefix cache and
     prefills are measured too. Each has its own scope, so that none is drafted from another's
@@ -61,29 +78,18 @@ async def warm_up(
     alone: dict[str, list[DecodeStats]] = {name: [] for name in names}
     together: dict[str, list[DecodeStats]] = {name: [] for name in names}
     texts, stories = _beginning_anywhere(text), _beginning_anywhere(prose)
+    next(texts)
     try:
         for turn, method in itertools.product(range(MOST_ROUNDS), names):
-            if turn >= LEAST_ROUNDS and (_undisturbed(alone) or engine.load().running > 0):
+            if turn >= LEAST_ROUNDS and _undisturbed(alone):
                 break
-            stats = await _answer(engine, method, next(texts), f"warm-up-{method}-{turn}", TOKENS)
-            if turn > 0 and stats is not None:
-                alone[method].append(stats)
-        for turn, method in itertools.product(range(TOGETHER_ROUNDS), names):
-            if rows == 1 or engine.load().running > 0:
-                together.clear()  # of some methods, and cold, they would mislead
-                break
-            asked = [
-                _answer(
-                    engine, method, next(stories), f"warm-up-{method}-{turn}-{i}", TOGETHER_TOKENS
-                )
-                for i in range(min(rows, TOGETHER))
-            ]
-            # A pool that has no room for all of them has its full batch with fewer.
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-            told = [answer for answer in answers if isinstance(answer, DecodeStats)]
+            alone[method] += await _undisturbed_answers(engine, method, [next(texts)], TOKENS, turn)
+        for turn, method in itertools.product(range(TOGETHER_ROUNDS if rows > 1 else 0), names):
+            prompts = list(itertools.islice(stories, min(rows, TOGETHER)))
+            told = await _undisturbed_answers(engine, method, prompts, TOGETHER_TOKENS, turn)
             together[method] += sorted(told, key=lambda stats: stats.mean_batch)[-1:]
     except Exception as error:  # requests will say what is wrong with it
-        logger.warning("the replica was not warmed up: %s", error)
+        logger.warning("the replica was not measured: %s", error)
     every = [*alone.values(), *together.values()]
     return [min(known, key=_step_seconds) for known in every if known]
 
@@ -100,6 +106,37 @@ def _undisturbed(answers: Mapping[str, Sequence[DecodeStats]]) -> bool:
 
 def _step_seconds(stats: DecodeStats) -> float:
     return stats.decode_seconds / max(1, stats.target_steps - 1)
+
+
+async def _undisturbed_answers(
+    engine: Engine, method: str, prompts: Sequence[Sequence[int]], tokens: int, turn: int
+) -> list[DecodeStats]:
+    """Return the statistics of answers at once during which no request came.
+
+    One that a full engine refuses is left out, unless it is the only one. Raises what that raises.
+    """
+    while True:
+        while _present(engine) > 0:
+            await asyncio.sleep(IDLE_SECONDS)
+        answers = [
+            asyncio.create_task(
+                _answer(engine, method, prompt, f"warm-up-{method}-{turn}-{i}", tokens)
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+        pending = set(answers)
+        while pending and _present(engine) <= len(prompts):
+            _, pending = await asyncio.wait(pending, timeout=WATCH_SECONDS)
+        for answer in pending:
+            answer.cancel()
+        told = await asyncio.gather(*answers, return_exceptions=len(answers) > 1 or bool(pending))
+        if not pending:
+            return [one for one in told if isinstance(one, DecodeStats)]
+
+
+def _present(engine: Engine) -> int:
+    load = engine.load()
+    return load.running + load.waiting
 
 
 async def _answer(

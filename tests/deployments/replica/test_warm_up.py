@@ -1,5 +1,6 @@
-"""A replica answers for itself before it is asked, and says how fast it is."""
+"""A replica answers for itself before it is asked, and measures how fast it is while nobody asks."""
 
+import asyncio
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,14 +15,31 @@ from deployments.replica.warm_up import (
     TEXT,
     TOGETHER_TOKENS,
     TOKENS,
+    measure,
     warm_up,
 )
 from router import predict
+from schemas import DecodeRequest, SamplingParams
 from workers.engine import EngineBusyError
 
 
-async def test_every_method_answers(engine, tiny_bundle):
-    answers = await warm_up(engine, tiny_bundle.backend_tokenizer().encode(TEXT).ids)
+async def test_every_method_answers_once_before_the_first_request(engine, tiny_bundle):
+    asked = list[DecodeRequest]()
+
+    class Watched:
+        methods = engine.methods
+
+        def generate(self, request):
+            asked.append(request)
+            return engine.generate(request)
+
+    await warm_up(Watched(), tiny_bundle.backend_tokenizer().encode(TEXT).ids)
+    assert [request.method for request in asked] == [spec.name for spec in engine.methods]
+    assert engine.load().running == 0
+
+
+async def test_every_method_is_measured(engine, tiny_bundle):
+    answers = await measure(engine, tiny_bundle.backend_tokenizer().encode(TEXT).ids)
     assert sorted(stats.method for stats in answers) == sorted(spec.name for spec in engine.methods)
     assert {stats.output_tokens for stats in answers} == {TOKENS}
     assert {stats.cached_prompt_tokens for stats in answers} == {0}, "prefills are measured too"
@@ -29,9 +47,9 @@ async def test_every_method_answers(engine, tiny_bundle):
     assert engine.load().running == 0
 
 
-async def test_every_method_answers_several_times_at_once_too(engine, tiny_bundle):
+async def test_every_method_is_measured_several_times_at_once_too(engine, tiny_bundle):
     encode = tiny_bundle.backend_tokenizer().encode
-    answers = await warm_up(engine, encode(TEXT).ids, encode(PROSE).ids, rows=4)
+    answers = await measure(engine, encode(TEXT).ids, encode(PROSE).ids, rows=4)
     for spec in engine.methods:
         alone, together = (stats for stats in answers if stats.method == spec.name)
         assert alone.mean_batch == 1.0
@@ -42,45 +60,57 @@ async def test_every_method_answers_several_times_at_once_too(engine, tiny_bundl
     assert {stats.cached_prompt_tokens for stats in answers} == {0}
 
 
-async def test_nobody_who_asks_waits_for_full_batches():
-    asked = Disturbed(0.01, 0.01, 0.01, 0.01, running=1)
-    assert len(await warm_up(asked, [1, 2, 3], [4, 5, 6], rows=8)) == 1
-    assert asked.rounds == LEAST_ROUNDS
-
-
-async def test_full_batches_that_a_request_interrupts_say_nothing(engine, tiny_bundle):
-    """The first ones were cold, and methods whose turn had not come would look the faster."""
+async def test_a_measurement_makes_way_for_a_request(engine, tiny_bundle):
+    """A request comes in the middle of the first measurement and again in the first full batch.
+    Both are cancelled and begun anew."""
     encode = tiny_bundle.backend_tokenizer().encode
+    method = engine.methods[0].name
+    texts, stories = encode(TEXT).ids, encode(PROSE).ids
+    cancelled, users = list[str](), list[asyncio.Task]()
+
+    async def user(name):
+        sampling = SamplingParams(max_tokens=200, ignore_eos=True)
+        request = DecodeRequest(
+            request_id=name, method=method, prompt_token_ids=tuple(texts), sampling=sampling
+        )
+        return [chunk async for chunk in engine.generate(request)][-1].stats
 
     class Asked:
-        """Somebody asks after the first full batch."""
-
-        methods = engine.methods
-
-        def __init__(self):
-            self.together = 0
-
-        def load(self):
-            return SimpleNamespace(running=int(self.together > 0))
+        methods = engine.methods[:1]
+        load = staticmethod(engine.load)
 
         async def generate(self, request):
-            self.together += request.sampling.max_tokens == TOGETHER_TOKENS
-            async for chunk in engine.generate(request):
-                yield chunk
+            most = 2 if request.sampling.max_tokens == TOGETHER_TOKENS else 1
+            try:
+                async for chunk in engine.generate(request):
+                    if len(users) < most:
+                        users.append(asyncio.create_task(user(f"user-{len(users)}")))
+                        await asyncio.sleep(3600.0)  # until the measurement is cancelled
+                    yield chunk
+            except asyncio.CancelledError:
+                cancelled.append(request.request_id)
+                raise
 
-    answers = await warm_up(Asked(), encode(TEXT).ids, encode(PROSE).ids, rows=4)
-    assert {stats.mean_batch for stats in answers} == {1.0}
+    answers = await measure(Asked(), texts, stories, rows=4)
+    assert cancelled[0] == f"warm-up-{method}-0-0"
+    assert len(cancelled) > 1
+    assert [stats.output_tokens for stats in await asyncio.gather(*users)] == [200, 200]
+    alone, together = answers
+    assert alone.mean_batch == 1.0
+    assert together.batch_by_method == {method: together.mean_batch}
 
 
 async def test_an_engine_that_cannot_is_left_as_it_is(engine):
     class Full:
         methods = engine.methods
+        load = staticmethod(engine.load)
 
         async def generate(self, _):
             raise EngineBusyError("full")
             yield
 
-    assert await warm_up(Full(), [1, 2, 3]) == []
+    await warm_up(Full(), [1, 2, 3])
+    assert await measure(Full(), [1, 2, 3]) == []
 
 
 class Disturbed:
@@ -88,15 +118,15 @@ class Disturbed:
 
     methods = (SimpleNamespace(name="naive"),)
 
-    def __init__(self, *seconds, running=0):
-        self._seconds, self._running = seconds, running
+    def __init__(self, *seconds):
+        self._seconds = seconds
         self.rounds = 0
 
     def load(self):
-        return SimpleNamespace(running=self._running)
+        return SimpleNamespace(running=0, waiting=0)
 
     async def generate(self, request):
-        turn = int(request.request_id.rpartition("-")[2])
+        turn = int(request.request_id.split("-")[3])
         assert turn == self.rounds
         self.rounds += 1
         steps = 5 * turn + 5  # answers of other lengths have other seconds: a step's are compared
@@ -105,24 +135,23 @@ class Disturbed:
         yield SimpleNamespace(stats=observation(request.request_id, **measured).stats)
 
 
-async def test_the_answer_with_the_shortest_steps_counts_and_never_the_first():
-    engine = Disturbed(0.001, 0.011, 0.03, 0.010)
-    [told] = await warm_up(engine, [1, 2, 3])
-    assert told.request_id == "warm-up-naive-3"
+async def test_the_answer_with_the_shortest_steps_counts():
+    engine = Disturbed(0.011, 0.03, 0.010)
+    [told] = await measure(engine, [1, 2, 3])
+    assert told.request_id == "warm-up-naive-2-0"
     assert engine.rounds == LEAST_ROUNDS
 
 
 async def test_a_disturbed_replica_goes_on_until_two_answers_agree():
-    engine = Disturbed(0.05, 0.04, 0.03, 0.02, 0.010, 0.04, 0.0105)
-    [told] = await warm_up(engine, [1, 2, 3])
-    assert (told.request_id, engine.rounds) == ("warm-up-naive-4", 7)
+    engine = Disturbed(0.04, 0.03, 0.02, 0.010, 0.04, 0.0105)
+    [told] = await measure(engine, [1, 2, 3])
+    assert (told.request_id, engine.rounds) == ("warm-up-naive-3-0", 6)
 
 
-async def test_warming_up_ends_on_a_busy_machine_and_makes_way_for_requests():
-    disturbed = [0.04 / 2**turn for turn in range(20)]
-    busy, asked = Disturbed(*disturbed), Disturbed(*disturbed, running=1)
-    assert len(await warm_up(busy, [1, 2, 3])) == len(await warm_up(asked, [1, 2, 3])) == 1
-    assert (busy.rounds, asked.rounds) == (MOST_ROUNDS, LEAST_ROUNDS)
+async def test_measuring_ends_on_a_busy_machine():
+    busy = Disturbed(*[0.04 / 2**turn for turn in range(20)])
+    assert len(await measure(busy, [1, 2, 3])) == 1
+    assert busy.rounds == MOST_ROUNDS
 
 
 async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(config):
