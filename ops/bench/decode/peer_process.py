@@ -3,9 +3,10 @@
 import asyncio
 import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from ops.harness.boundary import InputError
 from schemas import SamplingParams
 
 Answered = tuple[tuple[int, ...], float]
@@ -32,10 +33,6 @@ class Peer(Protocol):
         ...
 
 
-_peer: Any = None
-"""In the other process: the peer that it was started for."""
-
-
 class PeerProcess:
     """A peer, one call at a time, as its users run it: alone in a process.
 
@@ -45,55 +42,64 @@ class PeerProcess:
     """
 
     def __init__(self, make: Callable[..., Peer], *arguments: Any) -> None:
-        self._process = ProcessPoolExecutor(
-            max_workers=1,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start,
-            initargs=(make, *arguments),
-        )
-        self.modes: tuple[str, ...] = self._process.submit(_modes).result()
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_run, args=(other, make, arguments), daemon=True)
+        self._process.start()
+        other.close()
+        self.modes: tuple[str, ...] = tuple(self._result())
 
     def settings(self) -> dict[str, Any]:
         """See Peer."""
-        return self._process.submit(_settings).result()
+        settings: dict[str, Any] = self._call("settings")
+        return settings
 
     async def generate(
         self, mode: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, seed: int
     ) -> Answered:
         """See Peer; waits without blocking the event loop."""
-        call = (mode, tuple(prompt_token_ids), sampling, seed)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._process, _generate, *call)
+        answered: Answered = await asyncio.to_thread(
+            self._call, "generate", mode, tuple(prompt_token_ids), sampling, seed
+        )
+        return answered
 
     def top_two_gap(self, token_ids: Sequence[int]) -> float:
         """See HuggingFace.top_two_gap; other peers have none."""
-        return self._process.submit(_top_two_gap, tuple(token_ids)).result()
+        return float(self._call("top_two_gap", tuple(token_ids)))
 
     def close(self) -> None:
-        """End the process."""
-        self._process.shutdown()
+        """Kill the process, which has nothing to save: what it imported may hang at its exit."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self._connection.send((name, arguments))
+        return self._result()
+
+    def _result(self) -> Any:
+        """Raise what the process raised, and InputError where it has died."""
+        try:
+            result = self._connection.recv()
+        except EOFError as error:
+            raise InputError("--peers: a peer's process has died") from error
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-def _start(make: Callable[..., Peer], *arguments: Any) -> None:
-    global _peer
-    _peer = make(*arguments)
-
-
-def _modes() -> tuple[str, ...]:
-    return tuple(_peer.modes)
-
-
-def _settings() -> dict[str, Any]:
-    settings: dict[str, Any] = _peer.settings()
-    return settings
-
-
-def _generate(
-    mode: str, prompt_token_ids: tuple[int, ...], sampling: SamplingParams, seed: int
-) -> Answered:
-    answered: Answered = _peer.generate(mode, prompt_token_ids, sampling, seed)
-    return answered
-
-
-def _top_two_gap(token_ids: tuple[int, ...]) -> float:
-    return float(_peer.top_two_gap(token_ids))
+def _run(connection: Connection, make: Callable[..., Peer], arguments: Sequence[Any]) -> None:
+    """Send a peer's modes, then the result of each call that arrives, or the exception."""
+    try:
+        peer = make(*arguments)
+    except Exception as error:
+        connection.send(error)
+        return
+    connection.send(tuple(peer.modes))
+    while True:
+        name, given = connection.recv()
+        try:
+            result = getattr(peer, name)(*given)
+        except Exception as error:
+            result = error
+        connection.send(result)

@@ -1,4 +1,4 @@
-"""A replica answers for itself before it is asked, and measures how fast it is while nobody asks."""
+"""A replica answers for itself before it is asked, and is measured while nobody asks."""
 
 import asyncio
 from types import SimpleNamespace
