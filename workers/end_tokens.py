@@ -1,17 +1,17 @@
 """The tokens that end an answer."""
 
-from pathlib import Path
-from typing import Any
+from tokenizers import Tokenizer
 
-from workers.bundle import BundleError, read_json
+from workers.bundle import Bundle, BundleError, read_json
 
 TURN_END = "<|end|>"
 
 
-def end_tokens(target: Path, tokenizer: Any) -> frozenset[int]:
+def end_tokens(bundle: Bundle) -> frozenset[int]:
     """Return the ids that end an answer: of generation_config.json, else config.json; of the
     tokenizer; and `<|end|>` if the tokenizer has it. Raises BundleError for ids that are not
     numbers."""
+    target, tokenizer = bundle.part("target"), bundle.backend_tokenizer()
     ids: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = target / name
@@ -23,7 +23,17 @@ def end_tokens(target: Path, tokenizer: Any) -> frozenset[int]:
                 raise BundleError(f"{file}: eos_token_id is {eos!r}: expected token ids")
             ids.update(given)
             break
-    if tokenizer.eos_token_id is not None:
-        ids.add(tokenizer.eos_token_id)
-    end = tokenizer.get_vocab().get(TURN_END)
-    return frozenset(ids if end is None else ids | {end})
+    ends = _tokenizers_own(bundle, tokenizer), tokenizer.token_to_id(TURN_END)
+    return frozenset(ids.union(end for end in ends if end is not None))
+
+
+def _tokenizers_own(bundle: Bundle, tokenizer: Tokenizer) -> int | None:
+    """Return the tokenizer's end token, None if it has none."""
+    file = bundle.part("tokenizer") / "tokenizer_config.json"
+    named = read_json(file).get("eos_token") if file.is_file() else None
+    content = named.get("content") if isinstance(named, dict) else named
+    if isinstance(content, str):
+        return tokenizer.token_to_id(content)
+    # transformers knows the defaults of tokenizer classes; importing it takes seconds
+    own: int | None = bundle.tokenizer().eos_token_id
+    return own

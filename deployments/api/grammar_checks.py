@@ -137,5 +137,5 @@ class Helper:
 def helper_arguments(bundle: Bundle, tokenizer: Any) -> list[str]:
     """Return the arguments of a grammar helper: tokenizer file, vocabulary size, end tokens."""
     vocab = max(len(tokenizer), target_sizes(bundle.part("target")).vocab)
-    ends = sorted(end_tokens(bundle.part("target"), tokenizer))
+    ends = sorted(end_tokens(bundle))
     return [str(bundle.part("tokenizer") / "tokenizer.json"), str(vocab), *map(str, ends)]

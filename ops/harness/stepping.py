@@ -37,8 +37,8 @@ class Stepper:
         torch.set_num_threads(config.threads)
         cold = config.model_copy(update={"prefix_cache": False})
         self.models = load_models(methods, bundle, cold)
-        self._tokenizer = bundle.tokenizer()
-        self._eos = end_tokens(bundle.part("target"), self._tokenizer)
+        self._tokenizer = bundle.backend_tokenizer()
+        self._eos = end_tokens(bundle)
 
     def decode(
         self, method: Method, token_ids: Sequence[int], sampling: SamplingParams

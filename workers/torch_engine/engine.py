@@ -50,8 +50,8 @@ class TorchEngine:
         self, methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, replica: str
     ) -> None:
         self._config, self._replica = config, replica
-        self._tokenizer = bundle.tokenizer()
-        self._eos = end_tokens(bundle.part("target"), self._tokenizer)
+        self._tokenizer = bundle.backend_tokenizer()
+        self._eos = end_tokens(bundle)
         loaded: Future[Models] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(methods, bundle, loaded), name="stepper", daemon=True
@@ -145,7 +145,7 @@ class TorchEngine:
         # llguidance is imported with the first grammar only
         from workers.grammar.compiler import GrammarCompiler
 
-        backend = self._tokenizer.backend_tokenizer.to_str()
+        backend = self._tokenizer.to_str()
         return GrammarCompiler(backend, self._target.model.vocab, self._eos)
 
     def _constraint(self, grammar: Grammar) -> Constraint:

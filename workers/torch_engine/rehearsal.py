@@ -52,7 +52,7 @@ class _Rehearsal:
 
     def __init__(self, target: Target, materials: Materials, rows: int) -> None:
         self._target, self._materials = target, materials
-        self._tokenizer = materials.bundle.tokenizer()
+        self._tokenizer = materials.bundle.backend_tokenizer()
         static = materials.device.type in static_steps.DEVICES
         self._uncounted = UNCOUNTED_STATIC if static else UNCOUNTED
         self._batches = sorted({1, min(BATCH, rows)})

@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from tokenizers import Tokenizer
 
 from schemas import (
     DecodeRequest,
@@ -76,7 +77,7 @@ class DecodeSequence:
         request: DecodeRequest,
         stream: Stream,
         *,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         eos: frozenset[int],
         processor: LogitProcessor | None = None,
     ) -> None:
@@ -95,7 +96,7 @@ class DecodeSequence:
         begins = len(request.prompt_token_ids)
         self.prediction = Prediction(predicted, begins) if predicted else None
         """What look-ups may copy from, if the client predicted the answer."""
-        self._text = AnswerText(tokenizer.backend_tokenizer, eos, request.sampling)
+        self._text = AnswerText(tokenizer, eos, request.sampling)
         self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
         self._submitted = time.perf_counter()

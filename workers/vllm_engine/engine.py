@@ -63,7 +63,7 @@ class VllmEngine:
         self._specs = {spec.name: spec for spec in methods}
         self._config, self._replica = config, replica
         self._tokenizer = bundle.backend_tokenizer()
-        self._eos = end_tokens(bundle.part("target"), bundle.tokenizer())
+        self._eos = end_tokens(bundle)
         self._load = EngineLoad()
         lora = config.vllm.lora
         self._lora = None if lora is None else LoRARequest(lora.name, 1, str(lora))

@@ -108,8 +108,8 @@ class _Lane:
         self, method: str, models: Models, bundle: Bundle, engine: EngineConfig, batch: int
     ) -> None:
         self.method, self.seconds = method, 0.0
-        self._tokenizer = bundle.tokenizer()
-        self._eos = end_tokens(bundle.part("target"), self._tokenizer)
+        self._tokenizer = bundle.backend_tokenizer()
+        self._eos = end_tokens(bundle)
         self._batch = batch
         target = Target(models.target.model, models.target.model.make_pool(batch, models.capacity))
         past = PastAnswers()

@@ -111,7 +111,7 @@ def _started(plan: Plan, bundle: Bundle, stack: ExitStack) -> dict[str, PeerProc
         stack.enter_context(closing(hugging_face))
         found |= dict.fromkeys(hugging_face.modes, hugging_face)
     if {*(wanted or ())} & {*llamacpp.MODES}:
-        file, end = gguf_file(bundle), end_tokens(bundle.part("target"), bundle.tokenizer())
+        file, end = gguf_file(bundle), end_tokens(bundle)
         cpp = PeerProcess(LlamaCpp, file, end, engine.threads, engine.max_context)
         stack.enter_context(closing(cpp))
         found |= dict.fromkeys(cpp.modes, cpp)

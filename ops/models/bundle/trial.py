@@ -43,7 +43,7 @@ def _refuse_unknown_tokens(bundle: Bundle, tokenizer: Any) -> None:
             f"SRC: tokenizer.json has token {largest}, the model's vocab_size is {rows}: they are "
             "of different models"
         )
-    beyond = [end for end in end_tokens(bundle.part("target"), tokenizer) if not 0 <= end < rows]
+    beyond = [end for end in end_tokens(bundle) if not 0 <= end < rows]
     if beyond:
         raise InputError(f"SRC: eos_token_id is {beyond[0]}: valid ids are 0 to {rows - 1}")
 

@@ -39,7 +39,7 @@ def test_digits_stand_alone_and_the_system_prompt_is_the_templates(bundle):
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
         "<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert end_tokens(bundle.part("target"), tokenizer) == {tokenizer.eos_token_id}
+    assert end_tokens(bundle) == {tokenizer.eos_token_id}
     assert tokenizer.eos_token == "<|im_end|>"
 
 

@@ -69,8 +69,8 @@ class Tracer:
         self.batch, self.capacity = batch, models.capacity
         self._texts: dict[int, GivenText] = {}
         self._target = GivenTarget(models.target, self._texts)
-        self._tokenizer = bundle.tokenizer()
-        self._ends = end_tokens(bundle.part("target"), self._tokenizer)
+        self._tokenizer = bundle.backend_tokenizer()
+        self._ends = end_tokens(bundle)
         model = models.target.model
         materials = Materials(
             bundle,

@@ -39,7 +39,7 @@ def test_answers_end_at_every_end_token_of_the_file(specadapt, model, tokenizer,
         fields["tokenizer.ggml.eom_token_id"] = 7
 
     bundle = imported(specadapt, tmp_path, model, tokenizer, change=change)
-    ends = end_tokens(bundle.part("target"), bundle.tokenizer())
+    ends = end_tokens(bundle)
     assert ends == {tokenizer.eos_token_id, 5, 7}
 
 
