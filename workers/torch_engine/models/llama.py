@@ -16,7 +16,12 @@ from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span
-from workers.torch_engine.models.operators import Projection, projection, rms_norm
+from workers.torch_engine.models.operators import (
+    Projection,
+    int8_projection,
+    projection,
+    rms_norm,
+)
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
@@ -61,6 +66,7 @@ class Llama:
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         self.layer_count = shape.layers
+        self.draft_projection: Projection = projection
         self._block = Block(shape, dtype, device)
         take = taker(weights, dtype, device)
 
@@ -119,7 +125,9 @@ class Llama:
             *(folder, "with" if copies else "without", copied / 1e6),
         )
         project = partial(projection, copies=copies)
-        return Llama(shape, weights, torch.float32, torch.device("cpu"), project, folder=folder)
+        model = Llama(shape, weights, torch.float32, torch.device("cpu"), project, folder=folder)
+        model.draft_projection = int8_projection
+        return model
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """Make a KV pool of `rows` sequences of `capacity` tokens and their trees."""

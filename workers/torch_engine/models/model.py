@@ -12,7 +12,7 @@ from workers.torch_engine.models.families import NotCoveredError
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
-from workers.torch_engine.models.operators import int8_projection
+from workers.torch_engine.models.operators import Projection, int8_projection
 from workers.torch_engine.models.static_layout import StaticLayout
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 class Model(Protocol):
     """A causal language model over a KvPool that it makes.
 
+    draft_projection: makes operators of drafters' matrices, which need not be exact.
     vocab: length of a row of logits. max_positions: positions that it can compute, None without a
     bound. layer_count: number of layers; the hidden states before each can be captured. embedding:
     [vocab, hidden], as in the checkpoint. graphs: number of CUDA graphs captured.
@@ -32,6 +33,7 @@ class Model(Protocol):
     max_positions: int | None
     layer_count: int
     embedding: Tensor
+    draft_projection: Projection
 
     @property
     def graphs(self) -> int: ...

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.operators import Projection, projection
 
 
 class TransformersModel(ABC):
@@ -22,6 +23,7 @@ class TransformersModel(ABC):
         self.vocab: int = config.vocab_size
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
         self.layer_count: int = config.num_hidden_layers
+        self.draft_projection: Projection = projection
         self.embedding: Tensor = causal.get_input_embeddings().weight
 
     graphs = 0

@@ -40,8 +40,11 @@ class EagleHead(FeatureHead):
         return {"fc.weight": (hidden, 2 * hidden), **block}
 
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+        project = target.draft_projection
         self._fc = projection(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)
-        self._layer = build_layer(take, self.shape, 0, prefix="layers.0.", input_norm=False)
+        self._layer = build_layer(
+            take, self.shape, 0, prefix="layers.0.", input_norm=False, project=project
+        )
         words = take("lm_head.weight") if "lm_head.weight" in weights else None
         ids = listed_tokens(folder)
         ids = None if ids is None else ids.to(target.device)
@@ -52,7 +55,7 @@ class EagleHead(FeatureHead):
         if ids is not None:
             words = target.lm_head_rows(ids) if words is None else words[ids]
         # The target's LM head is laid out for its kernel already.
-        self._own_read_out = None if words is None else projection(words)
+        self._own_read_out = None if words is None else project(words, None)
         self._target = target
 
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:

@@ -57,13 +57,14 @@ class Eagle3Head(FeatureHead):
                 f"{folder}: fc.weight takes {fc.shape[1]} values; the states before layers "
                 f"{self.captures} of a target with {target.layer_count} layers have {width}"
             )
+        project = target.draft_projection
         self._fc = projection(fc)
-        self._layer = build_layer(take, self.shape, 0, prefix="midlayer.")
+        self._layer = build_layer(take, self.shape, 0, prefix="midlayer.", project=project)
         self._hidden_norm = rms_norm(take("midlayer.hidden_norm.weight"), self.shape.eps)
         self._norm_first = bool(self.config.get("norm_before_residual"))
         self._norm = rms_norm(take("norm.weight"), self.shape.eps)
         head = take("lm_head.weight")
-        self._read_out = projection(head)
+        self._read_out = project(head, None)
         ids = _draft_ids(folder, weights["d2t"], len(head)) if "d2t" in weights else None
         ids = None if ids is None else ids.to(target.device)
         self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)

@@ -12,7 +12,7 @@ from workers.torch_engine.models.bucket import padded
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.operators import Operator, projection
+from workers.torch_engine.models.operators import Operator
 from workers.torch_engine.models.static_steps import steps_on
 from workers.torch_engine.models.tensors import Dims, refuse_misfit
 from workers.torch_engine.models.weights import Take, load_weights, taker
@@ -41,7 +41,7 @@ class MedusaHeads:
         def layer(heads: Sequence[int], index: int) -> Operator:
             names = [f"blocks.{head}.layers.{index}." for head in heads]
             biased = names[0] + "bias" in weights
-            return projection(
+            return target.draft_projection(
                 torch.cat([take(name + "weight") for name in names]),
                 torch.cat([take(name + "bias") for name in names]) if biased else None,
             )
@@ -53,7 +53,7 @@ class MedusaHeads:
         heads = self._lm_heads(take, weights, shared=bool(config.get("original_lm_head")))
         if ids is not None:
             heads = [head[ids] if len(head) > len(ids) else head for head in heads]
-        self._read_outs = [projection(head) for head in heads]
+        self._read_outs = [target.draft_projection(head, None) for head in heads]
         self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
 
     def _tensors(self, depth: int) -> tuple[dict[str, Dims], dict[str, Dims]]:
