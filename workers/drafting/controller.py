@@ -20,7 +20,7 @@ EASE_WEIGHT, EASE_MEMORY = 6.0, 40.0
 """Of a sequence's accepted over expected tokens, in expected tokens."""
 EASE_IDLE = 0.01
 """Share of it that a step without a learned draft removes."""
-PLAIN_EVERY = 32
+PLAIN_EVERY = 128
 """Steps in a row with drafts after which one goes without: else nobody knows what few rows take,
 and ever more is drafted."""
 HOPELESS, REST_STEPS = 0.97, 8
@@ -36,13 +36,15 @@ cannot draft for, or in place of all where it is disabled."""
 class Decision:
     """The drafts of a step. found: what was looked up for each sequence. lengths: tokens of each
     that are worth verifying, looked-up ones or, of the sequences `taken`, those of `drafter`.
-    level_price: tokens that another level of its drafts must bring to a sequence."""
+    level_price: tokens that another level of its drafts must bring to a sequence; row_price: that
+    another verified token must bring."""
 
     found: Sequence[Continuation]
     lengths: Sequence[int]
     taken: Sequence[int] = ()
     drafter: str | None = None
     level_price: float = 0.0
+    row_price: float = 0.0
 
 
 class Controller:
@@ -102,7 +104,10 @@ class Controller:
         self._chosen = chosen, choice.expected
         price = choice.goodput * self._level_seconds(chosen.name, len(choice.taken))
         price /= len(choice.taken)
-        return Decision(found, choice.lengths, choice.taken, chosen.name, price)
+        rows = len(found) + sum(choice.lengths)
+        fewer, more = step(np.array([rows, rows + 1.0]))
+        row = choice.goodput * float(more - fewer)
+        return Decision(found, choice.lengths, choice.taken, chosen.name, price, row)
 
     def learn(
         self,

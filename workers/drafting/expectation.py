@@ -8,7 +8,7 @@ import numpy as np
 from workers.drafting.fading import FadingRatio
 from workers.drafting.goodput import Floats
 
-AT_FIRST = 0.5
+AT_FIRST = 0.65
 """Share of drafts whose first level is accepted, before any is seen."""
 LEVEL_WEIGHT, LEVEL_MEMORY = 4.0, 150.0
 CHAINS = (1, 2, 4)

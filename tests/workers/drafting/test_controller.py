@@ -73,7 +73,8 @@ def test_another_level_has_a_price() -> None:
         for levels in (1, 3):
             costs.saw_drafting("d0", Draft(levels, 1), 0.05 * levels)
     decision = world.step("a")
-    assert decision.level_price == pytest.approx(0.05 * 1.5, rel=0.4)
+    assert decision.level_price == pytest.approx(0.05 * 2.0, rel=0.2)
+    assert decision.row_price == pytest.approx(0.1 * 2.0, rel=0.2)
 
 
 def test_the_better_of_two_drafters_is_chosen_for_a_text() -> None:
@@ -145,7 +146,7 @@ def test_after_many_drafts_in_a_row_one_step_is_plain() -> None:
 
 
 def test_hopeless_drafters_rest_until_the_batch_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, offered, choose = World(3, seconds=lambda verified: verified), [], module.choose
+    world, offered, choose = World(3, seconds=lambda verified: verified**2), [], module.choose
 
     def noted(looked_up: Any, offers: Any, *rest: Any) -> Any:
         offered.append(bool(offers))

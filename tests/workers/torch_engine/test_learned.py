@@ -40,3 +40,18 @@ def test_it_learns_which_levels_hold() -> None:
     for _ in range(2000):
         stop.expectation.saw(2, 2)
     assert stop.goes_on(proposal(0.9))
+
+
+def test_a_level_has_to_bring_more_than_what_it_replaces_or_than_a_row() -> None:
+    stop = learned(0.1)
+    stop.row_price = 0.3
+    likely = proposal(0.9, 0.05)
+    assert stop.goes_on(likely)
+    stop.granted = {0: 2}
+    assert stop.goes_on(likely), "the next node replaces that of 0.05"
+    stop.granted = {0: 1}
+    assert stop.goes_on(likely), "it is worth a row"
+    stop.row_price = 0.6
+    assert not stop.goes_on(likely)
+    stop.granted = {0: 3}
+    assert stop.goes_on(likely), "there is room"

@@ -149,7 +149,11 @@ class Adaptive:
         """Let the chosen drafter draft; return its seconds."""
         assert decision.drafter is not None
         one = self.learned[decision.drafter]
-        one.price = decision.level_price
+        one.price, one.row_price = decision.level_price, decision.row_price
+        one.granted = {
+            p.sequence.id: decision.lengths[i]
+            for i, p in zip(decision.taken, proposals, strict=True)
+        }
         plan, levels = one.plan(len(proposals)), one.expectation.levels
         drafts = [
             Proposal(sequence=p.sequence, plan=plan, limit=min(p.limit, levels)) for p in proposals

@@ -9,6 +9,7 @@ from workers.drafting.expectation import Expectation
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.materials import Materials
+from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Drafter, Plan, Proposal, Remembering, Tree
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
@@ -30,7 +31,9 @@ class Learned:
 
     As a stop it ends a draft where the next level's expected tokens are below `price`, the tokens
     that its seconds are worth (as AdaEDL, arXiv 2410.18351, and SpecDec++, arXiv 2405.19715, with
-    measured seconds in place of a threshold). Tokens are chosen, so any of them may decide.
+    measured seconds in place of a threshold). Tokens are chosen, so any of them may decide. Where
+    a sequence has as many nodes as it is `granted`, a node of the next level takes the place of the
+    least probable of these, or costs `row_price` tokens.
     """
 
     expectation: Expectation
@@ -38,6 +41,8 @@ class Learned:
     trees: Mapping[int, Tree]
     confidence: Confidence = field(default_factory=Confidence)
     price: float = 0.0
+    row_price: float = 0.0
+    granted: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -59,13 +64,19 @@ class Learned:
 
     def goes_on(self, proposal: Proposal) -> bool:
         """Return whether the frontier's children are worth a level."""
-        depth = proposal.depths[proposal.frontier[0]]
         greedy = proposal.sequence.sampling.temperature == 0.0
-        reached = sum(
-            self.confidence.probability(proposal.values[node], depth, greedy=greedy)
-            for node in proposal.frontier
-        )
-        return min(1.0, reached) * self.expectation.share(depth + 1) > self.price
+        nodes = [
+            self.confidence.probability(value, depth, greedy=greedy)
+            for value, depth in zip(proposal.values, proposal.depths, strict=True)
+        ]
+        level = proposal.depths[proposal.frontier[0]] + 1
+        reached = sum(nodes[node] for node in proposal.frontier)
+        gained = min(1.0, reached) * self.expectation.share(level)
+        granted = self.granted.get(proposal.sequence.id, TREE_ROOM)
+        if granted <= len(nodes):
+            replaced = sorted(nodes, reverse=True)[granted - 1] if granted else 1.0
+            gained -= min(replaced, self.row_price)
+        return gained > self.price
 
     def observe(self, proposal: Proposal, path: Path) -> None:
         """Do nothing: `Used.learn` learns from every draft, verified or not."""
