@@ -47,7 +47,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], str, str]] = {
     ),
     "every draft is a look-up's in the statistics": (
         rows.test_who_drafted_each_step_is_told_once_the_request_has_ended,
-        "self._methods[one.used] if one.used else LOOK_UPS",
+        "self._methods[one.used] if one.used else one.author",
         "LOOK_UPS",
     ),
 }
