@@ -50,10 +50,6 @@ class StepSeconds:
         """Seconds of a forward of one row as first measured; 0 where nothing was."""
         return float(self._alone(np.ones(1))[0]) if self._first else 0.0
 
-    def in_forwards(self, seconds: float) -> float:
-        """Return seconds over those of a forward of one row; 0 where nothing was measured."""
-        return seconds / self.forward if self._first else 0.0
-
     def measured(self, rows: int, seconds: float) -> None:
         """Add a forward of one sequence's rows that was timed before serving."""
         insort(self._first, (rows, seconds))
