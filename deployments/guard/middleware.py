@@ -32,7 +32,12 @@ REQUEST_ID_LENGTH = 128
 PUBLIC = ("/", "/health", "/openapi.json")
 PUBLIC_FOLDER = "/web/"
 ADMIN = "/admin"
-SHOWN = ("method", "cluster", "reason", "ignored")
+ASKED = (
+    *("authorization", "content-type", REQUEST_ID, "x-api-key", "anthropic-version"),
+    *("x-specadapt-deadline-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
+)
+"""Headers that pages of other origins may send."""
+SHOWN = ("method", "cluster", "reason", "degraded", "ignored")
 """Our own headers that pages of other origins may read."""
 SECURITY = {
     "x-content-type-options": "nosniff",
@@ -156,9 +161,7 @@ def guarded(app: FastAPI, config: GuardConfig, metrics: Metrics) -> FastAPI:
             CORSMiddleware,
             allow_origins=config.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=[
-                *("authorization", "content-type", REQUEST_ID, "x-api-key", "anthropic-version"),
-            ],
+            allow_headers=ASKED,
             expose_headers=[f"x-specadapt-{name}" for name in SHOWN],
         )
     return app

@@ -16,7 +16,8 @@ from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
-from deployments.request.deadline import missed
+from deployments.request.deadline import HEADER, missed
+from deployments.request.objectives import FIRST, TOKEN
 from deployments.request.shedding import shed
 from schemas import GuardConfig
 
@@ -244,7 +245,11 @@ async def test_browsers_are_told_what_a_page_may_do(client):
         page = await browser.get("/")
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["x-frame-options"] == "DENY"
-        asked = {"origin": ORIGIN, "access-control-request-method": "POST"}
+        asked = {
+            "origin": ORIGIN,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": f"authorization, {HEADER}, {FIRST}, {TOKEN}",
+        }
         granted = await browser.options("/v1/chat/completions", headers=asked)
         assert granted.status_code == 200
         assert granted.headers["access-control-allow-origin"] == ORIGIN
