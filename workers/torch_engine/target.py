@@ -12,7 +12,8 @@ from workers.torch_engine.stopwatch import Stopwatch
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
-MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MEASURED_ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64)
+"""Where kernels change, after 4, 8 or 16 rows, both sides are measured."""
 REPEATS = 3
 JOINT_FACTOR = 2.0
 """Prompts are read together while a forward takes up to so many times one token's. Two prompts
