@@ -1,8 +1,10 @@
 """Splitting an answer's text, as it comes, into text and tool calls."""
 
+import re
 import secrets
 import string
 from collections.abc import Collection
+from dataclasses import replace
 
 from deployments.api.tools.formats import Format
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text
@@ -11,6 +13,13 @@ from deployments.api.tools.reading import MalformedError, Reader, loaded
 _LETTERS = string.ascii_letters + string.digits
 _UNMARKED = ("{", "```")
 """Openers that other text has too."""
+_LINE_START = re.compile(r"(?:\A|\n)[^\S\n]*\{")
+_LATER_LINE_START = re.compile(r"\n[^\S\n]*\{")
+PART = 1024
+"""Characters that are looked at together, however many come at once."""
+MOST_AGAIN = 65_536
+"""Characters of an answer that are read again because they were no call. An answer of openers,
+each of which could be a call up to its end, would otherwise take the square of its length."""
 
 
 class ToolCallParser:
@@ -30,8 +39,10 @@ class ToolCallParser:
         """Text that may belong to a call."""
         self._reader: Reader[None] | None = None
         self._opener = ""
-        self._raw = ""
+        self._raw: list[str] = []
         """What the reader has read since the last complete call, with the opener."""
+        self._again = 0
+        """Characters that were read again."""
         self._after_call = False
         """Whether nothing but spaces and a closer has come since the last call."""
         self._closers: tuple[str, ...] = ()
@@ -52,17 +63,16 @@ class ToolCallParser:
 
     def push(self, text: str) -> list[Piece]:
         """Append text of the answer. Return the pieces that it completes."""
-        self._held += text
-        while self._read() if self._reader is not None else self._look():
-            pass
+        for begin in range(0, len(text), PART):
+            self._held += text[begin : begin + PART]
+            self._go_on()
         return self._taken()
 
     def end(self) -> list[Piece]:
         """Return what was held, once the answer has ended."""
         while self._reader is not None:
             self._give_up()
-            while self._read() if self._reader is not None else self._look():
-                pass
+            self._go_on()
         if not self._after_call:
             self._say(self._held)
         self._held = ""
@@ -88,7 +98,7 @@ class ToolCallParser:
         loaded("".join(self._arguments))
         self._arguments = None
         self._completed += 1
-        self._opener = self._raw = ""
+        self._opener, self._raw = "", []
 
     def _give(self, piece: CallStart | Arguments | CallBroken) -> None:
         """Give a piece of a call, unless only the first call is kept."""
@@ -100,6 +110,11 @@ class ToolCallParser:
             return "".join(secrets.choice(_LETTERS) for _ in range(9))
         return f"call_{secrets.token_hex(12)}"
 
+    def _go_on(self) -> None:
+        """Read the held text as far as it is certain what it is."""
+        while self._read() if self._reader is not None else self._look():
+            pass
+
     def _look(self) -> bool:
         """Look for a call in the held text. Return whether one may have begun."""
         if self._after_call and not self._past_closer():
@@ -110,10 +125,11 @@ class ToolCallParser:
             return False
         self._say(self._held[:at].rstrip())
         spaces = self._held.partition(opener)[0]
-        self._opener, self._raw = opener, spaces
+        self._opener, self._raw = opener, [spaces]
         self._held = self._held.removeprefix(spaces)
         if opener != "{":  # which is read as a part of the call
-            self._raw, self._held = spaces + opener, self._held.removeprefix(opener)
+            self._raw.append(opener)
+            self._held = self._held.removeprefix(opener)
         self._reader = self._form.reader(self, opener)
         next(self._reader)
         return True
@@ -145,13 +161,9 @@ class ToolCallParser:
 
     def _line_start(self) -> int:
         """Return where a line begins with a brace, -1 if none does."""
-        at = -1
-        while (at := self._held.find("{", at + 1)) >= 0:
-            before = self._held[:at]
-            line = before.rpartition("\n")[2]
-            if not line.strip() and ("\n" in before or not self._text_before):
-                return at
-        return -1
+        pattern = _LATER_LINE_START if self._text_before else _LINE_START
+        found = pattern.search(self._held)
+        return -1 if found is None else found.end() - 1
 
     def _certain(self) -> int:
         """Return how many held characters are not part of a call, whatever follows."""
@@ -173,7 +185,7 @@ class ToolCallParser:
         """Read the held text as a call. Return whether the call has ended."""
         assert self._reader is not None
         for at, char in enumerate(self._held):
-            self._raw += char
+            self._raw.append(char)
             try:
                 self._reader.send(char)
             except StopIteration:
@@ -193,25 +205,41 @@ class ToolCallParser:
         """Go on behind what is not a call after all."""
         self._reader = None
         self._text_before = True
+        raw = "".join(self._raw)
         if self._arguments is not None:
             self._arguments = None
-            self._give(CallBroken(self._begun - 1, self._raw))
-        elif self._opener:  # another call may begin in what was read
-            self._held = self._raw + self._held
-            self._say(self._raw.partition(self._opener)[0] + self._opener)
-        elif rest := self._raw.strip(" ,\n"):  # behind the last complete call of a list
-            self._held = self._separated(rest) + self._held
+            self._give(CallBroken(self._begun - 1, raw))
+            return
+        if not self._opener:  # behind the last complete call of a list
+            raw = raw.strip(" ,\n")
+            raw = raw and self._separated(raw)
+        self._held = raw + self._held
+        self._again += len(raw)
+        if self._again > MOST_AGAIN:
+            self._say(raw)
+        else:  # another call may begin in what was read
+            self._say(raw.partition(self._opener)[0] + self._opener if self._opener else "")
 
     def _taken(self) -> list[Piece]:
         """Return the pieces so far, neighbours of one kind joined."""
         joined: list[Piece] = []
-        for piece in self._pieces:
-            match (joined[-1] if joined else None, piece):
-                case (Text(before), Text(text)):
-                    joined[-1] = Text(before + text)
-                case (Arguments(index, before), Arguments(same, text)) if index == same:
-                    joined[-1] = Arguments(index, before + text)
-                case _:
-                    joined.append(piece)
+        texts: list[str] = []
+        for piece, after in zip(self._pieces, [*self._pieces, None][1:], strict=True):
+            if not isinstance(piece, Text | Arguments):
+                joined.append(piece)
+                continue
+            texts.append(piece.text)
+            if not _continues(piece, after):
+                joined.append(replace(piece, text="".join(texts)))
+                texts = []
         self._pieces = []
         return joined
+
+
+def _continues(piece: Text | Arguments, after: Piece | None) -> bool:
+    match piece, after:
+        case (Text(), Text()):
+            return True
+        case (Arguments(index), Arguments(same)):
+            return index == same
+    return False
