@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Generator
 from typing import Protocol, TypeVar
 
+import pydantic_core
+
 Value = TypeVar("Value")
 Reader = Generator[None, str, Value]
 
@@ -134,11 +136,14 @@ def _as_object(value: str | None) -> str:
 
 
 def loaded(text: str) -> object:
-    """Return the value of JSON. Raises MalformedError for other text."""
+    """Return the value of JSON that a response can hold. Raises MalformedError for other text, such
+    as a lone surrogate, NaN, or a number that overflows."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = pydantic_core.from_json(text, allow_inf_nan=False)
+        json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
+    except ValueError as error:
         raise MalformedError from error
+    return value
 
 
 def _value(char: str) -> Reader[tuple[str, str]]:

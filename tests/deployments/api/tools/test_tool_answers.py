@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from asking import HELLO, recorded
+from asking import HELLO, posted, recorded
 
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest
@@ -97,6 +97,31 @@ async def test_what_a_model_says_is_read_where_it_may_call(tools_ingress, tools_
     assert all(call.function.name is None and call.id is None for call in calls[1:])
     assert "".join(call.function.arguments for call in calls) == '{"city": "Paris"}'
     assert [one.finish_reason for one in deltas if one.finish_reason] == ["tool_calls"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        r'{"name": "add", "arguments": {"a": "\ud800"}}',
+        r'{"name": "\ud800", "arguments": {}}',
+        r'{"name": "add", "arguments": "{\"a\": \"\\ud800\"}"}',
+        '{"name": "add", "arguments": {"a": NaN}}',
+        '{"name": "add", "arguments": {"a": -1e999}}',
+    ],
+)
+async def test_what_no_response_can_hold_is_no_call(tools_ingress, path, call):
+    answer = f"<tool_call>{call}</tool_call>"
+    recorded(tools_ingress, answer)
+    tool = {"name": "add", "input_schema": {}}
+    asked = ASKED if path.endswith("completions") else ASKED | {"tools": [tool]}
+    body = await posted(tools_ingress, path, asked)
+    if path == "/v1/messages":
+        assert body["content"] == [{"type": "text", "text": answer}]
+    else:
+        assert body["choices"][0]["message"]["content"] == answer
+    response = await tools_ingress.http.post(path, json=asked | {"stream": True})
+    assert response.text.rstrip().endswith(('"type":"message_stop"}', "[DONE]"))
 
 
 @pytest.mark.parametrize("fields", [{"tool_choice": "none"}, {"tools": []}])
