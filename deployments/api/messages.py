@@ -1,9 +1,9 @@
 """The messages of a chat request."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import pydantic_core
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
@@ -30,8 +30,7 @@ MAX_CALLS = 256
 def few_pieces(messages: Any) -> Any:
     """Refuse too many before any is read."""
     if isinstance(messages, list):
-        contents = (one.get("content") for one in messages if isinstance(one, dict))
-        pieces = len(messages) + sum(len(one) for one in contents if isinstance(one, list))
+        pieces = sum(map(_pieces, messages))
         if pieces > MAX_PIECES:
             raise PydanticCustomError(
                 "too_long",
@@ -41,6 +40,14 @@ def few_pieces(messages: Any) -> Any:
     return messages
 
 
+def _pieces(one: Any) -> int:
+    """Return how many objects a message, or a part of one, is read as."""
+    if not isinstance(one, dict):
+        return 1
+    inside = (one.get(name) for name in ("content", "output", "tool_calls"))
+    return 1 + sum(sum(map(_pieces, parts)) for parts in inside if isinstance(parts, list))
+
+
 class TextPart(Input):
     """One part of a message; only text is understood."""
 
@@ -48,7 +55,9 @@ class TextPart(Input):
     text: str
 
 
-Content = str | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
+Content = (
+    str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PIECES, fail_fast=True)]
+)
 
 
 def joined(content: Content | None) -> str:
@@ -99,9 +108,9 @@ class ToolCall(Input):
     def plain(self) -> Plain:
         """Return the call with its arguments as an object, which templates write as JSON; text
         that is no object stays text."""
-        try:
-            arguments = json.loads(self.function.arguments)
-        except (ValueError, RecursionError):
+        try:  # as strict as with the body: no lone surrogates, no more levels
+            arguments = pydantic_core.from_json(self.function.arguments, allow_inf_nan=False)
+        except ValueError:
             arguments = None
         if not isinstance(arguments, dict):
             arguments = self.function.arguments

@@ -39,7 +39,7 @@ class ToolResultBlock(Input):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[TextBlock] = ""
+    content: str | Annotated[list[TextBlock], Field(max_length=MAX_PIECES, fail_fast=True)] = ""
     is_error: bool = False
     cache_control: Any = None
 
@@ -86,20 +86,20 @@ class Turn(Input):
             match block:
                 case ToolResultBlock():
                     result = {"role": "tool", "tool_call_id": block.tool_use_id}
-                    messages.append(result | {"content": _text(block.content)})
+                    messages.append(result | {"content": [_text(block.content)]})
                 case TextBlock():
-                    said = self._said(messages)
-                    said["content"] = (said["content"] or "") + block.text
+                    self._said(messages)["content"].append(block.text)
                 case ToolUseBlock():
                     function = {"name": block.name, "arguments": json.dumps(block.input)}
                     call = {"id": block.id, "type": "function", "function": function}
                     self._said(messages).setdefault("tool_calls", []).append(call)
-        return messages or [{"role": self.role, "content": ""}]
+        joined = [said | {"content": "".join(said["content"])} for said in messages]
+        return joined or [{"role": self.role, "content": ""}]
 
     def _said(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the message that text and calls go into."""
+        """Return the message that texts and calls go into."""
         if not messages or messages[-1]["role"] != self.role:
-            messages.append({"role": self.role, "content": None})
+            messages.append({"role": self.role, "content": []})
         return messages[-1]
 
 

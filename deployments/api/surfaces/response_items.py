@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from deployments.api.input import Input
+from deployments.api.messages import MAX_PIECES
 
 
 class ItemPart(Input):
@@ -18,7 +19,9 @@ class ItemPart(Input):
     prompt_cache_breakpoint: Any = None
 
 
-Content = str | Annotated[list[ItemPart], Field(min_length=1, fail_fast=True)]
+Content = (
+    str | Annotated[list[ItemPart], Field(min_length=1, max_length=MAX_PIECES, fail_fast=True)]
+)
 
 
 class MessageItem(Input):

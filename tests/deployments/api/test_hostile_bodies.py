@@ -10,6 +10,8 @@ from deployments.api.generation import GenerationRequest
 from deployments.api.input import parse
 from deployments.api.openapi import OPERATIONS
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.surfaces.messages import CountRequest
+from deployments.api.surfaces.responses import ResponsesRequest
 from deployments.api.surfaces.surface import Passed
 from deployments.errors import ApiError
 
@@ -135,7 +137,25 @@ def test_whole_numbers_fit_the_engines(field, low, high):
         assert (error.param, error.code) == (field, "invalid_value")
 
 
+@pytest.mark.parametrize(
+    "arguments", ['{"a":' * 700 + "1" + "}" * 700, r'{"a": "\ud800"}', r'{"\ud800": 1}']
+)
+async def test_arguments_of_earlier_calls_may_be_any_text(tools_ingress, arguments):
+    call = {"id": "1", "function": {"name": "f", "arguments": arguments}}
+    messages = [*HELLO["messages"], {"role": "assistant", "tool_calls": [call]}]
+    response = await tools_ingress.http.post("/tokenize", json={"messages": messages})
+    assert response.status_code == 200
+
+
 MANY = 100_000
+PART = {"type": "text", "text": ""}
+CALL = {"id": "1", "function": {"name": "f", "arguments": ""}}
+RESULT = {"type": "tool_result", "tool_use_id": "1", "content": [PART] * MANY}
+OUTPUT = {
+    "type": "function_call_output",
+    "call_id": "1",
+    "output": [PART | {"type": "input_text"}] * MANY,
+}
 CROWDS = {
     "messages": (ChatRequest, {"messages": [1] * MANY}, "messages"),
     "good messages": (ChatRequest, {"messages": CHAT["messages"] * MANY}, "messages"),
@@ -144,6 +164,22 @@ CROWDS = {
         {"messages": [{"role": "user", "content": [{"type": 1}] * MANY}]},
         "messages",
     ),
+    "calls": (
+        ChatRequest,
+        {"messages": [{"role": "assistant", "tool_calls": [CALL] * 200}] * 100},
+        "messages",
+    ),
+    "a prediction's parts": (
+        ChatRequest,
+        {"prediction": {"type": "content", "content": [PART] * MANY}},
+        "prediction.content",
+    ),
+    "parts of results": (
+        CountRequest,
+        {"messages": [{"role": "user", "content": [RESULT]}]},
+        "messages",
+    ),
+    "parts of outputs": (ResponsesRequest, {"input": [OUTPUT]}, "input"),
     "stops": (ChatRequest, {"stop": [1] * MANY}, "stop[0]"),
     "biases": (ChatRequest, {"logit_bias": {f"a{i}": 1 for i in range(MANY)}}, "logit_bias"),
     "fields": (ChatRequest, {f"f{i}": 1 for i in range(MANY)}, None),
@@ -164,7 +200,7 @@ def test_the_first_error_of_many_is_enough(case):
     """All of them would take seconds and a gigabyte."""
     kind, fields, param = CROWDS[case]
     asked = {"prompt": "a"} if kind is CompletionRequest else {"messages": CHAT["messages"]}
-    if kind is EmbeddingRequest:
+    if kind in (EmbeddingRequest, ResponsesRequest):
         asked = {}
     error = refused(kind, {"model": "m"} | asked | fields)
     assert error.status == 400
