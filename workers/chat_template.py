@@ -85,16 +85,20 @@ def encode_chat(
     add_generation_prompt: bool,
     continue_final_message: bool = False,
     variables: Mapping[str, Any] = MappingProxyType({}),
+    measured: Callable[[int], None] = lambda _: None,
 ) -> list[int]:
     """Return the token ids of messages in the chat template, with the beginning of an answer
     unless it is left out. The name of a special token in a message stays ordinary text.
 
     continue_final_message: end inside the last message, for an answer that continues it.
-    variables: of the template, none of them RESERVED but `tools`. Raises ChatFormatError for an
+    variables: of the template, none of them RESERVED but `tools`. measured: is given the text's
+    length in characters before it is tokenised, and may raise. Raises ChatFormatError for an
     unknown role, for messages that the template refuses, and where the tokenizer has no template.
     """
     chat = _Rendered(tokenizer, messages, variables)
-    return chat.encode(chat.text(len(messages), add_generation_prompt, continue_final_message))
+    text = chat.text(len(messages), add_generation_prompt, continue_final_message)
+    measured(len(text))
+    return chat.encode(text)
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:

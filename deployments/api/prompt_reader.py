@@ -134,15 +134,18 @@ class PromptReader:
             size = len(text.encode())
             self._check_size(size, request, None)
             ids = await self._tokenised(size, lambda each: encode_prompt(each, text, adds))
-        names = self._tokenizer.convert_ids_to_tokens(ids) if request.return_token_strs else None
+        tokenizer, names = self._threads_tokenizer, None
+        if request.return_token_strs:
+            names = await self._in_thread(lambda: tokenizer.convert_ids_to_tokens(ids))
         return Tokens(
             count=len(ids), max_model_len=self._context_length, tokens=ids, token_strs=names
         )
 
     async def text(self, request: DetokenizeRequest) -> str:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
-        token."""
+        token, and for more tokens than the context has."""
         self.pinned(request.model or self.bundle_name)
+        request.check(self._context_length)
         self._check_ids(request.tokens, "tokens")
         return await self._in_thread(lambda: str(self._threads_tokenizer.decode(request.tokens)))
 
@@ -239,9 +242,13 @@ class PromptReader:
         calls = [m["tool_calls"] for m in messages if "tool_calls" in m]
         if template["variables"] or calls:
             size += len(json.dumps([template["variables"], calls]))
+
+        def measured(rendered: int) -> None:  # with tools, calls and variables
+            self._check_size(rendered, request, None)
+
         try:
             return await self._tokenised(
-                size, lambda tokenizer: encode_chat(tokenizer, messages, **template)
+                size, lambda each: encode_chat(each, messages, **template, measured=measured)
             )
         except ChatFormatError as error:
             raise ApiError(400, str(error), param="messages", code="invalid_value") from error

@@ -73,6 +73,18 @@ class DetokenizeRequest(Input):
     model: str | None = None
     tokens: Annotated[list[_TokenId], Field(fail_fast=True)]
 
+    def check(self, context_length: int) -> None:
+        """Raise ApiError for more tokens than the context has. The text of one may be a hundred
+        characters."""
+        if len(self.tokens) > context_length:
+            raise ApiError(
+                400,
+                f"tokens: at most {context_length}, which is this model's context, got "
+                f"{len(self.tokens)}",
+                param="tokens",
+                code="invalid_value",
+            )
+
 
 class Detokenized(Body):
     """The text of tokens, special ones included."""

@@ -8,6 +8,8 @@ from asking import posted
 
 from deployments.api import prompt_reader
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.errors import ApiError
+from workers import chat_template
 from workers.chat_template import encode_chat, encode_prompt
 
 SHORT, LONG = "Write a function.", "Tell me about the sea and the mountains. " * 8
@@ -96,6 +98,18 @@ async def test_tokens_of_a_conversation_are_those_of_its_prompt(ingress, reader)
     assert shorter["count"] < said["count"]
 
 
+async def test_tools_beyond_any_context_are_not_tokenised(tools_reader, monkeypatch):
+    def never(*_):
+        raise AssertionError("tokenised")
+
+    monkeypatch.setattr(chat_template, "encode_text", never)
+    tool = {"type": "function", "function": {"name": "f", "description": "x" * 1_000_000}}
+    asked = {"model": "tiny", "messages": messages("a"), "tools": [tool]}
+    with pytest.raises(ApiError) as caught:
+        await tools_reader.chat(ChatRequest.model_validate(asked))
+    assert caught.value.code == "context_length_exceeded"
+
+
 ADDS = {"add_special_tokens": True}
 
 
@@ -116,6 +130,7 @@ ADDS = {"add_special_tokens": True}
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [2**40]}, "tokens"),
         ("/detokenize", {"tokens": ["a"]}, "tokens[0]"),
+        ("/detokenize", {"tokens": [5] * 513}, "tokens"),
     ],
 )
 async def test_what_has_no_tokens_is_refused(ingress, path, asked, param):
