@@ -36,11 +36,12 @@ class MessageWriter(Writer):
         }
 
     def heard(self, chunk: DecodeChunk) -> DecodeChunk:
-        # The engine ends at a stop sequence and gives it in one piece.
-        self._stop = self._stop or next(filter(chunk.text.endswith, self._stops), None)
-        if self._stop is None:
-            return chunk
-        return chunk.model_copy(update={"text": chunk.text.removesuffix(self._stop)})
+        # The engine ends at a stop sequence and gives it in one piece. One that more text follows
+        # came before `min_tokens`, and is text.
+        text, self._stop = (self._stop or "") + chunk.text, None
+        if chunk.finish_reason in (None, "stop"):
+            self._stop = next(filter(text.endswith, self._stops), None)
+        return chunk.model_copy(update={"text": text.removesuffix(self._stop or "")})
 
     def begin(self) -> list[Event]:
         message = {**self._message, "content": []}

@@ -3,6 +3,7 @@
 import anthropic
 import httpx2
 import pytest
+from asking import recorded
 
 from deployments.guard.key_file import hash_of
 
@@ -102,6 +103,19 @@ async def test_a_stop_sequence_is_named(client):
     async with client.messages.stream(**ASKED, **LONG, stop_sequences=[stop]) as stream:
         final = await stream.get_final_message()
     assert (final.stop_sequence, final.content[0].text) == (stop, answer.content[0].text)
+
+
+@pytest.mark.parametrize(("said", "stop"), [("a#b", None), ("a#b#", "#")])
+async def test_a_stop_sequence_before_the_least_tokens_is_text(tools_ingress, client, said, stop):
+    recorded(tools_ingress, said)
+    for stream in (False, True):
+        asked = ASKED | {"stop_sequences": ["#"]}
+        if stream:
+            async with client.messages.stream(**asked) as answering:
+                answer = await answering.get_final_message()
+        else:
+            answer = await client.messages.create(**asked)
+        assert (answer.content[0].text, answer.stop_sequence) == ("a#b", stop)
 
 
 async def test_an_answer_that_is_begun_is_continued(client):
