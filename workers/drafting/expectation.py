@@ -10,7 +10,7 @@ from workers.drafting.goodput import Floats
 
 AT_FIRST = 0.65
 """Share of drafts whose first level is accepted, before any is seen."""
-LEVEL_WEIGHT, LEVEL_MEMORY = 4.0, 150.0
+LEVEL_WEIGHT, LEVEL_MEMORY = 12.0, 150.0
 CHAINS = (1, 2, 4)
 """Levels of the chains that are offered, beside the longest."""
 CERTAIN = 0.99
@@ -40,8 +40,8 @@ class Expectation:
             FadingRatio(weight=LEVEL_WEIGHT, memory=LEVEL_MEMORY) for _ in range(self.levels)
         ]
         self._shares = self._usual()
-        self._tree: Floats | None = None
-        self._depth = 1.0
+        self._tree, self._drawn = np.zeros((2, NODES)), 0
+        self._depth = 0.0
 
     @property
     def trust(self) -> float:
@@ -64,11 +64,12 @@ class Expectation:
         """Return drafts of several depths: levels, and the probabilities of each sequence's tokens
         [n, tokens], falling.
 
-        Where trees were drawn (`drew`), these are the first level and all nodes of the mean tree,
-        scaled to each sequence; else they are chains.
+        Once TREES trees were drawn (`drew`), these are the first level and all nodes of the mean
+        tree, scaled to each sequence. Before that they are chains: a few shallow trees would keep a
+        drafter from being asked for others.
         """
         chains = self.accepted(eases)
-        if self._tree is None:
+        if self._drawn < TREES:
             depths = sorted({n for n in (*CHAINS, self.levels) if n <= self.levels})
             return [(n, np.minimum(CERTAIN, self.trust * chains[:, :n])) for n in depths]
         whole = chains[:, : max(1, round(self._depth))].sum(axis=1)
@@ -89,10 +90,9 @@ class Expectation:
             likeliest = sorted(nodes, reverse=True)[:NODES]
             row[: len(likeliest)] = likeliest
         depth = 1.0 + max(depths, default=0)
-        if self._tree is None:
-            self._tree, self._depth = drawn, depth
-        self._tree += (drawn - self._tree) / TREES
-        self._depth += (depth - self._depth) / TREES
+        self._drawn = min(TREES, self._drawn + 1)
+        self._tree += (drawn - self._tree) / self._drawn
+        self._depth += (depth - self._depth) / self._drawn
 
     def saw(self, held: int, known: int) -> float:
         """Learn that the first `held` levels of a draft were accepted, of those of which the
