@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from workers.drafting.expectation import LEAST_TRUST, OPTIMISM, Expectation
+from workers.drafting.expectation import LEAST_TRUST, OPTIMISM, TREES, Expectation
 
 
 def expectation(levels: int = 3) -> Expectation:
@@ -88,3 +88,22 @@ def test_it_is_trusted_as_far_as_it_kept_its_word_and_tried_again() -> None:
     for _ in range(10_000):
         one.idle()
     assert one.trust == pytest.approx(OPTIMISM, abs=0.05)
+
+
+def test_a_few_shallow_trees_keep_no_drafter_from_deeper_ones() -> None:
+    one = Expectation("d", 4)
+    before = [levels for levels, _ in one.offers([1.0])]
+    for _ in range(TREES - 1):
+        one.drew([0.1], [0])
+    assert [levels for levels, _ in one.offers([1.0])] == before
+    one.drew([0.1], [0])
+    assert [levels for levels, _ in one.offers([1.0])] == [1.0, 1.0]
+
+
+def test_two_bad_drafts_do_not_exclude_a_drafter() -> None:
+    one = Expectation("d", 4)
+    for _ in range(2):
+        one.saw(0, 1)
+        one.settled(0.0, 1.0)
+    (_, (first,)), *_ = one.offers([1.0])
+    assert first[0] > 0.5
