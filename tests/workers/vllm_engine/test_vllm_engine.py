@@ -57,7 +57,7 @@ async def test_stop_tokens_and_least_tokens_are_plain_decodings(engine, bundle, 
         attention_mask=torch.ones_like(ids),
         max_new_tokens=30,
         min_new_tokens=20,
-        eos_token_id=[stop, *end_tokens(bundle.part("target"), bundle.tokenizer())],
+        eos_token_id=[stop, *end_tokens(bundle)],
         do_sample=False,
         pad_token_id=0,
     )
