@@ -75,7 +75,7 @@ class Reply:
         ]
         self._tokens, self._ids = tokens, ids
         first = prompts[0].sampling
-        # whoever sums the log probabilities of an echoed prompt counts its tokens
+        # A client that sums an echoed prompt's log probabilities needs one entry for every token.
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
         self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]

@@ -148,13 +148,13 @@ class DecodeSequence:
 
     @property
     def wants_prompt_logprobs(self) -> bool:
-        """Whether log probabilities of the prompt are to be computed. A prompt with a begun answer
-        has had them already."""
+        """Whether the request asks for the prompt's log probabilities. A request that continues an
+        answer got them before."""
         return self.sampling.prompt_logprobs is not None and not self.request.answered_token_ids
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether the next forward reads prompt tokens, of which log probabilities are wanted."""
+        """Whether the next forward reads prompt tokens and must return their log probabilities."""
         return self.wants_prompt_logprobs and not self.output_tokens
 
     def read_prompt(self, logprobs: Sequence[TokenLogprobs]) -> None:

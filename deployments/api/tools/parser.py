@@ -18,8 +18,9 @@ _LATER_LINE_START = re.compile(r"\n[^\S\n]*\{")
 PART = 1024
 """Characters that are looked at together, however many come at once."""
 MOST_AGAIN = 65_536
-"""Characters of an answer that are read again because they were no call. An answer of openers,
-each of which could be a call up to its end, would otherwise take the square of its length."""
+"""Most characters of an answer that are read a second time because they turned out not to be a
+call. Without this bound, the time for an answer that repeats the beginning of a call would grow
+with the square of its length."""
 
 
 class ToolCallParser:

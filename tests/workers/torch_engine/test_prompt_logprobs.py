@@ -1,4 +1,4 @@
-"""Log probabilities of prompts, read in pieces, beside others and again."""
+"""Log probabilities of prompts that are read in chunks, in a batch, or from the prefix cache."""
 
 import asyncio
 
