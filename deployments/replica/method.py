@@ -23,7 +23,7 @@ from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
-from deployments.replica.warm_up import PROSE, TEXT, TOKENS, measure, warm_up
+from deployments.replica.warm_up import PROSE, TEXT, TOKENS, clients_load, measure, warm_up
 from router.scaling import UsualAnswer, work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport, MethodSpec
 from workers.bundle import load_bundle
@@ -56,6 +56,7 @@ class MethodReplica:
         self._comparable = len(methods) > 1 or has_its_cores(resources, config.engine)
         self._cores = _pinned(config, specs)
         self._streams = 0
+        self._measured = set[str]()
         settings = placed_engine(resources, specs, config.engine)
         self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
         self._application = context.app_name
@@ -93,7 +94,7 @@ class MethodReplica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return what the autoscaling policy follows; Ray Serve calls this."""
-        load = self._engine.load()
+        load = self._load()
         batch, usual = self._config.engine.max_batch, self._usual.tokens
         return {
             WORK: work_seconds(self._table, load, batch, usual),
@@ -133,7 +134,8 @@ class MethodReplica:
     async def _measure(self) -> None:
         """Tell the feedback actor how long this replica's steps are, until it has learned it."""
         text, prose = self._encoded(TEXT), self._encoded(PROSE)
-        answers = await measure(self._engine, text, prose, self._config.engine.max_batch)
+        batch = self._config.engine.max_batch
+        answers = await measure(self._engine, text, prose, batch, self._measured)
         actor = self._line(feedback_actor)
         while not await self._told(actor, answers):
             await asyncio.sleep(actor.pause(_TELL_AGAIN_SECONDS))
@@ -157,6 +159,9 @@ class MethodReplica:
     def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
         return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
 
+    def _load(self) -> LoadReport:
+        return clients_load(self._engine.load(), self._measured)
+
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))
 
@@ -165,7 +170,7 @@ class MethodReplica:
         board = self._line(load_board)
         while True:
             started = time.monotonic()
-            load = self._engine.load()
+            load = self._load()
             self._metrics.reported(load)
             try:
                 await board.ask(partial(_report, load), _TIMEOUT_SECONDS)

@@ -3,9 +3,9 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
-from schemas import DecodeRequest, DecodeStats, SamplingParams
+from schemas import DecodeRequest, DecodeStats, LoadReport, SamplingParams
 from workers.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -54,21 +54,22 @@ async def warm_up(engine: Engine, text: Sequence[int]) -> None:
     texts = _beginning_anywhere(text)
     try:
         for spec in engine.methods:
-            await _answer(engine, spec.name, next(texts), f"warm-up-{spec.name}", TOKENS)
+            [request] = _requests(spec.name, [next(texts)], TOKENS, "first")
+            await _answer(engine, request)
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)
 
 
 async def measure(
-    engine: Engine, text: Sequence[int], prose: Sequence[int] = (), rows: int = 1
+    engine: Engine, text: Sequence[int], prose: Sequence[int], rows: int, own: set[str]
 ) -> list[DecodeStats]:
     """Let every method answer TEXT and, in full batches, PROSE while nobody asks; return the
     answers with the shortest steps.
 
-    text, prose: token ids. rows: sequences that the engine decodes at once. Other work on the
-    machine only makes steps longer, so rounds go on until measurements agree. A request ends the
-    answers in progress, which begin anew when the engine is idle. An engine that fails is left as
-    it is.
+    text, prose: token ids. rows: sequences that the engine decodes at once. own: holds the ids of
+    the answers in progress, see `clients_load`. Other work on the machine only makes steps longer,
+    so rounds go on until measurements agree. A request ends the answers in progress, which begin
+    anew when the engine is idle. An engine that fails is left as it is.
 
     Each prompt starts at another place in the text, so that none is found in the prefix cache and
     prefills are measured too. Each has its own scope, so that none is drafted from another's
@@ -83,10 +84,12 @@ async def measure(
         for turn, method in itertools.product(range(MOST_ROUNDS), names):
             if turn >= LEAST_ROUNDS and _undisturbed(alone):
                 break
-            alone[method] += await _undisturbed_answers(engine, method, [next(texts)], TOKENS, turn)
+            asked = _requests(method, [next(texts)], TOKENS, f"alone-{turn}")
+            alone[method] += await _undisturbed_answers(engine, asked, own)
         for turn, method in itertools.product(range(TOGETHER_ROUNDS if rows > 1 else 0), names):
             prompts = list(itertools.islice(stories, min(rows, TOGETHER)))
-            told = await _undisturbed_answers(engine, method, prompts, TOGETHER_TOKENS, turn)
+            asked = _requests(method, prompts, TOGETHER_TOKENS, f"together-{turn}")
+            told = await _undisturbed_answers(engine, asked, own)
             together[method] += sorted(told, key=lambda stats: stats.mean_batch)[-1:]
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not measured: %s", error)
@@ -109,47 +112,66 @@ def _step_seconds(stats: DecodeStats) -> float:
 
 
 async def _undisturbed_answers(
-    engine: Engine, method: str, prompts: Sequence[Sequence[int]], tokens: int, turn: int
+    engine: Engine, asked: Sequence[DecodeRequest], own: set[str]
 ) -> list[DecodeStats]:
     """Return the statistics of answers at once during which no request came.
 
     One that a full engine refuses is left out, unless it is the only one. Raises what that raises.
     """
     while True:
-        while _present(engine) > 0:
+        while _others(engine, own):
             await asyncio.sleep(IDLE_SECONDS)
-        answers = [
-            asyncio.create_task(
-                _answer(engine, method, prompt, f"warm-up-{method}-{turn}-{i}", tokens)
-            )
-            for i, prompt in enumerate(prompts)
-        ]
-        pending = set(answers)
-        while pending and _present(engine) <= len(prompts):
-            _, pending = await asyncio.wait(pending, timeout=WATCH_SECONDS)
-        for answer in pending:
-            answer.cancel()
-        told = await asyncio.gather(*answers, return_exceptions=len(answers) > 1 or bool(pending))
+        own |= {request.request_id for request in asked}
+        try:
+            answers = [asyncio.create_task(_answer(engine, request)) for request in asked]
+            pending = set(answers)
+            while pending and not _others(engine, own):
+                _, pending = await asyncio.wait(pending, timeout=WATCH_SECONDS)
+            for answer in pending:
+                answer.cancel()
+            failures = len(answers) > 1 or bool(pending)
+            told = await asyncio.gather(*answers, return_exceptions=failures)
+        finally:
+            own.clear()
         if not pending:
             return [one for one in told if isinstance(one, DecodeStats)]
 
 
-def _present(engine: Engine) -> int:
-    load = engine.load()
-    return load.running + load.waiting
+def clients_load(load: LoadReport, own: Set[str]) -> LoadReport:
+    """Return a load without a measurement's answers, whose ids `own` holds.
+
+    They end as soon as a request comes, so routing must not count them. Once it has come, the load
+    is returned as it is.
+    """
+    if not own or load.requests.keys() - own:
+        return load
+    nothing = {"running": 0, "waiting": 0, "running_by_method": {}, "outstanding_tokens": 0}
+    free = load.free_slots + load.running * load.slots_each
+    return load.model_copy(update={**nothing, "requests": {}, "free_slots": free})
 
 
-async def _answer(
-    engine: Engine, method: str, token_ids: Sequence[int], request_id: str, tokens: int
-) -> DecodeStats | None:
+def _others(engine: Engine, own: Set[str]) -> bool:
+    return bool(engine.load().requests.keys() - own)
+
+
+def _requests(
+    method: str, prompts: Sequence[Sequence[int]], tokens: int, label: str
+) -> list[DecodeRequest]:
+    names = [f"warm-up-{method}-{label}-{i}" for i in range(len(prompts))]
     sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
-    request = DecodeRequest(
-        request_id=request_id,
-        method=method,
-        prompt_token_ids=tuple(token_ids),
-        scope=request_id,
-        sampling=sampling,
-    )
+    return [
+        DecodeRequest(
+            request_id=name,
+            method=method,
+            prompt_token_ids=tuple(prompt),
+            scope=name,
+            sampling=sampling,
+        )
+        for name, prompt in zip(names, prompts, strict=True)
+    ]
+
+
+async def _answer(engine: Engine, request: DecodeRequest) -> DecodeStats | None:
     stats = None
     async for chunk in engine.generate(request):
         stats = chunk.stats or stats

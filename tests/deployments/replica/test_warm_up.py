@@ -15,6 +15,7 @@ from deployments.replica.warm_up import (
     TEXT,
     TOGETHER_TOKENS,
     TOKENS,
+    clients_load,
     measure,
     warm_up,
 )
@@ -29,17 +30,23 @@ async def test_every_method_answers_once_before_the_first_request(engine, tiny_b
     class Watched:
         methods = engine.methods
 
+        load = staticmethod(engine.load)
+
         def generate(self, request):
             asked.append(request)
             return engine.generate(request)
 
-    await warm_up(Watched(), tiny_bundle.backend_tokenizer().encode(TEXT).ids)
+    text = tiny_bundle.backend_tokenizer().encode(TEXT).ids
+    await warm_up(Watched(), text)
     assert [request.method for request in asked] == [spec.name for spec in engine.methods]
     assert engine.load().running == 0
+    await measure(Watched(), text, text, 4, set())
+    assert len({request.request_id for request in asked}) == len(asked)
+    assert len({request.scope for request in asked}) == len(asked), "none drafts from another's"
 
 
 async def test_every_method_is_measured(engine, tiny_bundle):
-    answers = await measure(engine, tiny_bundle.backend_tokenizer().encode(TEXT).ids)
+    answers = await measure(engine, tiny_bundle.backend_tokenizer().encode(TEXT).ids, (), 1, set())
     assert sorted(stats.method for stats in answers) == sorted(spec.name for spec in engine.methods)
     assert {stats.output_tokens for stats in answers} == {TOKENS}
     assert {stats.cached_prompt_tokens for stats in answers} == {0}, "prefills are measured too"
@@ -49,7 +56,7 @@ async def test_every_method_is_measured(engine, tiny_bundle):
 
 async def test_every_method_is_measured_several_times_at_once_too(engine, tiny_bundle):
     encode = tiny_bundle.backend_tokenizer().encode
-    answers = await measure(engine, encode(TEXT).ids, encode(PROSE).ids, rows=4)
+    answers = await measure(engine, encode(TEXT).ids, encode(PROSE).ids, 4, set())
     for spec in engine.methods:
         alone, together = (stats for stats in answers if stats.method == spec.name)
         assert alone.mean_batch == 1.0
@@ -66,7 +73,8 @@ async def test_a_measurement_makes_way_for_a_request(engine, tiny_bundle):
     encode = tiny_bundle.backend_tokenizer().encode
     method = engine.methods[0].name
     texts, stories = encode(TEXT).ids, encode(PROSE).ids
-    cancelled, users = list[str](), list[asyncio.Task]()
+    cancelled, users, own = list[str](), list[asyncio.Task](), set[str]()
+    reported = list[tuple[int, int]]()
 
     async def user(name):
         sampling = SamplingParams(max_tokens=200, ignore_eos=True)
@@ -83,6 +91,9 @@ async def test_a_measurement_makes_way_for_a_request(engine, tiny_bundle):
             most = 2 if request.sampling.max_tokens == TOGETHER_TOKENS else 1
             try:
                 async for chunk in engine.generate(request):
+                    if not users:
+                        load = engine.load()
+                        reported.append((load.running, clients_load(load, own).running))
                     if len(users) < most:
                         users.append(asyncio.create_task(user(f"user-{len(users)}")))
                         await asyncio.sleep(3600.0)  # until the measurement is cancelled
@@ -91,8 +102,9 @@ async def test_a_measurement_makes_way_for_a_request(engine, tiny_bundle):
                 cancelled.append(request.request_id)
                 raise
 
-    answers = await measure(Asked(), texts, stories, rows=4)
-    assert cancelled[0] == f"warm-up-{method}-0-0"
+    answers = await measure(Asked(), texts, stories, 4, own)
+    assert reported[0] == (1, 0), "routing does not count what makes way for requests"
+    assert cancelled[0] == f"warm-up-{method}-alone-0-0"
     assert len(cancelled) > 1
     assert [stats.output_tokens for stats in await asyncio.gather(*users)] == [200, 200]
     alone, together = answers
@@ -110,7 +122,17 @@ async def test_an_engine_that_cannot_is_left_as_it_is(engine):
             yield
 
     await warm_up(Full(), [1, 2, 3])
-    assert await measure(Full(), [1, 2, 3]) == []
+    assert await measure(Full(), [1, 2, 3], (), 1, set()) == []
+
+
+async def test_beside_a_request_the_whole_load_is_reported(engine):
+    load = engine.load().model_copy(
+        update={"running": 2, "requests": {"warm-up-a-0-0": 3, "a client's": 5}}
+    )
+    assert clients_load(load, {"warm-up-a-0-0"}) == load
+    alone = load.model_copy(update={"running": 1, "requests": {"warm-up-a-0-0": 3}})
+    assert clients_load(alone, {"warm-up-a-0-0"}).requests == {}
+    assert clients_load(alone, set()) == alone
 
 
 class Disturbed:
@@ -123,10 +145,10 @@ class Disturbed:
         self.rounds = 0
 
     def load(self):
-        return SimpleNamespace(running=0, waiting=0)
+        return SimpleNamespace(requests={})
 
     async def generate(self, request):
-        turn = int(request.request_id.split("-")[3])
+        turn = int(request.request_id.split("-")[4])
         assert turn == self.rounds
         self.rounds += 1
         steps = 5 * turn + 5  # answers of other lengths have other seconds: a step's are compared
@@ -137,20 +159,20 @@ class Disturbed:
 
 async def test_the_answer_with_the_shortest_steps_counts():
     engine = Disturbed(0.011, 0.03, 0.010)
-    [told] = await measure(engine, [1, 2, 3])
-    assert told.request_id == "warm-up-naive-2-0"
+    [told] = await measure(engine, [1, 2, 3], (), 1, set())
+    assert told.request_id == "warm-up-naive-alone-2-0"
     assert engine.rounds == LEAST_ROUNDS
 
 
 async def test_a_disturbed_replica_goes_on_until_two_answers_agree():
     engine = Disturbed(0.04, 0.03, 0.02, 0.010, 0.04, 0.0105)
-    [told] = await measure(engine, [1, 2, 3])
-    assert (told.request_id, engine.rounds) == ("warm-up-naive-3-0", 6)
+    [told] = await measure(engine, [1, 2, 3], (), 1, set())
+    assert (told.request_id, engine.rounds) == ("warm-up-naive-alone-3-0", 6)
 
 
 async def test_measuring_ends_on_a_busy_machine():
     busy = Disturbed(*[0.04 / 2**turn for turn in range(20)])
-    assert len(await measure(busy, [1, 2, 3])) == 1
+    assert len(await measure(busy, [1, 2, 3], (), 1, set())) == 1
     assert busy.rounds == MOST_ROUNDS
 
 
