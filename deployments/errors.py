@@ -92,6 +92,11 @@ class ApiError(Exception):
         return {"retry-after": str(self.retry_after)} if later else {}
 
 
+def invalid(param: str, why: str) -> ApiError:
+    """Return the error for a parameter whose value is not possible."""
+    return ApiError(400, f"{param}: {why}", param=param, code="invalid_value")
+
+
 def line_full() -> ApiError:
     """Return the error for a request that no waiting line has room for."""
     return overloaded("every replica's waiting line is full; try again shortly")

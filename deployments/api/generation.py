@@ -18,7 +18,7 @@ from deployments.api import known_fields
 from deployments.api.input import Input
 from deployments.api.known_fields import without_known
 from deployments.api.structured import StructuredRequest
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 from schemas import SamplingParams
 from schemas.keys import Priority
 
@@ -67,12 +67,8 @@ class Speculation(Input):
     @model_validator(mode="after")
     def _one_wish(self) -> Self:
         if self.off and (self.method is not None or self.max_draft_tokens):
-            raise ApiError(
-                400,
-                "speculation.off: not possible with a method or max_draft_tokens; leave it out",
-                param="speculation.off",
-                code="invalid_value",
-            )
+            why = "not possible with a method or max_draft_tokens; leave it out"
+            raise invalid("speculation.off", why)
         return self
 
     @property
@@ -185,12 +181,8 @@ class GenerationRequest(StructuredRequest, ABC):
             raise self.too_long(f"{prompt_tokens} tokens", context_length, field)
         most = min(self.default_max_tokens or left, left) if wanted is None else wanted
         if self.min_tokens > most:
-            raise ApiError(
-                400,
-                f"min_tokens: the answer has at most {most} tokens, got {self.min_tokens}",
-                param="min_tokens",
-                code="invalid_value",
-            )
+            why = f"the answer has at most {most} tokens, got {self.min_tokens}"
+            raise invalid("min_tokens", why)
         structure = self.wanted_grammar
         return SamplingParams(
             temperature=self.temperature,

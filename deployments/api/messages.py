@@ -1,7 +1,7 @@
 """The messages of a chat request."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import pydantic_core
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -60,7 +60,12 @@ Content = (
 )
 
 
-def joined(content: Content | None) -> str:
+class _Part(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+def joined(content: str | Sequence[_Part] | None) -> str:
     """Return a message's text, empty if it has none."""
     if content is None or isinstance(content, str):
         return content or ""

@@ -10,11 +10,10 @@ from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import joined
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
-from deployments.api.structured import refused
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length, read_template
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from schemas.http import HttpConfig
@@ -171,12 +170,8 @@ class PromptReader:
             return pinned
         if named not in self.methods or pinned is not None:
             why = f"the model is {request.model!r}" if pinned else "not served"
-            raise ApiError(
-                400,
-                f"speculation.method: {named!r}: {why}; available: {', '.join(self.methods)}",
-                param="speculation.method",
-                code="invalid_value",
-            )
+            available = f"available: {', '.join(self.methods)}"
+            raise invalid("speculation.method", f"{named!r}: {why}; {available}")
         return named
 
     async def _continued(
@@ -217,18 +212,13 @@ class PromptReader:
             try:
                 await self._grammars.check(asked)
             except GrammarError as error:
-                raise refused(field, str(error)) from error
+                raise invalid(field, str(error)) from error
 
     def _check_ids(self, tokens: Iterable[int], field: str) -> None:
         unknown = [token for token in tokens if not 0 <= token < self._vocabulary]
         if unknown:
-            raise ApiError(
-                400,
-                f"{field}: {unknown[0]} is not a token id; valid ids are 0 to "
-                f"{self._vocabulary - 1}",
-                param=field,
-                code="invalid_value",
-            )
+            valid = f"valid ids are 0 to {self._vocabulary - 1}"
+            raise invalid(field, f"{unknown[0]} is not a token id; {valid}")
 
     async def _chat_ids(
         self, messages: Sequence[Mapping[str, Any]], request: ChatRequest | TokenizeRequest

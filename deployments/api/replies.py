@@ -127,11 +127,10 @@ class Reply:
         """Yield server-sent events. An answer that breaks off ends with an error event, not
         [DONE]."""
         runs = [DraftedRuns(self._tokens, hides_special=self._hides_special) for _ in self._answers]
-        empty: list[dict[str, Any] | None] = [None] * len(
-            self._answers
-        )  # log probabilities of no token, for the last event
+        # Log probabilities of no token go with the last event.
+        empty: list[dict[str, Any] | None] = [None for _ in self._answers]
+        # The first event has the prompt's ids: the stream's first, or each completion's.
         of_prompts = [self._prompt_ids(index) for index in range(len(self._answers))]
-        """The prompts' ids, for the first event: of the stream, or of each completion."""
         try:
             if self._kind == "chat":
                 begin = {"role": "assistant", "content": ""}
@@ -170,10 +169,10 @@ class Reply:
                         end = self._end() | {"logprobs": empty[index]}
                         yield self._event(index, finish=finish, **end)
             if options.include_usage:
-                yield _data({**self._chunk_head(), "choices": [], "usage": self._usage()})
+                yield data({**self._chunk_head(), "choices": [], "usage": self._usage()})
             yield _DONE
         except ApiError as error:
-            yield _data(error.body())
+            yield data(error.body())
         finally:
             for answer in self._answers:
                 await answer.close()
@@ -217,7 +216,7 @@ class Reply:
         **content: Any,
     ) -> str:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
-        return _data({**self._chunk_head(), **head, "choices": [choice]})
+        return data({**self._chunk_head(), **head, "choices": [choice]})
 
     def _chunk_head(self) -> dict[str, Any]:
         name = "chat.completion.chunk" if self._kind == "chat" else "text_completion"
@@ -243,5 +242,6 @@ class _Choice:
         self.logprobs = joined(self.logprobs, logprobs)
 
 
-def _data(body: Mapping[str, Any]) -> str:
+def data(body: Mapping[str, Any]) -> str:
+    """Return a server-sent event without a name."""
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -16,7 +16,7 @@ from deployments.api.messages import (
 )
 from deployments.api.templated import Templated
 from deployments.api.tools.fields import Offer, ToolChoice, offered
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 
 COMPLETION_MAX_TOKENS = 16
 MAX_ANSWERS = 64
@@ -53,12 +53,8 @@ class ChatRequest(Templated, GenerationRequest):
         """Return the functions that the answer may call. Raises ApiError for a wrong choice."""
         offer = offered(self.tools, self.tool_choice, self.parallel_tool_calls)
         if offer.required and self.ignore_eos:
-            raise ApiError(
-                400,
-                "ignore_eos: not possible where the answer has to be a tool call; leave it out",
-                param="ignore_eos",
-                code="invalid_value",
-            )
+            why = "not possible where the answer has to be a tool call; leave it out"
+            raise invalid("ignore_eos", why)
         return offer
 
     @property
@@ -124,14 +120,10 @@ class CompletionRequest(GenerationRequest):
         if ids:
             return {"prompt": ids}
         several: list[str | list[int]] = [one for one in given if not isinstance(one, int)]
-        if len(several) * self.n > MAX_ANSWERS:
-            raise ApiError(
-                400,
-                f"prompt: {len(several)} prompts with n {self.n} ask for "
-                f"{len(several) * self.n} answers; one request may have {MAX_ANSWERS}",
-                param="prompt",
-                code="invalid_value",
-            )
+        answers = len(several) * self.n
+        if answers > MAX_ANSWERS:
+            asked = f"{len(several)} prompts with n {self.n} ask for {answers} answers"
+            raise invalid("prompt", f"{asked}; one request may have {MAX_ANSWERS}")
         return {f"prompt[{index}]": one for index, one in enumerate(several)}
 
 

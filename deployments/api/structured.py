@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from deployments.api.input import Input
-from deployments.errors import ApiError
+from deployments.errors import invalid
 from schemas import Grammar
 
 MAX_CHOICES = 1024
@@ -89,14 +89,14 @@ class StructuredRequest(Input):
         asked = list(self._grammars())
         if self.structured_outputs is not None and not list(self.structured_outputs.grammars()):
             why = "give one of json, regex, choice, grammar and json_object"
-            raise _invalid("structured_outputs", why)
+            raise invalid("structured_outputs", why)
         if not asked:
             return None
         if len(asked) > 1:
             fields = [field for field, _ in asked]
-            raise _invalid(fields[1].partition(".")[0], f"give either {fields[0]} or {fields[1]}")
+            raise invalid(fields[1].partition(".")[0], f"give either {fields[0]} or {fields[1]}")
         if self.ignore_eos:
-            raise _invalid("ignore_eos", "not possible with a grammar; leave it out")
+            raise invalid("ignore_eos", "not possible with a grammar; leave it out")
         return asked[0]
 
     def _grammars(self) -> Iterator[tuple[str, Grammar]]:
@@ -105,24 +105,19 @@ class StructuredRequest(Input):
             yield "response_format", Grammar(kind="json_object")
         elif form.type == "json_schema":
             if form.json_schema is None:
-                raise _invalid("response_format.json_schema", "required with type 'json_schema'")
+                raise invalid("response_format.json_schema", "required with type 'json_schema'")
             schema = json.dumps(form.json_schema.schema_)
             yield "response_format.json_schema.schema", Grammar(kind="json_schema", text=schema)
         if given is not None:
             if (given.kind == "json_object") == bool(given.text):
                 why = "kind 'json_object' takes no text; all others need one"
-                raise _invalid("grammar.text", why)
+                raise invalid("grammar.text", why)
             yield "grammar.text", Grammar(kind=given.kind, text=given.text)
         if self.structured_outputs is not None:
             yield from self.structured_outputs.grammars()
         yield from _grammars(
             "guided_", self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar
         )
-
-
-def refused(field: str, why: str) -> ApiError:
-    """Return the error for a grammar that cannot be followed; it names the field."""
-    return _invalid(field, why)
 
 
 def _grammars(
@@ -142,7 +137,7 @@ def _grammars(
     for name, text in texts.items():
         if text is not None:
             if not text:
-                raise _invalid(prefix + name, "is empty")
+                raise invalid(prefix + name, "is empty")
             yield prefix + name, Grammar(kind=_kind(name, text), text=text)
 
 
@@ -152,7 +147,3 @@ def _kind(name: str, text: str) -> Literal["json_schema", "regex", "lark", "gbnf
     if name == "regex":
         return "regex"
     return "gbnf" if name == "grammar" and "::=" in text else "lark"
-
-
-def _invalid(param: str, why: str) -> ApiError:
-    return ApiError(400, f"{param}: {why}", param=param, code="invalid_value")

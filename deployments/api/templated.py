@@ -6,7 +6,7 @@ from pydantic import Field
 
 from deployments.api.input import Input
 from deployments.api.tools.fields import Offer, Tools
-from deployments.errors import ApiError
+from deployments.errors import invalid
 from workers.chat_template import RESERVED
 
 
@@ -37,20 +37,12 @@ class Templated(Input):
         argument of the template's own.
         """
         if self.continue_final_message and self.add_generation_prompt:
-            raise ApiError(
-                400,
-                "continue_final_message: not possible with add_generation_prompt; set one of them",
-                param="continue_final_message",
-                code="invalid_value",
-            )
+            why = "not possible with add_generation_prompt; set one of them"
+            raise invalid("continue_final_message", why)
         reserved = sorted(RESERVED & self.chat_template_kwargs.keys())
         if reserved:
-            raise ApiError(
-                400,
-                f"chat_template_kwargs.{reserved[0]}: the template's own argument; leave it out",
-                param=f"chat_template_kwargs.{reserved[0]}",
-                code="invalid_value",
-            )
+            why = "the template's own argument; leave it out"
+            raise invalid(f"chat_template_kwargs.{reserved[0]}", why)
         variables: dict[str, Any] = {}
         if self.reasoning_effort is not None:
             variables["reasoning_effort"] = self.reasoning_effort

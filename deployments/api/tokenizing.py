@@ -9,7 +9,7 @@ from deployments.api.input import Input
 from deployments.api.messages import Messages
 from deployments.api.response_bodies import Body
 from deployments.api.templated import Templated
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 
 _TokenId = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -77,13 +77,8 @@ class DetokenizeRequest(Input):
         """Raise ApiError for more tokens than the context has. The text of one may be a hundred
         characters."""
         if len(self.tokens) > context_length:
-            raise ApiError(
-                400,
-                f"tokens: at most {context_length}, which is this model's context, got "
-                f"{len(self.tokens)}",
-                param="tokens",
-                code="invalid_value",
-            )
+            most = f"at most {context_length}, which is this model's context"
+            raise invalid("tokens", f"{most}, got {len(self.tokens)}")
 
 
 class Detokenized(Body):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 
 HEADER = "x-specadapt-deadline-ms"
 _LONGEST_MS = 24 * 3600 * 1000
@@ -25,12 +25,8 @@ def deadline_seconds(header: str | None) -> float | None:
     if not (
         text.isascii() and text.isdecimal() and len(text) < 12 and 1 <= int(text) <= _LONGEST_MS
     ):
-        raise ApiError(
-            400,
-            f"{HEADER}: give whole milliseconds from 1 to {_LONGEST_MS}, not {text[:40]!r}",
-            param=HEADER,
-            code="invalid_value",
-        )
+        why = f"give whole milliseconds from 1 to {_LONGEST_MS}, not {text[:40]!r}"
+        raise invalid(HEADER, why)
     return int(text) / 1e3
 
 

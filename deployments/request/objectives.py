@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from deployments.errors import ApiError
+from deployments.errors import invalid
 from router.wishes import Slo
 
 FIRST, TOKEN = "x-slo-ttft-ms", "x-slo-tpot-ms"
@@ -24,10 +24,6 @@ def _seconds(headers: Mapping[str, str], name: str) -> float | None:
         return None
     text = given.strip()
     if not (_NUMBER.fullmatch(text) and 0.0 < float(text) <= LONGEST_MS):
-        raise ApiError(
-            400,
-            f"{name}: give milliseconds above 0, up to {LONGEST_MS}, not {text[:40]!r}",
-            param=name,
-            code="invalid_value",
-        )
+        why = f"give milliseconds above 0, up to {LONGEST_MS}, not {text[:40]!r}"
+        raise invalid(name, why)
     return float(text) / 1e3

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES, few_pieces
+from deployments.api.messages import MAX_PIECES, few_pieces, joined
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.message_writer import MessageWriter
 from deployments.api.surfaces.surface import SurfaceBody
@@ -21,6 +21,9 @@ class TextBlock(Input):
     text: str
     cache_control: Any = None
     citations: Any = None
+
+
+Texts = str | Annotated[list[TextBlock], Field(max_length=MAX_PIECES, fail_fast=True)]
 
 
 class ToolUseBlock(Input):
@@ -39,7 +42,7 @@ class ToolResultBlock(Input):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Annotated[list[TextBlock], Field(max_length=MAX_PIECES, fail_fast=True)] = ""
+    content: Texts = ""
     is_error: bool = False
     cache_control: Any = None
 
@@ -68,7 +71,6 @@ Block = Annotated[
     | Annotated[ThinkingBlock, Tag("thinking")],
     Discriminator(_kind),
 ]
-Texts = str | Annotated[list[TextBlock], Field(max_length=MAX_PIECES, fail_fast=True)]
 
 
 class Turn(Input):
@@ -86,15 +88,15 @@ class Turn(Input):
             match block:
                 case ToolResultBlock():
                     result = {"role": "tool", "tool_call_id": block.tool_use_id}
-                    messages.append(result | {"content": [_text(block.content)]})
+                    messages.append(result | {"content": [joined(block.content)]})
                 case TextBlock():
                     self._said(messages)["content"].append(block.text)
                 case ToolUseBlock():
                     function = {"name": block.name, "arguments": json.dumps(block.input)}
                     call = {"id": block.id, "type": "function", "function": function}
                     self._said(messages).setdefault("tool_calls", []).append(call)
-        joined = [said | {"content": "".join(said["content"])} for said in messages]
-        return joined or [{"role": self.role, "content": ""}]
+        whole = [said | {"content": "".join(said["content"])} for said in messages]
+        return whole or [{"role": self.role, "content": ""}]
 
     def _said(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the message that texts and calls go into."""
@@ -196,7 +198,7 @@ class CountRequest(SurfaceBody):
         messages = [said for message in self.messages for said in message.for_chat()]
         choice, last = self.tool_choice, messages[-1]
         if self.system:
-            messages.insert(0, {"role": "system", "content": _text(self.system)})
+            messages.insert(0, {"role": "system", "content": joined(self.system)})
         return {
             "messages": messages,
             "continue_final_message": last["role"] == "assistant" and "tool_calls" not in last,
@@ -223,7 +225,3 @@ class MessagesRequest(CountRequest):
         stops = {"stop": self.stop_sequences, "include_stop_str_in_output": True}
         more = stops if self.stop_sequences else {}
         return super().chat_body() | {"max_tokens": self.max_tokens} | more
-
-
-def _text(content: str | list[TextBlock]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)

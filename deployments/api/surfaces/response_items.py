@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES
+from deployments.api.messages import MAX_PIECES, joined
 
 
 class ItemPart(Input):
@@ -97,10 +97,10 @@ def chat_messages(given: str | Sequence[Any], instructions: str | None) -> list[
     for item in given:
         match item:
             case MessageItem():
-                messages.append({"role": item.role, "content": _text(item.content)})
+                messages.append({"role": item.role, "content": joined(item.content)})
             case OutputItem():
                 result = {"role": "tool", "tool_call_id": item.call_id}
-                messages.append(result | {"content": _text(item.output)})
+                messages.append(result | {"content": joined(item.output)})
             case CallItem():
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append({"role": "assistant", "content": None})
@@ -108,7 +108,3 @@ def chat_messages(given: str | Sequence[Any], instructions: str | None) -> list[
                 call = {"id": item.call_id, "type": "function", "function": function}
                 messages[-1].setdefault("tool_calls", []).append(call)
     return messages
-
-
-def _text(content: str | Sequence[ItemPart]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)

@@ -90,13 +90,12 @@ class SurfaceBody(Passed, ABC):
         """Return whether earlier turns may be left out of a conversation that is too long."""
         return False
 
-    def chat(self, defaults: Mapping[str, Any]) -> ChatRequest:
-        """Return the chat request. defaults: for fields that it leaves out. Raises ApiError naming
-        the field as it is called here."""
+    def chat(self) -> ChatRequest:
+        """Return the chat request. Raises ApiError naming the field as it is called here."""
         same = (*Passed.model_fields, "model", "stream")
         body = {name: getattr(self, name) for name in same} | self.chat_body()
         try:
-            return parse(ChatRequest, json.dumps(body).encode(), defaults)
+            return parse(ChatRequest, json.dumps(body).encode())
         except ApiError as error:
             raise self.named(error) from error
 

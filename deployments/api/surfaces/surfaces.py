@@ -1,6 +1,5 @@
 """The endpoints of the APIs that translate to chats."""
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
@@ -11,11 +10,11 @@ from fastapi.responses import JSONResponse, Response
 from deployments.api.answering import Answering, headers_of
 from deployments.api.input import Input
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import EventStream
+from deployments.api.replies import EventStream, data
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.messages import CountRequest, MessagesRequest
 from deployments.api.surfaces.responses import ResponsesRequest
-from deployments.api.surfaces.surface import SurfaceBody, Writer
+from deployments.api.surfaces.surface import Event, SurfaceBody, Writer
 from deployments.api.tools.pieces import Said
 from deployments.api.tools.spoken import Spoken
 from deployments.api.usage import usage
@@ -54,11 +53,11 @@ class Surfaces:
 
     async def count_tokens(self, request: Request) -> Response:
         asked = await self._read(CountRequest, request)
-        prompt = await self._prompt(asked, asked.chat(self._reader.sampling_defaults))
+        prompt = await self._prompt(asked, asked.chat())
         return JSONResponse({"input_tokens": len(prompt.token_ids)})
 
     async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
-        chat = asked.chat(self._reader.sampling_defaults)
+        chat = asked.chat()
         prompt = await self._prompt(asked, chat)
         [[answer]] = await self._answering.answers(chat, [prompt], request)
         writer = asked.writer(chat, answer.request_id, len(prompt.token_ids))
@@ -149,6 +148,6 @@ async def _events(writer: Writer, answer: Answer, spoken: Spoken) -> AsyncGenera
         await answer.close()
 
 
-def _written(event: tuple[str, Mapping[str, Any]]) -> str:
-    name, data = event
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+def _written(event: Event) -> str:
+    name, body = event
+    return f"event: {name}\n{data(body)}"

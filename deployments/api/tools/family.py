@@ -10,7 +10,7 @@ from deployments.api.tools.fields import Offer
 from deployments.api.tools.formats import Template, template_of
 from deployments.api.tools.parser import ToolCallParser
 from deployments.api.tools.pieces import Said
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 from schemas import Grammar, SamplingParams
 from schemas.http import HttpConfig
 from workers.grammar.specification import GrammarError
@@ -77,9 +77,7 @@ class ToolFamily:
                 await check(grammar)
             except GrammarError as error:
                 if loose or all(tool.function.strict for tool in offer.callable):
-                    raise ApiError(
-                        400, f"tools: {error}", param="tools", code="invalid_value"
-                    ) from error
+                    raise invalid("tools", str(error)) from error
             else:
                 return grammar
         return None

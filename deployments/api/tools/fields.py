@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.errors import ApiError
+from deployments.errors import invalid
 
 MAX_TOOLS = 128
 
@@ -110,13 +110,13 @@ def offered(tools: Sequence[FunctionTool], choice: Any, several: bool) -> Offer:
     """
     by_name = {tool.function.name: tool for tool in tools}
     if len(by_name) < len(tools):
-        raise _invalid("tools", "each function must have a name of its own")
+        raise invalid("tools", "each function must have a name of its own")
     if choice == "none" or (not tools and choice in (None, "auto")):
         return Offer(tools)
     if choice in (None, "auto"):
         return Offer(tools, tools, several=several)
     if not tools:
-        raise _invalid("tool_choice", "there are no tools to call: send tools, or leave it out")
+        raise invalid("tool_choice", "there are no tools to call: send tools, or leave it out")
     if choice == "required":
         return Offer(tools, tools, required=True, several=several)
     if isinstance(choice, NamedChoice):
@@ -129,9 +129,5 @@ def _named(by_name: Mapping[str, FunctionTool], choice: NamedChoice) -> Function
     name = choice.function.name
     if name not in by_name:
         known = ", ".join(by_name)
-        raise _invalid("tool_choice", f"{name!r} is not among the tools; they are {known}")
+        raise invalid("tool_choice", f"{name!r} is not among the tools; they are {known}")
     return by_name[name]
-
-
-def _invalid(param: str, why: str) -> ApiError:
-    return ApiError(400, f"{param}: {why}", param=param, code="invalid_value")
