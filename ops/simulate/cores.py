@@ -43,7 +43,7 @@ class Cores:
     def when(self, work: float) -> float:
         """Return the wall time at which this work is done if no thread starts or stops before."""
         if self._count == inf:
-            return work
+            return max(self.now, work)
         return self.now + max(0.0, work - self.work) / self._pace
 
     @property

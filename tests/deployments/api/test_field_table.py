@@ -72,7 +72,7 @@ def test_every_parameter_of_the_openai_package_is_in_the_table():
     assert {field for field, (origin, *_) in table.items() if origin == "OpenAI"} == openai
 
 
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.vllm
 @pytest.mark.parametrize("index", [1, 2])
 def test_every_field_of_vllm_is_in_the_table(index):
     """Read from its source: importing it takes longer than the test."""

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ops.load import runs
@@ -142,6 +142,14 @@ def some_loads(draw):
     st.integers(1, 4),
     st.integers(0, 3),
     st.lists(st.floats(0.0, 30.0), max_size=2),
+)
+# the second arrives a rounding error after the end of a step
+@example(
+    ([(6, 0)], np.asarray([0.20228519964634845] + [2.2022851996463486] * 21), np.zeros(22, int)),
+    1,
+    2,
+    0,
+    [],
 )
 def test_every_request_ends_once(load, replicas, rows, waiting, kills):
     steps, arrivals, prompts = load
