@@ -88,8 +88,18 @@ def parse(
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    return validated(kind, value, defaults, ignored)
+
+
+def validated(
+    kind: type[Request],
+    value: dict[str, Any],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    ignored: set[str] | None = None,
+) -> Request:
+    """Return the validated request of a decoded body. Arguments and errors as in `parse`."""
     said = {name for name, given in value.items() if given is not None}
-    value |= {n: d for n, d in defaults.items() if n in kind.model_fields and n not in said}
+    value = value | {n: d for n, d in defaults.items() if n in kind.model_fields and n not in said}
     try:
         return kind.model_validate(value, context=ignored)
     except ValidationError as error:

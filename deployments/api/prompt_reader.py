@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
-from deployments.api.messages import joined
+from deployments.api.messages import joined, plain_messages
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.api.tools.family import ToolFamily, identity
@@ -75,7 +75,7 @@ class PromptReader:
         not fit."""
         pinned = self._pinned_by(request)
         await self._check_fields(request)
-        messages, offer = request.plain_messages(), request.offer
+        messages, offer = plain_messages(request.messages), request.offer
         ids = await self._chat_ids(messages, request)
         sampling = request.sampling(len(ids), self._context_length)
         sampling = await self.tools.sampling(offer, sampling, self._grammars.check)
@@ -127,7 +127,7 @@ class PromptReader:
         a text that is certainly longer than any context."""
         self.pinned(request.model or self.bundle_name)
         if request.prompt is None:
-            ids = await self._chat_ids([m.plain() for m in request.messages], request)
+            ids = await self._chat_ids(plain_messages(request.messages), request)
         else:
             text, adds = request.prompt, request.add_special_tokens is not False
             size = len(text.encode())

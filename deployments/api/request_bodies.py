@@ -6,14 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
-from deployments.api.messages import (
-    ChatMessage,
-    Message,
-    Messages,
-    Plain,
-    Prediction,
-    plain_messages,
-)
+from deployments.api.messages import ChatMessage, Message, Messages, Prediction
 from deployments.api.templated import Templated
 from deployments.api.tools.fields import Offer, ToolChoice, offered
 from deployments.errors import ApiError, invalid
@@ -71,9 +64,6 @@ class ChatRequest(Templated, GenerationRequest):
     @property
     def wanted_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
-
-    def plain_messages(self) -> list[Plain]:
-        return plain_messages(self.messages)
 
 
 class CompletionRequest(GenerationRequest):

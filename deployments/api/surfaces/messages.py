@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
 from deployments.api.messages import MAX_PIECES, few_pieces, joined
-from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.message_writer import MessageWriter
 from deployments.api.surfaces.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS, ToolName
@@ -57,18 +56,21 @@ class ThinkingBlock(Input):
 
 
 def _kind(block: Any) -> str:
-    """Return the kind of a block by its type, so that errors speak of that kind."""
-    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-    if kind == "redacted_thinking":
-        return "thinking"
-    return kind if kind in ("tool_use", "tool_result", "thinking") else "text"
+    """Return the tag of a block by its type, so that errors are about that kind of block.
+
+    Tags are no fields' names: errors leave tags out of the path and keep fields.
+    """
+    kind = block.get("type") if isinstance(block, dict) else None
+    kinds = {"tool_use": "use", "tool_result": "result"}
+    kinds |= {"thinking": "thoughts", "redacted_thinking": "thoughts"}
+    return kinds.get(kind, "words") if isinstance(kind, str) else "words"
 
 
 Block = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[ToolUseBlock, Tag("tool_use")]
-    | Annotated[ToolResultBlock, Tag("tool_result")]
-    | Annotated[ThinkingBlock, Tag("thinking")],
+    Annotated[TextBlock, Tag("words")]
+    | Annotated[ToolUseBlock, Tag("use")]
+    | Annotated[ToolResultBlock, Tag("result")]
+    | Annotated[ThinkingBlock, Tag("thoughts")],
     Discriminator(_kind),
 ]
 
@@ -209,8 +211,8 @@ class CountRequest(SurfaceBody):
             "reasoning_effort": self.output_config.effort if thinks else "none",
         }
 
-    def writer(self, chat: ChatRequest, answer_id: str, prompt_tokens: int, /) -> MessageWriter:
-        stops = [chat.stop] if isinstance(chat.stop, str) else chat.stop
+    def writer(self, answer_id: str, prompt_tokens: int, /) -> MessageWriter:
+        stops = [self.chat.stop] if isinstance(self.chat.stop, str) else self.chat.stop
         return MessageWriter(self.model, answer_id, prompt_tokens, stops)
 
 

@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
 from deployments.api.messages import few_pieces
-from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.response_items import Items, chat_messages
 from deployments.api.surfaces.response_writer import ResponseWriter
 from deployments.api.surfaces.surface import SurfaceBody
@@ -168,7 +167,7 @@ class ResponsesRequest(SurfaceBody):
             "stop": self.stop,
         }
 
-    def writer(self, chat: ChatRequest, answer_id: str, _: int, /) -> ResponseWriter:
+    def writer(self, answer_id: str, _: int, /) -> ResponseWriter:
         choice = self.tool_choice
         form = self.text.format or TextFormat(type="text")
         head = {
@@ -183,12 +182,12 @@ class ResponsesRequest(SurfaceBody):
             "reasoning": {"effort": self.reasoning.effort, "summary": None},
             "service_tier": "default",
             "store": False,
-            "temperature": chat.temperature,
+            "temperature": self.chat.temperature,
             "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
             "tool_choice": choice.model_dump() if isinstance(choice, _Choice) else choice or "auto",
             "tools": [tool.model_dump() for tool in self.tools],
             "top_logprobs": 0,
-            "top_p": chat.top_p,
+            "top_p": self.chat.top_p,
             "truncation": self.truncation,
         }
         return ResponseWriter(head, answer_id)

@@ -1,16 +1,15 @@
 """What an API needs that is answered like a chat: a body, and a writer of its answers."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, PrivateAttr, ValidationInfo, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from deployments.api.input import Input, parse
+from deployments.api.input import Input, validated
 from deployments.api.known_fields import refuse_others
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.response_bodies import Usage
@@ -57,6 +56,7 @@ class SurfaceBody(Passed, ABC):
 
     model: str
     stream: bool = False
+    _chat: ChatRequest = PrivateAttr()
 
     @model_validator(mode="before")
     @classmethod
@@ -82,7 +82,7 @@ class SurfaceBody(Passed, ABC):
         """Return the fields of the chat request that are not its own names here."""
 
     @abstractmethod
-    def writer(self, chat: ChatRequest, answer_id: str, prompt_tokens: int, /) -> "Writer":
+    def writer(self, answer_id: str, prompt_tokens: int, /) -> "Writer":
         """Return a writer of the answer."""
 
     @property
@@ -90,14 +90,21 @@ class SurfaceBody(Passed, ABC):
         """Return whether earlier turns may be left out of a conversation that is too long."""
         return False
 
-    def chat(self) -> ChatRequest:
-        """Return the chat request. Raises ApiError naming the field as it is called here."""
+    @model_validator(mode="after")
+    def _translates(self, info: ValidationInfo) -> Self:
+        """Validate the chat request. Raises ApiError naming the field as it is called here."""
         same = (*Passed.model_fields, "model", "stream")
         body = {name: getattr(self, name) for name in same} | self.chat_body()
         try:
-            return parse(ChatRequest, json.dumps(body).encode())
+            self._chat = validated(ChatRequest, body, ignored=info.context)
         except ApiError as error:
             raise self.named(error) from error
+        return self
+
+    @property
+    def chat(self) -> ChatRequest:
+        """Return the chat request."""
+        return self._chat
 
     def named(self, error: ApiError) -> ApiError:
         """Return a chat request's error with the name that its field has here."""

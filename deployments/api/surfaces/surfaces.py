@@ -53,26 +53,25 @@ class Surfaces:
 
     async def count_tokens(self, request: Request) -> Response:
         asked = await self._read(CountRequest, request)
-        prompt = await self._prompt(asked, asked.chat())
+        prompt = await self._prompt(asked)
         return JSONResponse({"input_tokens": len(prompt.token_ids)})
 
     async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
-        chat = asked.chat()
-        prompt = await self._prompt(asked, chat)
-        [[answer]] = await self._answering.answers(chat, [prompt], request)
-        writer = asked.writer(chat, answer.request_id, len(prompt.token_ids))
-        spoken = Spoken(self._reader.tools.parser(chat.offer), prompt.reasoning)
+        prompt = await self._prompt(asked)
+        [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
+        writer = asked.writer(answer.request_id, len(prompt.token_ids))
+        spoken = Spoken(self._reader.tools.parser(asked.chat.offer), prompt.reasoning)
         if asked.stream:
             return EventStream(_events(writer, answer, spoken), headers_of(answer))
         return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
 
-    async def _prompt(self, asked: SurfaceBody, chat: ChatRequest) -> Prompt:
+    async def _prompt(self, asked: SurfaceBody) -> Prompt:
         try:
-            return await self._reader.chat(chat)
+            return await self._reader.chat(asked.chat)
         except ApiError as error:
             if not (asked.shortens and error.code == "context_length_exceeded"):
                 raise asked.named(error) from error
-            shorter = await self._shortened(chat)
+            shorter = await self._shortened(asked.chat)
             if shorter is None:
                 raise asked.named(error) from error
             return shorter

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from deployments.api.input import parse
+from deployments.api.messages import plain_messages
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.errors import ApiError
 
@@ -158,7 +159,7 @@ def test_what_clients_send_back_is_accepted():
         "annotations": [],
     }
     messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
-    assert [m["role"] for m in chat(messages=messages).plain_messages()] == [
+    assert [m["role"] for m in plain_messages(chat(messages=messages).messages)] == [
         "system",
         "user",
         "assistant",
@@ -167,7 +168,7 @@ def test_what_clients_send_back_is_accepted():
 
 def test_text_parts_are_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    [message] = chat(messages=[{"role": "user", "content": parts}]).plain_messages()
+    [message] = plain_messages(chat(messages=[{"role": "user", "content": parts}]).messages)
     assert message == {"role": "user", "content": "ab"}
 
 

@@ -5,6 +5,8 @@ import json
 import openai
 import pytest
 
+from deployments.api.response_headers import IGNORED
+
 CITIES = ["Paris", "Oslo"]
 TOOL = {
     "type": "function",
@@ -162,3 +164,10 @@ async def test_errors_name_the_field_as_it_is_called_here(tools_ingress, fields,
     assert response.status_code == (404 if param == "model" else 400)
     assert error["param"] == param
     assert param == "input" or param in error["message"]
+
+
+async def test_unknown_fields_inside_of_fields_are_ignored_and_named(tools_ingress):
+    asked = ASKED | {"speculation": {"off": True, "depth": 3}, "temprature": 1}
+    response = await tools_ingress.http.post("/v1/responses", json=asked)
+    assert response.status_code == 200, response.text
+    assert response.headers[IGNORED] == "depth, temprature"

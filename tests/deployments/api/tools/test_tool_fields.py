@@ -5,6 +5,7 @@ import json
 import pytest
 
 from deployments.api.input import parse
+from deployments.api.messages import plain_messages
 from deployments.api.request_bodies import ChatRequest
 from deployments.errors import ApiError
 
@@ -85,14 +86,15 @@ def test_a_conversation_with_calls_and_results():
         {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
         {"id": "2", "type": "function", "function": {"name": "now", "arguments": "not JSON"}},
     ]
-    messages = chat(
+    asked = chat(
         [
             {"role": "user", "content": "hello"},
             {"role": "assistant", "content": None, "tool_calls": calls},
             {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "2"}]},
             {"role": "tool", "tool_call_id": "9", "content": "?"},
         ]
-    ).plain_messages()
+    )
+    messages = plain_messages(asked.messages)
     said, called = messages[1]["content"], messages[1]["tool_calls"]
     assert said == ""
     assert [call["function"]["arguments"] for call in called] == [{"a": 1}, "not JSON"]
