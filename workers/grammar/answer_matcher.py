@@ -46,6 +46,16 @@ class AnswerMatcher:
         """Return whether the answer may end here."""
         return bool(self._matcher.is_accepting())
 
+    @property
+    def masks(self) -> int:
+        """Return how many masks it and its copies have computed."""
+        return self._spent.masks
+
+    @property
+    def mean_seconds(self) -> float:
+        """Return the CPU time of a mask and the steps before it."""
+        return self._spent.seconds / max(1, self._spent.masks)
+
     def advance(self, tokens: Sequence[int]) -> None:
         """Follow emitted tokens. Raises DeadEndError if the grammar does not allow them."""
         began = time.thread_time()

@@ -13,6 +13,9 @@ from workers.torch_engine.tree import ROOT, TokenTree
 
 MOST_FORMS = 32
 """Allowed tokens above which a text is taken to leave a choice."""
+MOST_MASKS, FAST_SECONDS = 48, 0.001
+"""Masks of one call of `forced`, and the mean seconds of a mask above which it is not worth its
+time. All sequences of the batch wait for it."""
 
 
 class Constraint:
@@ -36,13 +39,16 @@ class Constraint:
     def forced(self, most: int) -> list[int]:
         """Return up to `most` tokens of the text that the grammar leaves no choice about.
 
-        A text can be cut into tokens in many ways, so a forced text leaves a choice of tokens.
-        Each token returned is the longest one.
+        A forced text can be cut into tokens in many ways. Each token returned is the longest one.
+        llguidance's own compute_ff_bytes does not return for text that goes on for ever.
         """
         tokens, matcher = list[int](), self._matcher
+        if matcher.mean_seconds > FAST_SECONDS:
+            return []
+        last = matcher.masks + MOST_MASKS
         try:
             while len(tokens) < most:
-                token = self._longest(matcher)
+                token = self._longest(matcher, last)
                 if token is None:
                     break
                 tokens.append(token)
@@ -67,17 +73,22 @@ class Constraint:
         unpacked = np.unpackbits(bits.view(np.uint8), axis=-1, bitorder="little")
         return unpacked[:, : self._vocab].astype(np.bool_)
 
-    def _longest(self, matcher: AnswerMatcher) -> int | None:
-        """Return the longest token of a forced text, or None.
+    def _longest(self, matcher: AnswerMatcher, last: int) -> int | None:
+        """Return the longest token of a forced text, or None if the text is not forced or if this
+        takes more masks than `last`, counted from the answer's beginning.
 
         All other allowed tokens are its beginnings, and after each of them it has to go on.
         """
+        if matcher.masks >= last:
+            return None
         texts = self._allowed(matcher)
         longest = max(texts, key=lambda token: len(texts[token]), default=None)
         if longest is None or (len(texts) > 1 and not self._end.isdisjoint(texts)):
             return None
         whole = texts.pop(longest)
         if not all(whole.startswith(text) for text in texts.values()):
+            return None
+        if matcher.masks + len(texts) > last:
             return None
         for token, text in texts.items():
             shorter = matcher.copy()

@@ -12,6 +12,7 @@ from test_grammar import DATE, JSON, LARK, PROMPT, TOKENIZER, started
 
 from schemas import Grammar, SamplingParams
 from workers.bundle import Bundle
+from workers.torch_engine.constraint import FAST_SECONDS, MOST_MASKS
 from workers.torch_engine.drafters import jump_forward
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
@@ -51,6 +52,25 @@ def test_a_text_without_choice_is_forced_to_the_end() -> None:
 def test_text_that_goes_on_for_ever_is_forced_up_to_the_limit() -> None:
     grammar = Grammar(kind="lark", text='start: "a" /b+/ "b"')
     assert len(started(grammar).forced(5)) <= 5
+
+
+def test_masks_of_one_call_are_bounded() -> None:
+    """A grammar in which every token has many beginnings asks for several masks a token."""
+    constraint = started(Grammar(kind="regex", text="abcab" * 60))
+    tokens = constraint.forced(200)
+    assert tokens
+    assert constraint._matcher.masks <= MOST_MASKS
+    before = constraint._matcher.masks
+    constraint.advance(tokens)
+    assert constraint.forced(200), "the next step goes on"
+    assert constraint._matcher.masks <= before + MOST_MASKS
+
+
+def test_a_slow_grammar_is_only_asked_for_the_masks_of_verification() -> None:
+    constraint = started(Grammar(kind="regex", text="abcab"))
+    assert constraint.forced(99)
+    constraint._matcher._spent.seconds = constraint._matcher.masks * 2 * FAST_SECONDS
+    assert constraint.forced(99) == []
 
 
 @settings(max_examples=200, deadline=None)
