@@ -204,7 +204,8 @@ class DecodeSequence:
         self._first = self._first or self._last
         self.tally.target_steps += 1
         if self.prediction is not None:
-            self.prediction.count(*_copied(tree, path, self.prediction.ahead))
+            copied, accepted = _copied(tree, path, self.prediction.ahead)
+            self.prediction.count(copied, min(accepted, kept))
         self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept), drafter)
         if self._text.ended:
             self.finished = "stop"

@@ -74,14 +74,16 @@ class PeerProcess:
         self._connection.close()
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        self._connection.send((name, arguments))
-        return self._result()
+        return self._result((name, arguments))
 
-    def _result(self) -> Any:
-        """Raise what the process raised, and InputError where it has died."""
+    def _result(self, call: tuple[str, Sequence[Any]] | None = None) -> Any:
+        """Return the result of a call, or of the start. Raise what the process raised, and
+        InputError where it has died."""
         try:
+            if call is not None:
+                self._connection.send(call)
             result = self._connection.recv()
-        except EOFError as error:
+        except (EOFError, OSError) as error:
             raise InputError("--peers: a peer's process has died") from error
         if isinstance(result, Exception):
             raise result

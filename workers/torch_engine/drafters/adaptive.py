@@ -68,6 +68,8 @@ class Adaptive:
             self._guard.failures,
         )
         self._used: dict[int, Used] = {}
+        self._asked = set[int]()
+        """Sequences of the last choice. Where a grammar forces text, none is made."""
 
     @property
     def bytes(self) -> int:
@@ -79,6 +81,7 @@ class Adaptive:
         """Look up, choose who drafts, draft, and keep the nodes that pay."""
         self._used.clear()
         sequences = [proposal.sequence for proposal in proposals]
+        self._asked = {sequence.id for sequence in sequences}
         for sequence in sequences:
             self._begin(sequence)
         limits: dict[Hashable, int] = {p.sequence.id: _most(p) for p in proposals}
@@ -104,7 +107,9 @@ class Adaptive:
         alone = proposal.drafter == LOOK_UPS
         used, cached = self._used.pop(sequence.id, None), proposal.cached
         draft = (used.by.name, *used.learn(emitted)) if used else None
-        self._controller.learn(sequence.id, emitted, len(proposal) if alone else 0, draft)
+        if sequence.id in self._asked:
+            self._asked.remove(sequence.id)
+            self._controller.learn(sequence.id, emitted, len(proposal) if alone else 0, draft)
         for one in self.learned.values():
             proposal.cached = cached if used and used.by is one else []
             commit = partial(one.drafter.commit, proposal, path, output)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workers.drafting.names import GRAMMAR, NOBODY
+from workers.drafting.names import GRAMMAR
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
 
@@ -19,7 +19,8 @@ def forced(proposal: Proposal) -> list[int]:
 
 
 def force(proposal: Proposal, tokens: Sequence[int]) -> None:
-    """Begin a proposal's tree with forced tokens, and keep of its draft what continues them.
+    """Begin a proposal's tree with forced tokens, and keep the nodes of its draft that continue
+    them.
 
     Forced tokens count as chosen. If those that the drafter drew kept their q, its draws would
     decide whether a token is verified as drawn or as chosen, and the answer's distribution would
@@ -43,5 +44,5 @@ def force(proposal: Proposal, tokens: Sequence[int]) -> None:
         proposal.sampled[i], proposal.q[i], proposal.logits[i] = False, None, None
     for token in tokens[len(path) :]:
         proposal.add(token, len(proposal) - 1)
-    if proposal.drafter in (None, NOBODY):
+    if len(proposal) == len(tokens):
         proposal.drafter = GRAMMAR
