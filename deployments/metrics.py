@@ -161,6 +161,14 @@ class DriftMetrics:
         self.drift.set(report.share_farther or 0.0)
 
 
+class DrafterMetrics:
+    """Hold the metrics of what drafters are trained on."""
+
+    def __init__(self) -> None:
+        self.samples_kept = _gauge("samples_kept", "answers that drafters may be trained on")
+        self.sample_tokens_kept = _gauge("sample_tokens_kept", "their tokens, prompts included")
+
+
 class ReplicaMetrics:
     """Export one replica's load, as it reports it to the ingresses."""
 

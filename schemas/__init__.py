@@ -35,6 +35,7 @@ from schemas.routing import (
     by_band,
     temperature_band,
 )
+from schemas.sample import Sample
 from schemas.snapshot import Snapshot
 from schemas.vllm import VllmConfig
 
@@ -67,6 +68,7 @@ __all__ = [
     "Reason",
     "RouterConfig",
     "RoutingTable",
+    "Sample",
     "SamplingDefaults",
     "SamplingParams",
     "Snapshot",

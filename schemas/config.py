@@ -189,7 +189,7 @@ class RouterConfig(Settings):
 
 
 class FeedbackConfig(Settings):
-    """Where the feedback actor keeps its state, and how often it exchanges data."""
+    """Where what is learned is kept, how often it is exchanged, and what drafters learn from."""
 
     state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
     snapshot_seconds: float = Field(
@@ -200,6 +200,20 @@ class FeedbackConfig(Settings):
         default=0.5, gt=0.0, description="interval of ingress -> actor batches"
     )
     load_report_seconds: float = Field(default=0.25, gt=0.0)
+    drafter_training: bool = Field(
+        default=False,
+        description="keep prompts and answers to train drafters on; with http.guard.keys_file only "
+        "those of keys that say `teaches: true`",
+    )
+    sample_tokens: int = Field(
+        default=1_000_000,
+        ge=1,
+        description="tokens of prompts and answers that are kept, over all clusters; if there are "
+        "more, the largest cluster gives up samples",
+    )
+    retain_hours: float = Field(
+        default=168.0, gt=0.0, description="age at which a kept prompt and answer are deleted"
+    )
 
 
 class AppConfig(Settings):

@@ -1,8 +1,11 @@
 """The file system that `feedback.state_uri` names."""
 
+import os
+import uuid
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """By the URI's protocol: which of our extras has its file system."""
@@ -25,3 +28,23 @@ def file_system(uri: str) -> tuple[Any, str]:
         raise StoreAwayError(f"{uri}: {error}{fix}") from error
     except ValueError as error:
         raise StoreAwayError(f"{uri}: {error}") from error
+
+
+def replace_file(fs: Any, path: str, body: bytes) -> None:
+    """Write a file whole or not at all, in place of the one at `path` if there is one.
+
+    A process killed meanwhile leaves at most `<path>.<hex digits>.tmp` in a local folder.
+    """
+    if not isinstance(fs, LocalFileSystem):
+        fs.pipe_file(path, body)  # object stores put an object whole or not at all
+        return
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with fs.open(temporary, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105 - the path is fsspec's
+    finally:
+        if fs.exists(temporary):
+            fs.rm_file(temporary)

@@ -9,7 +9,6 @@ an owner came with.
 
 import json
 import logging
-import os
 import re
 import uuid
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from deployments.learning.file_system import file_system
+from deployments.learning.file_system import file_system, replace_file
 from schemas.json_files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class StateStore:
             except FileExistsError:
                 continue
         if self._owner not in came:
-            self._replace(f"{self._folder}/owner-{self._owner}", _encoded(self.epoch))
+            replace_file(self._fs, f"{self._folder}/owner-{self._owner}", _encoded(self.epoch))
         # Read only now: what the owner before saves from here on it is told to be lost.
         state = self._newest_readable(epochs)
         self.save(state)
@@ -82,7 +81,7 @@ class StateStore:
         newest = self._epochs()[-1:]
         if newest and newest[0] > self.epoch:
             raise SupersededError(f"epoch {newest[0]} has taken over from {self.epoch}")
-        self._replace(self._path(self.epoch), _encoded(state))
+        replace_file(self._fs, self._path(self.epoch), _encoded(state))
 
     def _epochs(self) -> list[int]:
         return sorted(int(m[1]) for m in map(_NAME.search, self._paths()) if m)
@@ -133,21 +132,6 @@ class StateStore:
                 file.write(body)
         else:
             self._fs.pipe_file(path, body, mode="create")
-
-    def _replace(self, path: str, body: bytes) -> None:
-        if not isinstance(self._fs, LocalFileSystem):
-            self._fs.pipe_file(path, body)  # object stores put an object whole or not at all
-            return
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-        try:
-            with self._fs.open(temporary, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)  # noqa: PTH105 - the path is fsspec's
-        finally:
-            if self._fs.exists(temporary):
-                self._fs.rm_file(temporary)
 
 
 def read_strictly(raw: bytes, path: str) -> Any:

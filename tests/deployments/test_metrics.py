@@ -11,7 +11,14 @@ from observations import load, observation
 from ray.util.metrics import Counter, Histogram, Metric
 
 from deployments.learning.feedback import Feedback
-from deployments.metrics import MAX_KEYS, DriftMetrics, KeyMetrics, Metrics, ReplicaMetrics
+from deployments.metrics import (
+    MAX_KEYS,
+    DrafterMetrics,
+    DriftMetrics,
+    KeyMetrics,
+    Metrics,
+    ReplicaMetrics,
+)
 from schemas import DecodeStats, Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -20,7 +27,7 @@ ROW = re.compile(r"^\| `(ray_specadapt_\w+)` \| (\w+) \| ([\w/]+) \|([^|]*)\| [^
 
 def in_code():
     """Name as Ray exports it -> (kind, labels)."""
-    owners = (Metrics(), KeyMetrics(), ReplicaMetrics("a"), DriftMetrics())
+    owners = (Metrics(), KeyMetrics(), ReplicaMetrics("a"), DriftMetrics(), DrafterMetrics())
     parts = [part for owner in owners for part in vars(owner).values()]
     found = {}
     for metric in (part for part in parts if isinstance(part, Metric)):

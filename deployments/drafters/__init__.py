@@ -1,0 +1,1 @@
+"""Drafters that learn from the traffic: samples, training, and versions of heads."""

@@ -1,0 +1,131 @@
+"""The samples that drafters learn from: which are kept, how long, and whose are erased."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deployments.drafters.reservoir import Reservoir
+from deployments.drafters.sample_store import Erasure, SampleStore
+from deployments.metrics import DrafterMetrics
+from schemas import FeedbackConfig, Sample
+
+logger = logging.getLogger(__name__)
+
+TIDY_SECONDS = 600.0
+"""How long a sample may stay in a file after it has expired, was dropped or was erased."""
+
+
+@dataclass(frozen=True)
+class SampleStats:
+    """Count the samples that are kept, and say why they are not stored, if they are not."""
+
+    samples: int
+    tokens: int
+    problem: str | None
+
+
+class Samples:
+    """Keep a bounded selection of finished answers in memory and in the state's store.
+
+    While the store is away, samples stay in memory. The state's folder and the bundle's name say
+    where they are; `clock` gives seconds since the epoch. Safe for concurrent calls.
+    """
+
+    def __init__(
+        self, feedback: FeedbackConfig, bundle_name: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/samples"
+        self._retain_seconds = 3600.0 * feedback.retain_hours
+        self._clock = clock
+        self._reservoir = Reservoir(feedback.sample_tokens)
+        self._store: SampleStore | None = None
+        self._stored: set[str] = set()
+        self._erased: dict[str, float] = {}
+        self._tidied: float | None = None
+        self._problem: str | None = None
+        self._metrics = DrafterMetrics()
+        self._lock = threading.Lock()
+
+    def take(self, batch: Sequence[Sample] = ()) -> None:
+        """Add samples, and delete from the store what may no longer be there. Raises nothing."""
+        with self._lock:
+            for sample in batch:
+                if not self._unwanted(sample):
+                    self._reservoir.add(sample)
+            try:
+                self._write()
+            except Exception as error:  # each file system has exceptions of its own
+                self._tell(f"{self.uri}: {error or type(error).__name__}")
+            else:
+                self._tell(None)
+            self._metrics.samples_kept.set(len(self._reservoir))
+            self._metrics.sample_tokens_kept.set(self._reservoir.tokens)
+
+    def kept(self) -> list[Sample]:
+        """Return the samples that are kept now, without those that have expired."""
+        with self._lock:
+            return [sample for sample in self._reservoir if not self._unwanted(sample)]
+
+    def stats(self) -> SampleStats:
+        """Return how many samples and tokens are kept."""
+        with self._lock:
+            return SampleStats(len(self._reservoir), self._reservoir.tokens, self._problem)
+
+    def erase(self, owner: str) -> None:
+        """Delete all samples of an owner up to now, also those that other processes hold.
+
+        Another process deletes its own within TIDY_SECONDS. Raises what the file system raises.
+        """
+        with self._lock:
+            self._opened().mark_erased(Erasure(owner=owner, until=self._clock()))
+            self._tidy()
+
+    def _write(self) -> None:
+        if self._tidied is None or self._clock() - self._tidied >= TIDY_SECONDS:
+            self._tidy()
+        elif fresh := [sample for sample in self._reservoir if sample.id not in self._stored]:
+            self._opened().append(fresh)
+            self._stored |= {sample.id for sample in fresh}
+
+    def _tidy(self) -> None:
+        """Leave one file with exactly the samples that are kept.
+
+        Other processes' files are taken over: an erasing command, or a service that is being
+        replaced, writes to the same folder.
+        """
+        store = self._opened()
+        erasures = store.erasures(self._clock() - self._retain_seconds)
+        self._erased = {each.owner: each.until for each in sorted(erasures, key=_until)}
+        for sample in store.read_new():
+            self._stored.add(sample.id)
+            if not self._unwanted(sample):
+                self._reservoir.add(sample)
+        self._reservoir.discard(self._unwanted)
+        kept = {sample.id for sample in self._reservoir}
+        if store.files > 1 or kept != self._stored:
+            store.rewrite(list(self._reservoir))
+            self._stored = kept
+        self._tidied = self._clock()
+
+    def _opened(self) -> SampleStore:
+        if self._store is None:
+            self._store = SampleStore(self.uri)
+        return self._store
+
+    def _unwanted(self, sample: Sample) -> bool:
+        expired = sample.time <= self._clock() - self._retain_seconds
+        return expired or sample.time <= self._erased.get(sample.owner, -math.inf)
+
+    def _tell(self, problem: str | None) -> None:
+        if problem is not None and self._problem is None:
+            logger.warning("samples stay in memory until this is fixed: %s", problem)
+        elif problem is None and self._problem is not None:
+            logger.info("samples are stored again: %s", self.uri)
+        self._problem = problem
+
+
+def _until(erasure: Erasure) -> float:
+    return erasure.until
