@@ -37,6 +37,7 @@ from schemas.routing import (
 )
 from schemas.sample import Sample
 from schemas.snapshot import Snapshot
+from schemas.tuning import Gain, HeadPart, TuningJob, Verdict
 from schemas.vllm import VllmConfig
 
 __all__ = [
@@ -53,8 +54,10 @@ __all__ = [
     "EngineConfig",
     "FeedbackConfig",
     "FinishReason",
+    "Gain",
     "Grammar",
     "GuardConfig",
+    "HeadPart",
     "HttpConfig",
     "Instead",
     "Live",
@@ -73,6 +76,8 @@ __all__ = [
     "SamplingParams",
     "Snapshot",
     "TokenLogprobs",
+    "TuningJob",
+    "Verdict",
     "VllmConfig",
     "by_band",
     "temperature_band",

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,27 +130,42 @@ def read_generations(file: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def generation_rows(file: Path) -> TokenRows:
-    """Generations as token rows in which only the answers are learned.
+class Answer(NamedTuple):
+    """An answer of the target and its prompt, as token ids, and the kind of prompt."""
 
-    Raises ValueError where there is none.
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    domain: str
+
+
+def generation_rows(file: Path) -> TokenRows:
+    """Return generations as token rows in which only the answers are learned.
+
+    Raises ValueError if there are none.
     """
-    tokens, weights, domains = [], [], []
-    for g in read_generations(file):
-        tokens.append(token_ids(g["prompt"] + g["answer"]))
-        weight = np.zeros(len(tokens[-1]), dtype=np.float32)
-        weight[len(g["prompt"]) :] = 1.0
-        weights.append(weight)
-        domains.append(str(g["domain"]))
-    if not tokens:
+    answers = [Answer(g["prompt"], g["answer"], str(g["domain"])) for g in read_generations(file)]
+    if not answers:
         raise ValueError(f"{file}: no answers in it")
-    names = tuple(sorted(set(domains)))
+    return answer_rows(answers)
+
+
+def answer_rows(answers: Sequence[Answer], longest: int | None = None) -> TokenRows:
+    """Return at least one answer as token rows in which only the answers are learned.
+
+    longest: tokens of a row; a longer one loses its first tokens.
+    """
+    names = tuple(sorted({a.domain for a in answers}))
+    tokens, weights = [], []
+    for prompt, answer, _ in answers:
+        kept = slice(None if longest is None else -longest, None)
+        tokens.append(token_ids([*prompt, *answer][kept]))
+        weights.append(np.asarray(([0.0] * len(prompt) + [1.0] * len(answer))[kept], np.float32))
     offsets = np.concatenate(([0], np.cumsum([len(t) for t in tokens]))).astype(np.int64)
     return TokenRows(
         np.concatenate(tokens),
         np.concatenate(weights),
         offsets,
         np.ones(len(tokens), dtype=np.float32),
-        np.asarray([names.index(d) for d in domains], dtype=np.int16),
+        np.asarray([names.index(a.domain) for a in answers], dtype=np.int16),
         names,
     )

@@ -66,6 +66,7 @@ class Run:
     report: Callable[[str], None] = print
     patience: int | None = None
     eval_every: int = 200
+    checkpoint_seconds: float = 300.0
 
 
 @dataclass
@@ -145,7 +146,7 @@ class Trainer:
                 window_start = time.monotonic()
             if self.progress.step % self.settings.eval_every == 0:
                 self._judge()
-            if time.monotonic() - saved > 300:
+            if time.monotonic() - saved > self.settings.checkpoint_seconds:
                 self._save("last.pt")
                 saved = time.monotonic()
         self._save("last.pt")

@@ -67,6 +67,12 @@ class StoredHead:
         file, target = self.folder / "config.json", teacher.config
         for name in SIZES:
             self._compare(name, self.config.get(name), getattr(target, name))
+        words, count = self.vocabulary, len(teacher.lm_head)
+        if words is not None and not 0 <= int(words.min()) <= int(words.max()) < count:
+            raise ValueError(
+                f"--start: {self.folder}: its vocabulary maps to tokens {int(words.min())} .. "
+                f"{int(words.max())}, the target has {count}"
+            )
         if self.kind == "medusa":
             return
         try:

@@ -1,6 +1,7 @@
 """Train a head on text that its target generated."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -49,30 +50,47 @@ def train_head(
     run: Run,
     plan: Plan,
 ) -> HeadFigures:
-    """Train a head and save it to `run.out`."""
+    """Train a head, save it to `run.out` and return its figures on held rows."""
     head = head.to(teacher.device)
-    packed = PackedRows(train, plan.length, plan.positions, run.seed)
-    cache = FeatureCache(teacher, head.captures, packed, plan.features, plan.cache_gb)
     tokens = run.hyper.tokens_per_batch
-    head.calibrate(cache.of(packed.batch(np.arange(tokens // plan.length) % len(packed))))
-    if plan.start is not None:
-        head.load(plan.start)
     rows = HeldRows(head, teacher, held, plan.positions, plan.length, tokens)
-
-    def prepare(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
-        assert isinstance(batch, HeadBatch)
-        return batch_tensors(batch, cache.of(batch), device)
 
     def evaluate() -> dict[str, float]:
         figures = rows.measure()
         report_accuracy(figures, run)
         return figures.loss
 
+    fit_head(head, teacher, train, run, plan, evaluate)
+    return rows.measure()
+
+
+def fit_head(
+    head: Head,
+    teacher: Teacher,
+    train: TokenRows,
+    run: Run,
+    plan: Plan,
+    evaluate: Callable[[], Mapping[str, float]],
+) -> None:
+    """Train a head that is on the teacher's device, and save it to `run.out`.
+
+    `evaluate` returns held losses, as `Trainer` takes them.
+    """
+    packed = PackedRows(train, plan.length, plan.positions, run.seed)
+    cache = FeatureCache(teacher, head.captures, packed, plan.features, plan.cache_gb)
+    tokens = run.hyper.tokens_per_batch
+    head.calibrate(cache.of(packed.batch(np.arange(tokens // plan.length) % len(packed))))
+    if plan.start is not None:
+        head.load(plan.start)
+
+    def prepare(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
+        assert isinstance(batch, HeadBatch)
+        return batch_tensors(batch, cache.of(batch), device)
+
     run.report(f"{len(train)} rows, a pass is {len(packed)} bins of {plan.length} tokens")
     trainer = Trainer(head, head_loss(head, teacher.lm_head, plan.decay), run, evaluate, prepare)
     trainer.run(packed.batches(tokens))
     head.save(run.out)
-    return rows.measure()
 
 
 def report_accuracy(figures: HeadFigures, run: Run) -> None:

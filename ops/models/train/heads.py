@@ -109,6 +109,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
         import torch
 
         from ops.models.train.setup import run_of
+        from training.heads.kinds import new_head
         from training.heads.stored import StoredHead
         from training.heads.teacher import Teacher
         from training.heads.train import HEAD_HYPER, Plan, train_head
@@ -126,7 +127,7 @@ def train_head_command(kind: str) -> Callable[..., None]:
         torch.manual_seed(training.seed)
         if begun is None:
             words = _vocabulary(rows, vocabulary, len(teacher.lm_head))
-            head = _head(kind, teacher, words, positions)
+            head = new_head(kind, teacher, words, positions)
         else:
             begun.refuse_other_target(teacher)
             head, positions = _started(begun, teacher, context)
@@ -163,27 +164,11 @@ def _data(generations: Path, corpus: Path, share: float) -> "tuple[TokenRows, To
     return picked(rows, flatnonzero(~held)), picked(rows, flatnonzero(held))
 
 
-def _head(
-    kind: str,
-    teacher: "Teacher",
-    words: "Tensor | None",
-    positions: int,
-    begun: "StoredHead | None" = None,
-) -> "Head":
-    from training.heads.eagle import Eagle
-    from training.heads.eagle3 import Eagle3
-    from training.heads.medusa import Medusa
-
-    if kind == "eagle":
-        return Eagle(teacher, words)
-    if kind == "eagle3":
-        return Eagle3(teacher, words, begun.captures(teacher.layers) if begun else None)
-    return Medusa(teacher, words, positions, begun.depth if begun else 1)
-
-
 def _started(begun: "StoredHead", teacher: "Teacher", context: typer.Context) -> "tuple[Head, int]":
     """A head in the shape of the one to go on from, and how many tokens ahead it is trained;
     raises InputError for flags that say otherwise."""
+    from training.heads.kinds import continued_head
+
     words, given = begun.vocabulary, context.params
     spoken, target = len(teacher.lm_head) if words is None else len(words), len(teacher.lm_head)
     if _is_given(context, "vocabulary") and (given["vocabulary"] or target) != spoken:
@@ -198,12 +183,7 @@ def _started(begun: "StoredHead", teacher: "Teacher", context: typer.Context) ->
                 f"--positions: {begun.folder} has {begun.positions} heads; leave the flag out"
             )
         positions = begun.positions
-    if words is not None and not 0 <= int(words.min()) <= int(words.max()) < target:
-        raise InputError(
-            f"--start: {begun.folder}: its vocabulary maps to tokens {int(words.min())} .. "
-            f"{int(words.max())}, the target has {target}"
-        )
-    return _head(begun.kind, teacher, words, positions, begun), positions
+    return continued_head(begun, teacher), positions
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

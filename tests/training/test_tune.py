@@ -1,0 +1,156 @@
+"""Tuning a head on the target's own answers: what is accepted, refused, kept and resumed."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from schemas import HeadPart, Sample, TuningJob, Verdict
+from tests.training.counting import Counting, make_rows
+from training.heads import tune as tuning
+from training.heads.judge import Measured, judge, verdict
+from training.heads.kinds import load_head, new_head
+from training.heads.stored import StoredHead
+from training.heads.teacher import Teacher
+
+PARTS: tuple[HeadPart, ...] = ("eagle3", "eagle", "medusa")
+ANSWERS = 240
+
+
+@pytest.fixture(scope="module")
+def bundle(counting: Counting, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the target of the counting language and untrained heads."""
+    folder = tmp_path_factory.mktemp("bundle")
+    counting.model.save(folder / "target")
+    teacher = Teacher.load(folder / "target")
+    torch.manual_seed(0)
+    for part in PARTS:
+        new_head(part, teacher, torch.arange(6, 64), 2).save(folder / part)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    """Answers in the counting language, half of them at temperature 0, of two clusters."""
+    rows = make_rows(ANSWERS, seed=2)
+    return [_sample(i, rows.row(i)[0].tolist()) for i in range(ANSWERS)]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
+    part: HeadPart, bundle: Path, samples: list[Sample], tmp_path: Path
+) -> None:
+    job = _job(part, bundle, samples, tmp_path)
+    found = tuning.run_job(job, report=lambda _: None)
+    assert found.better, found.reason
+    assert found.overall is not None
+    assert found.overall.candidate > found.overall.parent
+    assert {"cluster 0", "cluster 1", "temperature 0", "sampled"} == set(found.by_group)
+    words = StoredHead(job.out, part).vocabulary
+    assert words is not None
+    assert words.tolist() == list(range(6, 64))
+
+    spoilt = _judged(job, samples, _shuffled(job.out, tmp_path / "spoilt"))
+    assert not spoilt.better
+    assert spoilt.overall is not None
+    assert spoilt.overall.high < 0
+    same = _judged(job, samples, job.out)
+    assert same.reason is not None
+    assert "not better" in same.reason
+
+
+def test_an_interrupted_job_gives_the_same_head(
+    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CHECKPOINT_SECONDS", 0.0)
+    teacher = Teacher.load(bundle / "target")
+    whole = _job("eagle3", bundle, samples, tmp_path / "whole", tokens=40_000)
+    tuning.tune(teacher, whole, lambda _: None)
+    job = _job("eagle3", bundle, samples, tmp_path / "cut", tokens=40_000)
+    with pytest.raises(InterruptedError):
+        tuning.tune(teacher, job, _interrupt)
+    assert not job.out.exists()
+    told: list[str] = []
+    tuning.tune(teacher, job, told.append)
+    assert any(line.startswith("resumed at step") for line in told)
+    expected = load_file(whole.out / "model.safetensors")
+    for name, weight in load_file(job.out / "model.safetensors").items():
+        torch.testing.assert_close(weight, expected[name], rtol=0, atol=0)
+
+
+def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
+    assert verdict(_measured(19)).reason == "19 held conversations are too few: 20 are needed"
+    assert verdict([*_measured(9, "a", 2), *_measured(40, "b", 8)]).better
+    lost = verdict([*_measured(10, "a", 2), *_measured(40, "b", 8)])
+    assert lost.reason == "worse beyond the interval in a"
+
+
+def _measured(count: int, group: str = "a", candidate: int = 8) -> list[Measured]:
+    """Two answers of each conversation, whose parent has 5 of 10 tokens accepted."""
+    names = [f"{group}{i}" for i in range(count) for _ in range(2)]
+    return [Measured(name, (group,), 10, 5, candidate) for name in names]
+
+
+def _interrupt(line: str) -> None:
+    if line.startswith("step="):
+        raise InterruptedError
+
+
+def _sample(number: int, ids: list[int]) -> Sample:
+    name = str(number)
+    return Sample(
+        id=name,
+        conversation=hashlib.sha256(name.encode()).hexdigest(),
+        owner="",
+        fit_id="fit",
+        cluster=number % 2,
+        method="eagle3",
+        temperature=float(number // 2 % 2),
+        prompt_token_ids=tuple(ids[:3]),
+        answer_token_ids=tuple(ids[3:]),
+        time=float(number),
+    )
+
+
+def _job(
+    part: HeadPart, bundle: Path, samples: list[Sample], folder: Path, tokens: int = 300_000
+) -> TuningJob:
+    folder.mkdir(exist_ok=True)
+    for name, held in (("held", True), ("samples", False)):
+        lines = [s.model_dump_json() + "\n" for s in samples if s.held == held]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    return TuningJob(
+        part=part,
+        target=bundle / "target",
+        parent=bundle / part,
+        samples=folder / "samples.jsonl",
+        held=folder / "held.jsonl",
+        work=folder / "work",
+        out=folder / "out",
+        verdict=folder / "verdict.json",
+        tokens=tokens,
+        threads=2,
+    )
+
+
+def _shuffled(head: Path, spoilt: Path) -> Path:
+    """Write a copy of a head whose weights are shuffled."""
+    spoilt.mkdir()
+    (spoilt / "config.json").write_bytes((head / "config.json").read_bytes())
+    weights = load_file(head / "model.safetensors")
+    for name, weight in weights.items():
+        if weight.is_floating_point():
+            order = torch.randperm(weight.numel())
+            weights[name] = weight.flatten()[order].reshape(weight.shape)
+    save_file(weights, spoilt / "model.safetensors")
+    return spoilt
+
+
+def _judged(job: TuningJob, samples: list[Sample], candidate: Path) -> Verdict:
+    teacher = Teacher.load(job.target)
+    before, after = (
+        load_head(StoredHead(folder, job.part), teacher) for folder in (job.out, candidate)
+    )
+    return judge(teacher, before, after, [s for s in samples if s.held])

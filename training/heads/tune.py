@@ -1,0 +1,98 @@
+"""Tune a bundle's head on answers that its target gave while serving."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from schemas import Sample, TuningJob, Verdict
+from schemas.json_files import json_lines
+from training.generations import Answer, answer_rows, read_generations
+from training.heads.judge import judge
+from training.heads.kinds import continued_head, load_head
+from training.heads.stored import StoredHead
+from training.heads.teacher import Teacher
+from training.heads.train import Plan, fit_head
+from training.tokens import TokenRows, mixed
+from training.trainer import Budget, Hyper, Run
+
+HYPER = Hyper(matrix_lr=2e-3, other_lr=3e-4, batches_per_step=1, compile=False)
+"""Smaller rates than a new head's. Compiling would need a C++ compiler where the service runs."""
+POSITIONS = 2
+LENGTHS = (512, 1024, 2048)
+WHOLE = 0.9
+"""Packed rows have the smallest of LENGTHS that holds this share of the samples whole."""
+REPLAY_SHARE = 0.3
+WARMUP_SHARE = 0.05
+CACHE_GB = 4.0
+CHECKPOINT_SECONDS = 60.0
+
+
+def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
+    """Tune a head and judge it.
+
+    An interrupted job continues from its last checkpoint and gives the same head. Raises ValueError
+    if the target or the head cannot be trained, or no sample has an answer.
+    """
+    torch.set_num_threads(job.threads)
+    teacher = Teacher.load(job.target, job.device)
+    tune(teacher, job, report)
+    parent, candidate = (
+        load_head(StoredHead(folder, job.part), teacher) for folder in (job.parent, job.out)
+    )
+    return judge(teacher, parent, candidate, _samples(job.held))
+
+
+def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:
+    """Train a copy of the job's parent, which keeps its shape and vocabulary, into `job.out`.
+
+    Raises ValueError as `run_job` does.
+    """
+    parent = StoredHead(job.parent, job.part)
+    samples = _samples(job.samples)
+    if not samples:
+        raise ValueError(f"{job.samples}: there is no answer to learn from")
+    length = _length(samples)
+    torch.manual_seed(job.seed)
+    head = continued_head(parent, teacher).to(teacher.device)
+    plan = Plan(
+        positions=parent.positions if job.part == "medusa" else POSITIONS,
+        features=job.work / "features",
+        length=length,
+        cache_gb=CACHE_GB,
+        start=parent,
+    )
+    run = Run(
+        folder=job.work,
+        out=job.out,
+        budget=Budget(job.tokens, warmup_tokens=int(WARMUP_SHARE * job.tokens)),
+        hyper=HYPER,
+        seed=job.seed,
+        device=job.device,
+        report=report,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
+    )
+    fit_head(head, teacher, _rows(samples, job.replay, length), run, plan, dict)
+
+
+def _samples(file: Path) -> list[Sample]:
+    return [Sample.model_validate(line) for _, line in json_lines(file)]
+
+
+def _length(samples: Sequence[Sample]) -> int:
+    sizes = sorted(sample.tokens for sample in samples)
+    wanted = sizes[int(WHOLE * (len(sizes) - 1))]
+    return next((length for length in LENGTHS if wanted <= length), LENGTHS[-1])
+
+
+def _rows(samples: Sequence[Sample], replay: Path | None, length: int) -> TokenRows:
+    """Return the samples with REPLAY_SHARE of replayed answers, so that the head keeps what it
+    drafts in other kinds of text."""
+    answers = [
+        Answer(s.prompt_token_ids, s.answer_token_ids, f"cluster {s.cluster}") for s in samples
+    ]
+    rows = answer_rows(answers, length)
+    if replay is None:
+        return rows
+    others = [Answer(g["prompt"], g["answer"], str(g["domain"])) for g in read_generations(replay)]
+    return mixed(rows, answer_rows(others, length), REPLAY_SHARE)

@@ -1,0 +1,34 @@
+"""`python -m training.heads.tuning_process JOB`: one tuning in a process of lowest priority.
+
+JOB is a file with a TuningJob in JSON. The process ends with the process that started it.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+LOWEST_PRIORITY = 19
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
+
+
+def main() -> None:
+    """Run the job and write its verdict."""
+    os.nice(LOWEST_PRIORITY)
+    if sys.platform == "linux":
+        # The starter may be killed while this process is stopped, which could then not notice.
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    from schemas import TuningJob
+    from training.heads.tune import run_job
+
+    job = TuningJob.model_validate_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    verdict = run_job(job)
+    temporary = job.verdict.with_suffix(".new")
+    temporary.write_text(verdict.model_dump_json(), encoding="utf-8")
+    temporary.replace(job.verdict)
+
+
+if __name__ == "__main__":
+    main()
