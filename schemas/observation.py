@@ -40,6 +40,10 @@ class DecodeStats(Schema):
         default={},
         description="if the method chooses a drafter at every step; `grammar` with any method",
     )
+    head_versions: dict[str, int] = Field(
+        default={},
+        description="version of each part's head that drafted, unless it is the bundle's own",
+    )
     queue_seconds: float = Field(default=0.0, ge=0.0, description="request to admission")
     first_token_seconds: float = Field(
         default=0.0, ge=0.0, description="request to first emitted token, queue included"

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from schemas import DecodeChunk, DecodeRequest, LoadReport, MethodSpec
 
@@ -43,6 +44,27 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop the stepper thread and free the models; running requests end as cancelled."""
+        ...
+
+
+@runtime_checkable
+class HeadExchanger(Protocol):
+    """An engine that exchanges the heads of its drafters while it decodes."""
+
+    @property
+    def exchangeable(self) -> frozenset[str]:
+        """The bundle's parts whose heads can be exchanged."""
+        ...
+
+    def exchange(self, part: str, version: int, folder: Path | None, share: float) -> None:
+        """Put a version of a part's head in force, or let it draft for a share of new requests.
+
+        Blocks while the head is loaded; call it in a thread, one call at a time. Requests are
+        divided by a hash of their ids, and running ones keep their version. At share 1 the version
+        replaces the others, a canary too. folder: of the head, in the layout of the part; None
+        stands for the bundle's own, which is version 0. share: above 0, at most 1. Raises
+        BundleError for a head that does not fit or holds NaN; then nothing changes.
+        """
         ...
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from workers.drafting.fading import FadingRatio
+from workers.drafting.fading import EXCHANGED, FadingRatio
 
 EDGES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
 """Between bins of the drafter's probability."""
@@ -30,6 +30,11 @@ class Confidence:
         """Learn whether such a token was the target's choice."""
         stated = math.exp(value)
         self._ratio(stated, depth, greedy).saw(accepted, stated)
+
+    def discount(self) -> None:
+        """Forget most of what was learned, since another head drafts from now on."""
+        for ratio in self._ratios.values():
+            ratio.fade(EXCHANGED)
 
     def _ratio(self, stated: float, depth: int, greedy: bool) -> FadingRatio:
         kind = greedy, min(depth, DEPTHS - 1), sum(stated > edge for edge in EDGES)

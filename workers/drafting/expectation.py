@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from workers.drafting.fading import FadingRatio
+from workers.drafting.fading import EXCHANGED, FadingRatio
 from workers.drafting.goodput import Floats
 
 AT_FIRST = 0.65
@@ -112,6 +112,13 @@ class Expectation:
     def idle(self) -> None:
         """Count a step in which it did not draft."""
         self._trust.fade(IDLE)
+
+    def discount(self) -> None:
+        """Forget most of what was learned, since another head drafts from now on."""
+        for ratio in (self._trust, *self._ratios):
+            ratio.fade(EXCHANGED)
+        self._shares = self._usual()
+        self._drawn = 0
 
     def _usual(self) -> list[float]:
         """Return the shares; a level of which little is known is taken to be as the one above."""

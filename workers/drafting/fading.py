@@ -1,5 +1,8 @@
 """A ratio of two sums in which old observations decay."""
 
+EXCHANGED = 0.75
+"""Share of what was learned about a drafter that an exchange of its head removes."""
+
 
 class FadingRatio:
     """Estimate observed over expected, starting from a prior.

@@ -99,13 +99,15 @@ class DrafterGuard:
         except Exception as error:
             self.blame(drafter, [sequence], error, again=False)
 
-    def begin(self, drafter: Drafter, lease: Lease, source: Lease, length: int) -> int:
+    def begin(
+        self, drafter: Drafter, sequence: DecodeSequence, lease: Lease, source: Lease, length: int
+    ) -> int:
         """Return how many tokens of another row need not be read again for a drafter; all of
         them if it fails, since it is then off the sequence."""
         if not isinstance(drafter, Resuming):
             return length
         try:
-            return drafter.begin(lease, source, length)
+            return drafter.begin(sequence, lease, source, length)
         except Exception as error:
             self.failures.failed(self._name(drafter), error)
             self._off.setdefault(lease, set()).add(id(drafter))

@@ -10,12 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadReport, MethodSpec
-from workers.bundle import Bundle
+from workers.bundle import Bundle, BundleError
 from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
@@ -23,6 +24,7 @@ from workers.stream import Stream
 from workers.torch_engine import precision
 from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.drafters.adaptive import Adaptive
+from workers.torch_engine.drafters.head_versions import Versioned
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
@@ -63,6 +65,7 @@ class TorchEngine:
         self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
         self._guard = models.guard
+        self._heads = [one.versions for one in models.drafters if isinstance(one, Versioned)]
         self._looking_up = [one for one in models.drafters if isinstance(one, Adaptive)]
 
     @property
@@ -93,6 +96,20 @@ class TorchEngine:
         return report.model_copy(
             update={"past_bytes": self._lookup_bytes(), "drafter_failures": failures}
         )
+
+    @property
+    def exchangeable(self) -> frozenset[str]:
+        """See workers.engine.HeadExchanger."""
+        return frozenset(versions.part for versions in self._heads)
+
+    def exchange(self, part: str, version: int, folder: Path | None, share: float) -> None:
+        """See workers.engine.HeadExchanger."""
+        if part not in self.exchangeable:
+            raise BundleError(f"{part}: no method that is served here drafts with this part")
+        with torch.inference_mode():
+            for versions in self._heads:
+                if versions.part == part:
+                    versions.exchange(version, folder, share)
 
     def _lookup_bytes(self) -> int:
         """Return an upper bound on the memory of past answers and of requests' indexes."""

@@ -45,7 +45,7 @@ class Drafter(Protocol):
 class Resuming(Protocol):
     """A drafter that captures hidden states and can begin in the middle of a prompt."""
 
-    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:
         """Begin a sequence with the first `length` tokens that another row of the target's pool
         holds, or its own kept row (`source`). Return how many of them the target need not read
         again for the drafter."""

@@ -49,7 +49,7 @@ class Rows:
         lease, source = self.prefixes.take(sequence.tokens, _holdings(running), scope)
         drafter = self._methods[sequence.method].plan.drafter
         if source is not None:
-            lease.length = self._guard.begin(drafter, lease, source, lease.length)
+            lease.length = self._guard.begin(drafter, sequence, lease, source, lease.length)
         if source is lease:
             self._forgotten(lease)
         return lease

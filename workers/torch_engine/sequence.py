@@ -96,6 +96,8 @@ class DecodeSequence:
         begins = len(request.prompt_token_ids)
         self.prediction = Prediction(predicted, begins) if predicted else None
         """What look-ups may copy from, if the client predicted the answer."""
+        self.head_versions: dict[str, int] = {}
+        """By part: the version of the head that drafts. Set by HeadVersions."""
         self._text = AnswerText(tokenizer, eos, request.sampling)
         self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
@@ -243,6 +245,7 @@ class DecodeSequence:
                 name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
                 for name, (steps, drafted, accepted) in tally.by_drafter.items()
             },
+            head_versions={part: number for part, number in self.head_versions.items() if number},
             queue_seconds=max(0.0, admitted - self._submitted),
             first_token_seconds=self._first - self._submitted if self._first else 0.0,
             decode_seconds=decode,

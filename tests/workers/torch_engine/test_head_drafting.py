@@ -77,6 +77,7 @@ class Drafted:
     tokens: list[int]
     parents: list[int]
     logits: list[Tensor]
+    version: int
 
     def path(self, node: int) -> list[int]:
         """Tokens from the first level down to the node."""
@@ -94,7 +95,9 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
             for p in proposals:
                 logits = [row.whole()[0] for row in p.logits if row is not None]
                 name, known = p.sequence.method, list(p.sequence.tokens)
-                seen.append(Drafted(name, known, list(p.tokens), list(p.parents), logits))
+                (version,) = p.sequence.head_versions.values()
+                drafted = Drafted(name, known, list(p.tokens), list(p.parents), logits, version)
+                seen.append(drafted)
 
         return recorded
 
@@ -156,8 +159,9 @@ def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor
 def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> None:
     rig = make_rig(bundle, [spec("eagle", "eagle", "chain")])
     (drafter,) = rig.scheduler._rows._drafters
-    assert drafter.head.embedding is rig.engine._target.model.embedding
-    assert drafter.head._own_read_out is None
+    own = drafter.versions._loaded[0]
+    assert own.embedding is rig.engine._target.model.embedding
+    assert own._own_read_out is None
 
 
 class Checkpoint(dict[str, Tensor]):
@@ -179,7 +183,7 @@ def test_a_heads_checkpoint_is_gone_once_it_is_loaded(
     rig = make_rig(bundle, [spec(part, part, "chain")])
     gc.collect()
     assert [weights() for weights in seen] == [None]
-    assert rig.scheduler._rows._drafters[0].head
+    assert rig.scheduler._rows._drafters[0].versions
 
 
 @pytest.mark.parametrize("part", ["medusa", "eagle", "eagle3"])

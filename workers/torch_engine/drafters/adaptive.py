@@ -80,6 +80,8 @@ class Adaptive:
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Look up, choose who drafts, draft, and keep the nodes that pay."""
         self._used.clear()
+        for learned in self.learned.values():
+            learned.follow_exchange()
         sequences = [proposal.sequence for proposal in proposals]
         self._asked = {sequence.id for sequence in sequences}
         for sequence in sequences:
@@ -119,10 +121,12 @@ class Adaptive:
         elif sequence.output_tokens and proposal.drafter is None:
             proposal.drafter = NOBODY  # the last token: nothing was to be drafted
 
-    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:
         """Return how many tokens of another row all learned drafters can go on from."""
-        everyone = self.learned.values()
-        found = [self._guard.begin(one.drafter, lease, source, length) for one in everyone]
+        found = [
+            self._guard.begin(one.drafter, sequence, lease, source, length)
+            for one in self.learned.values()
+        ]
         return min(found, default=length)
 
     def release(self, sequence: DecodeSequence) -> None:

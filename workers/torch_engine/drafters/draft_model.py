@@ -57,7 +57,7 @@ class DraftModel:
         if lease in self._rows:
             self.pool.commit(self._rows[lease], kept_slots(proposal, path.nodes))
 
-    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
         """Continue after the other row's draft cache; return `length`, since missing tokens are
         read here."""
         self._rows.begin(lease, source, length)

@@ -11,4 +11,4 @@ class Eagle(FeatureDrafter):
     """Load the head. part: the bundle's part that holds it."""
 
     def __init__(self, materials: Materials, *, part: str = "eagle") -> None:
-        super().__init__(EagleHead(materials.bundle.part(part), materials.target), materials)
+        super().__init__(EagleHead, part, materials)

@@ -11,4 +11,4 @@ class Eagle3(FeatureDrafter):
     """Load the head. part: the bundle's part that holds it."""
 
     def __init__(self, materials: Materials, *, part: str = "eagle3") -> None:
-        super().__init__(Eagle3Head(materials.bundle.part(part), materials.target), materials)
+        super().__init__(Eagle3Head, part, materials)

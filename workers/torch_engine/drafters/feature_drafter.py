@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 
 import torch
 from torch import Tensor
 
+from workers.bundle import BundleError
 from workers.drafting.draft_seconds import CATCH_UP
+from workers.torch_engine.drafters.head_versions import HeadVersions
 from workers.torch_engine.growth import frontier_span, grow
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
@@ -23,9 +26,10 @@ from workers.torch_engine.tree import Path
 
 @dataclass(slots=True)
 class _State:
-    """A sequence's row, with `lease.length` pairs read, and the captured states of the tokens
-    after them [n, captures * hidden]."""
+    """A sequence's head and row, with `lease.length` pairs read, and the captured states of the
+    tokens after them [n, captures * hidden]."""
 
+    head: FeatureHead
     lease: Lease
     unread: list[Tensor] = field(default_factory=list)
 
@@ -42,14 +46,29 @@ class FeatureDrafter:
     tokens are the target's hidden states: those of the last step are read within the first draft
     forward, a long prompt's in a forward of its own. A tree node's feature is what the head
     predicted for its parent. Pairs of nodes are dropped after the step.
+
+    All versions of the head share the pool: a row holds the pairs of one sequence.
     """
 
     has_distribution = True
 
-    def __init__(self, head: FeatureHead, materials: Materials) -> None:
-        self.head = head
-        self.captures = frozenset(head.captures)
-        self.pool = head.make_pool(materials.rows, materials.capacity)
+    def __init__(self, kind: type[FeatureHead], part: str, materials: Materials) -> None:
+        own = kind(materials.bundle.part(part), materials.target)
+        self.captures = frozenset(own.captures)
+        self.pool = own.make_pool(materials.rows, materials.capacity)
+        bundled, like = materials.bundle.part(part), (own.shape, own.captures)
+
+        def load(folder: FilePath | None) -> FeatureHead:
+            head = kind(folder or bundled, materials.target)
+            if (head.shape, head.captures) != like:
+                raise BundleError(
+                    f"{folder}/config.json: this head has another shape, or reads other layers, "
+                    f"than the bundle's part {part!r}: only a head trained from that one fits"
+                )
+            head.use(self.pool)
+            return head
+
+        self.versions = HeadVersions(part, own, load)
         self._rows = CompanionRows(self.pool)
         self._states: dict[int, _State] = {}
 
@@ -58,7 +77,10 @@ class FeatureDrafter:
         for proposal in proposals:
             self._catch_up(proposal.sequence)
         ordered = sorted(proposals, key=lambda p: self._states[p.sequence.id].lease.row)
-        grow(ordered, _Levels(self.head, self.pool, self._states).read)
+        heads = [self._states[p.sequence.id].head for p in ordered]
+        for head in dict.fromkeys(heads):
+            members = [p for p, its in zip(ordered, heads, strict=True) if its is head]
+            grow(members, _Levels(head, self.pool, self._states).read)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the target's states of the read tokens and the accepted path."""
@@ -66,24 +88,25 @@ class FeatureDrafter:
         start, pending = output.starts[sequence.id], output.pending[sequence.id]
         if sequence.id not in self._states:
             if sequence.lease not in self._rows:
-                self._rows.acquire(sequence.lease)
+                self._rows.acquire(sequence.lease, self.versions.bind(sequence))
             own = self._rows[sequence.lease]
             # another drafter may have read less: then the states begin where it ends
             own.length = min(own.length, sequence.lease.length - pending - len(path.nodes))
-            self._states[sequence.id] = _State(own)
+            self._states[sequence.id] = _State(self.versions.of(sequence), own)
         rows: slice | Tensor = slice(start, start + pending + len(path.nodes))
         if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
             tree = start + pending
             picked = [*range(start, tree), *(tree + node for node in path.nodes)]
             rows = indices(picked, self.pool.data.device)
-        states = [output.hidden[capture][rows] for capture in self.head.captures]
+        state = self._states[sequence.id]
+        states = [output.hidden[capture][rows] for capture in state.head.captures]
         # a copy even of one capture: a view would keep the whole batch's states alive
-        self._states[sequence.id].unread.append(torch.cat(states, -1))
+        state.unread.append(torch.cat(states, -1))
 
-    def begin(self, lease: Lease, source: Lease, length: int) -> int:
+    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:
         """Continue after the other row's pairs; return how many tokens the target need not read
         again. The next pair begins with the last token's state, so that token is read again."""
-        return self._rows.begin(lease, source, length - 1)
+        return self._rows.begin(lease, source, length - 1, self.versions.bind(sequence))
 
     def unread(self, sequence: DecodeSequence) -> int:
         """Return how many pairs of the sequence it lacks, without the last. A partly read prompt
@@ -108,6 +131,7 @@ class FeatureDrafter:
         """Free the sequence's row."""
         self._states.pop(sequence.id, None)
         self._rows.release(sequence.lease)
+        self.versions.release(sequence)
 
     def _catch_up(self, sequence: DecodeSequence) -> None:
         """Read all pairs but the last, if many are missing."""
@@ -118,9 +142,9 @@ class FeatureDrafter:
         missing = sequence.tokens[state.lease.length + 1 :][:count]
         states = state.take()
         span = Span(state.lease, missing, logits_from=len(missing) - 1)
-        layout = self.head.lay_out([span], self.pool)
+        layout = state.head.lay_out([span], self.pool)
         # the last step may have accepted more tokens than the answer may have
-        self.head.forward(self.head.combine(states[: len(missing)]), layout, self.pool)
+        state.head.forward(state.head.combine(states[: len(missing)]), layout, self.pool)
         state.lease.length += len(missing)
         state.unread = [states[len(missing) :].clone()]
 

@@ -8,6 +8,7 @@ from workers.drafting.confidence import Confidence
 from workers.drafting.expectation import Expectation
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
+from workers.torch_engine.drafters.head_versions import Versioned
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Drafter, Plan, Proposal, Remembering, Tree
@@ -43,6 +44,7 @@ class Learned:
     price: float = 0.0
     row_price: float = 0.0
     granted: Mapping[int, int] = field(default_factory=dict)
+    _changes: int = 0
 
     @property
     def name(self) -> str:
@@ -53,6 +55,14 @@ class Learned:
         """Return the parts that draft for so many sequences."""
         width = max(1, min(WIDEST, READ_TOGETHER // sequences))
         return Plan(self.drafter, self.trees[width], self)
+
+    def follow_exchange(self) -> None:
+        """Forget most of what is expected of the drafter, if its head was exchanged."""
+        changes = self.drafter.versions.changes if isinstance(self.drafter, Versioned) else 0
+        if changes != self._changes:
+            self._changes = changes
+            self.expectation.discount()
+            self.confidence.discount()
 
     def unread(self, sequence: DecodeSequence) -> int:
         """Return the tokens of a sequence that it reads before it drafts."""

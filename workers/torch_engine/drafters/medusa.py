@@ -1,10 +1,12 @@
 """Medusa: several heads that predict the tokens after the target's next one at once."""
 
 from collections.abc import Sequence
+from pathlib import Path as FilePath
 
 import torch
 from torch import Tensor
 
+from workers.torch_engine.drafters.head_versions import HeadVersions
 from workers.torch_engine.growth import grow
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.draft_logits import DraftLogits
@@ -30,18 +32,26 @@ class Medusa:
     has_distribution = True
 
     def __init__(self, materials: Materials, *, part: str = "medusa") -> None:
-        self.heads = MedusaHeads(materials.bundle.part(part), materials.target)
+        bundled = materials.bundle.part(part)
+
+        def load(folder: FilePath | None) -> MedusaHeads:
+            return MedusaHeads(folder or bundled, materials.target)
+
+        self.versions = HeadVersions(part, load(None), load)
         self._states: dict[int, Tensor] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree by one level per head until its limit, its stop or an empty frontier."""
-        if not proposals:
-            return
+        heads = [self.versions.of(p.sequence) for p in proposals]
+        for each in dict.fromkeys(heads):
+            self._propose(each, [p for p, its in zip(proposals, heads, strict=True) if its is each])
+
+    def _propose(self, heads: MedusaHeads, proposals: Sequence[Proposal]) -> None:
         states = torch.cat([self._states[p.sequence.id] for p in proposals])
         row = {proposal.sequence.id: index for index, proposal in enumerate(proposals)}
-        levels = iter(self.heads.forward(states))
+        levels = iter(heads.forward(states))
         for proposal in proposals:
-            proposal.limit = min(proposal.limit, self.heads.count)
+            proposal.limit = min(proposal.limit, heads.count)
 
         def read(active: list[Proposal]) -> DraftLogits:
             level = next(levels)
@@ -51,13 +61,14 @@ class Medusa:
 
         grow(proposals, read)
 
-    def begin(self, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
+    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
         """Return `length`: the last token's state is enough, and that token is always read."""
         return length
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the state at the end of the path."""
         known = proposal.sequence.id
+        self.versions.bind(proposal.sequence)
         last = path.nodes[-1] + 1 if path.nodes else 0
         row = output.starts[known] + output.pending[known] - 1 + last
         # a view would keep the states of the whole forward alive
@@ -66,3 +77,4 @@ class Medusa:
     def release(self, sequence: DecodeSequence) -> None:
         """Forget the sequence's state."""
         self._states.pop(sequence.id, None)
+        self.versions.release(sequence)

@@ -26,25 +26,27 @@ class CompanionRows:
         """Return the read slots of the drafter's row; 0 without one."""
         return self._used[lease].length if lease in self._used else 0
 
-    def acquire(self, lease: Lease) -> Lease:
-        """Take an empty row for a target row that has none."""
-        self._used[lease] = self.pool.acquire()
-        return self._used[lease]
+    def acquire(self, lease: Lease, version: int = 0) -> Lease:
+        """Take an empty row for a target row that has none. version: of the head that fills it."""
+        own = self._used[lease] = self.pool.acquire()
+        own.version = version
+        return own
 
-    def begin(self, lease: Lease, source: Lease, length: int) -> int:
-        """Give a row in use up to `length` slots of the drafter's row of `source`.
+    def begin(self, lease: Lease, source: Lease, length: int, version: int = 0) -> int:
+        """Give a row in use up to `length` slots of the drafter's row of `source`, if the same
+        version of the drafter's head has filled them.
 
         `source` may be the row itself if it was kept. Return the number of slots.
         """
         own = self._kept.get(source) or self._used.get(source)
-        count = 0 if own is None else min(length, own.length)
+        count = 0 if own is None or own.version != version else min(length, own.length)
         if own is None or count <= 0:
             return 0
         if source is lease:
             self.pool.take_back(self._kept.pop(lease), count)
             self._used[lease] = own
         else:
-            self.pool.copy(own, self.acquire(lease), count)
+            self.pool.copy(own, self.acquire(lease, version), count)
         return count
 
     def keep(self, lease: Lease) -> None:

@@ -17,12 +17,13 @@ TREE_ROOM = 64
 class Lease:
     """One sequence's row of slots; `length` of them hold committed tokens. The row may change.
 
-    spoilt: whether the row may hold NaN or infinity.
+    spoilt: whether the row may hold NaN or infinity. version: of the head that fills the row.
     """
 
     row: int
     length: int = 0
     spoilt: bool = False
+    version: int = 0
 
 
 class LayerCache(NamedTuple):

@@ -66,11 +66,15 @@ class FeatureHead(ABC):
         """Build the operators from a checkpoint's tensors."""
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
-        (attention,) = self.shape.each_attention
+        """Make a pool of `rows` sequences of `capacity` tokens and their trees, and use it."""
         pool = self.block.make_pool(1, rows, capacity)
-        self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
+        self.use(pool)
         return pool
+
+    def use(self, pool: KvPool) -> None:
+        """Prepare for forwards over a pool, which a head of the same shape has made."""
+        (attention,) = self.shape.each_attention
+        self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
 
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""

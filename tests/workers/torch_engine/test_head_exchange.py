@@ -1,0 +1,208 @@
+"""Heads are exchanged while answers are decoded: drafts are the bound version's, answers stay."""
+
+import itertools
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import heads_reference
+import pytest
+import random_heads
+import torch
+from conftest_bundle import byte_tokenizer, make_bundle
+from decoding import LOSSLESS, assert_greedy, hugging_face
+from engine_chances import answers_p_value
+from rig import Rig
+from safetensors.torch import load_file, save_file
+from test_exactness import prompts
+from test_head_drafting import TREES, compare, record, spec
+
+from schemas import DecodeChunk, DecodeRequest
+from workers.bundle import Bundle, BundleError
+from workers.torch_engine.engine import TorchEngine
+from workers.torch_engine.sequence import DecodeSequence
+
+PARTS = ("medusa", "eagle", "eagle3")
+VOCAB, CHUNK = 24, 16
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("exchanged") / "bundle"
+    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2)
+
+
+def other_heads(bundle: Bundle, folder: Path) -> Path:
+    """Save heads with other weights for the bundle's target, a folder per part."""
+    torch.manual_seed(9)
+    random_heads.save_heads(folder, hugging_face(bundle.part("target")).config)
+    return folder
+
+
+def submit(rig: Rig, method: str, prompt: Sequence[int], number: int, most: int) -> DecodeSequence:
+    """Submit a request whose id is its number: the hash that divides requests is known."""
+    sequence = rig.submit(method, prompt, max_tokens=most)
+    named = {"request_id": f"request-{number}"}
+    sequence.request = sequence.request.model_copy(update=named)
+    return sequence
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_answer_is_drafted_by_one_version(
+    make_rig, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Also where rows of other answers, and kept ones, hold the prompt's beginning."""
+    folders = [bundle.part(part), other_heads(bundle, tmp_path / "heads") / part]
+    methods = [spec(part, part, tree) for tree in TREES]
+    rig = make_rig(bundle, methods, prefill_chunk=CHUNK, max_batch=4)
+    drafter = rig.scheduler._rows._drafters[0]
+    seen = record(rig, monkeypatch)
+    rng = random.Random(3)
+    beginning = [rng.randrange(VOCAB) for _ in range(40)]
+    stages: list[tuple[int, Path | None, float]] = [
+        (0, None, 1.0),
+        (1, folders[1], 0.5),
+        (1, folders[1], 1.0),
+        (0, None, 1.0),
+    ]
+    number, asked = itertools.count(), list[list[DecodeSequence]]()
+    for version, folder, share in stages:
+        rig.engine.exchange(part, version, folder, share)
+        own = [rng.randrange(VOCAB) for _ in range(30)]
+        prompt_list = [beginning[:20] + own[:3], own, [*beginning, *own[:9]], own[:25], [1, 2]]
+        names = itertools.cycle(method.name for method in methods)
+        asked.append(
+            [submit(rig, next(names), p, next(number), 16) for p in [*prompt_list, own[:7]]]
+        )
+        while not all(sequence.output_tokens for sequence in asked[-1]):
+            rig.round()
+    versions = list[list[int]]()
+    rig.finish()
+    for stage in asked:
+        answers = [rig.answer(sequence) for sequence in stage]
+        versions.append([answer.stats.head_versions.get(part, 0) for answer in answers])
+        for sequence, answer in zip(stage, answers, strict=True):
+            assert_greedy(bundle, sequence.request.prompt_token_ids, answer.tokens, 16)
+    assert [set(each) for each in versions] == [{0}, {0, 1}, {1}, {0}]
+    assert {drafted.version for drafted in seen} == {0, 1}
+    target = hugging_face(bundle.part("target"))
+    heads = [heads_reference.Head(folder, target) for folder in folders]
+    reference = getattr(heads_reference, part)
+    with torch.inference_mode():
+        for drafted in seen:
+            head = heads[drafted.version]
+            compare(drafted, lambda known, path, head=head: reference(head, known, path))
+    drafter.versions._unload()
+    assert list(drafter.versions._loaded) == [0]
+
+
+def test_any_method_stays_exact(make_rig, six: Bundle, tmp_path: Path) -> None:
+    """Exchange heads of all parts before rounds, at every share, for all methods at once."""
+    heads = other_heads(six, tmp_path / "heads")
+    rig = make_rig(six, LOSSLESS, prefill_chunk=CHUNK, max_waiting=64)
+    assert rig.engine.exchangeable == {*PARTS}
+    rng = random.Random(5)
+    wanted = [(name, prompt) for prompt in prompts(6, 4, seed=2) for name in LOSSLESS]
+    asked = list[DecodeSequence]()
+    while len(asked) < len(wanted) or any(rig.scheduler.counts()[:2]):
+        part, version = rng.choice(PARTS), rng.randrange(3)
+        folder = heads / part if version else None
+        rig.engine.exchange(part, version, folder, rng.choice([0.1, 0.5, 1.0]))
+        for _ in range(3):
+            if len(asked) < len(wanted):
+                asked.append(submit(rig, *wanted[len(asked)], len(asked), rng.randrange(2, 40)))
+        rig.round()
+    drafted_by = set[tuple[str, int]]()
+    for sequence in asked:
+        answer = rig.answer(sequence)
+        prompt, most = sequence.request.prompt_token_ids, sequence.sampling.max_tokens
+        assert_greedy(six, prompt, answer.tokens, most)
+        drafted_by |= {*answer.stats.head_versions.items()}
+    assert drafted_by == {(part, version) for part in PARTS for version in (1, 2)}
+
+
+class Exchanged:
+    """An engine whose EAGLE-3 head is another one for each next request."""
+
+    def __init__(self, engine: TorchEngine, folder: Path) -> None:
+        self._engine, self._folder, self._calls = engine, folder, itertools.count()
+
+    def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
+        version = next(self._calls) % 2
+        self._engine.exchange("eagle3", version, self._folder if version else None, 1.0)
+        return self._engine.generate(request)
+
+
+async def test_the_distribution_stays(load_engine, five: Bundle, tmp_path: Path) -> None:
+    folder = other_heads(five, tmp_path / "heads") / "eagle3"
+
+    def load(*methods: Any, **settings: Any) -> Any:
+        return Exchanged(load_engine(*methods, **settings), folder)
+
+    p = await answers_p_value(load, five, spec("eagle3", "eagle3", "chain"), {}, 5)
+    assert p > 1e-3
+
+
+def spoil(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    save_file(tensors | {name: change(tensors[name]).contiguous()}, file)
+
+
+@pytest.mark.parametrize(
+    ("part", "tensor", "change", "said"),
+    [
+        ("eagle3", "norm.weight", lambda w: w / 0.0, "norm.weight holds NaN or infinite values"),
+        ("medusa", "lm_head.weight", lambda w: w * torch.nan, "lm_head.weight holds NaN"),
+        ("eagle", "fc.weight", lambda w: w[:, 1:], r"fc.weight is \[64, 127\]"),
+        ("eagle3", "d2t", lambda w: w + 99, "the draft vocabulary maps to tokens"),
+        ("medusa", "lm_head.weight", lambda w: w[1:], "the LM head has 11 rows"),
+    ],
+)
+def test_a_spoilt_head_is_refused(
+    make_rig, bundle: Bundle, tmp_path: Path, part: str, tensor: str, change: Any, said: str
+) -> None:
+    folder = other_heads(bundle, tmp_path / "heads") / part
+    rig = make_rig(bundle, [spec(part, part, "chain")])
+    rig.engine.exchange(part, 1, folder, 1.0)
+    spoilt = shutil.copytree(folder, tmp_path / "spoilt")
+    spoil(spoilt, tensor, change)
+    for share in (0.5, 1.0):
+        with pytest.raises(BundleError, match=f"{spoilt}.*{said}"):
+            rig.engine.exchange(part, 2, spoilt, share)
+    sequence = rig.submit(f"{part}_chain", [1, 2, 3], max_tokens=4)
+    assert rig.finish(sequence)[0].stats.head_versions == {part: 1}
+
+
+def test_a_head_of_another_shape_is_refused(make_rig, bundle: Bundle, tmp_path: Path) -> None:
+    target = hugging_face(bundle.part("target")).config
+    target = type(target)(**target.to_dict() | {"intermediate_size": 64})
+    random_heads.save_eagle3(tmp_path / "narrow", target)
+    rig = make_rig(bundle, [spec("eagle3", "eagle3", "chain")])
+    with pytest.raises(BundleError, match="only a head trained from that one fits"):
+        rig.engine.exchange("eagle3", 1, tmp_path / "narrow", 1.0)
+
+
+def test_a_part_that_nothing_drafts_with_is_refused(make_rig, bundle: Bundle) -> None:
+    rig = make_rig(bundle, ["naive"])
+    with pytest.raises(BundleError, match="eagle3: no method that is served here drafts with"):
+        rig.engine.exchange("eagle3", 0, None, 1.0)
+
+
+def test_expectations_are_discounted_once(make_rig, bundle: Bundle, tmp_path: Path) -> None:
+    folder = other_heads(bundle, tmp_path / "heads") / "eagle3"
+    rig = make_rig(bundle, ["adaptive"])
+    adaptive: Any = rig.engine._methods["adaptive"].plan.drafter
+    one = adaptive.learned["eagle3"]
+    for _ in range(40):
+        one.expectation.saw(0, 4)
+        one.confidence.saw(-0.1, 0, greedy=True, accepted=False)
+    before = one.expectation.share(0), one.confidence.probability(-0.1, 0, greedy=True)
+    for _ in range(2):
+        rig.engine.exchange("eagle3", 1, folder, 1.0)
+        one.follow_exchange()
+        after = one.expectation.share(0), one.confidence.probability(-0.1, 0, greedy=True)
+    assert before < after < (0.65, 0.9)
+    assert one._changes == 1
