@@ -20,8 +20,8 @@ from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
 
-FEEDBACK, LOADS = "feedback", "loads"
-"""Roles: what learns, and what relays the replicas' load reports."""
+FEEDBACK, LOADS, DRAFTERS = "feedback", "loads", "drafters"
+"""Roles: what learns to route, what relays the replicas' load reports, what trains drafters."""
 
 LEASE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 10.0

@@ -88,7 +88,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "actors": set(),
         "loads": {"actors", "logs"},
         "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads"},
-        "drafters": {"errors", "logs", "metrics", "artifacts", "actors", "learning"},
+        "drafters": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "learning"},
         "request": {"errors", "metrics", "traces", "artifacts"},
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
         "replica": {
