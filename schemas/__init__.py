@@ -20,6 +20,7 @@ from schemas.decode import (
     TokenLogprobs,
 )
 from schemas.drift import DriftReport
+from schemas.head_version import Canary, HeadOrigin, HeadsInForce, HeadVersion, SampleSpan
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import LoadReport
 from schemas.method import MethodSpec
@@ -43,6 +44,7 @@ from schemas.vllm import VllmConfig
 __all__ = [
     "TEMPERATURE_BANDS",
     "AppConfig",
+    "Canary",
     "CircuitConfig",
     "Decision",
     "DecodeChunk",
@@ -57,7 +59,10 @@ __all__ = [
     "Gain",
     "Grammar",
     "GuardConfig",
+    "HeadOrigin",
     "HeadPart",
+    "HeadVersion",
+    "HeadsInForce",
     "HttpConfig",
     "Instead",
     "Live",
@@ -72,6 +77,7 @@ __all__ = [
     "RouterConfig",
     "RoutingTable",
     "Sample",
+    "SampleSpan",
     "SamplingDefaults",
     "SamplingParams",
     "Snapshot",

@@ -2,6 +2,8 @@
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fsspec
@@ -38,13 +40,35 @@ def replace_file(fs: Any, path: str, body: bytes) -> None:
     if not isinstance(fs, LocalFileSystem):
         fs.pipe_file(path, body)  # object stores put an object whole or not at all
         return
+    with _written_aside(fs, path, body) as temporary:
+        os.replace(temporary, path)  # noqa: PTH105 - the path is fsspec's
+
+
+def create_file(fs: Any, path: str, body: bytes) -> None:
+    """Write a file that does not exist yet, as `replace_file` does. Raises FileExistsError."""
+    if not isinstance(fs, LocalFileSystem):
+        fs.pipe_file(path, body, mode="create")
+        return
+    with _written_aside(fs, path, body) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a mount without hard links: others may see the file before its content
+            with fs.open(path, "xb") as file:
+                file.write(body)
+
+
+@contextmanager
+def _written_aside(fs: Any, path: str, body: bytes) -> Iterator[str]:
+    """Yield a file next to `path` with this content, and remove it afterwards."""
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         with fs.open(temporary, "wb") as file:
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105 - the path is fsspec's
+        yield temporary
     finally:
         if fs.exists(temporary):
             fs.rm_file(temporary)

@@ -15,9 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from fsspec.implementations.local import LocalFileSystem
-
-from deployments.learning.file_system import file_system, replace_file
+from deployments.learning.file_system import create_file, file_system, replace_file
 from schemas.json_files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -57,7 +55,7 @@ class StateStore:
             epochs = self._epochs()
             self.epoch = (epochs[-1] if epochs else 0) + 1
             try:
-                self._create(self._path(self.epoch), _encoded(None))
+                create_file(self._fs, self._path(self.epoch), _encoded(None))
                 break
             except FileExistsError:
                 continue
@@ -125,13 +123,6 @@ class StateStore:
 
     def _path(self, epoch: int) -> str:
         return f"{self._folder}/state-{epoch:010d}.json"
-
-    def _create(self, path: str, body: bytes) -> None:
-        if isinstance(self._fs, LocalFileSystem):
-            with self._fs.open(path, "xb") as file:
-                file.write(body)
-        else:
-            self._fs.pipe_file(path, body, mode="create")
 
 
 def read_strictly(raw: bytes, path: str) -> Any:

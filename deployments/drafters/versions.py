@@ -1,0 +1,239 @@
+"""The store of head versions: weights with their origin, and which of them are in force."""
+
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from fsspec.implementations.local import LocalFileSystem
+
+from deployments.learning.file_system import create_file, file_system, replace_file
+from schemas import Canary, FeedbackConfig, HeadOrigin, HeadPart, HeadsInForce, HeadVersion
+from workers.user_cache import user_cache
+
+logger = logging.getLogger(__name__)
+
+KEPT = 20
+"""Versions that stay in the store, with those in service; and revisions of what is in force."""
+CACHED = 4
+"""Versions of a remote store that stay on this machine."""
+MANIFEST, CLAIM = "version.json", "claim"
+_VERSION = re.compile(r"head-(\d{6})$")
+_REVISION = re.compile(r"in-force-(\d{8})\.json$")
+
+
+class UnknownVersionError(LookupError):
+    """The version does not exist; the message lists those that do."""
+
+
+class VersionStore:
+    """Read and write the versions of a bundle's heads.
+
+    A version is a folder with the head's files and a manifest. It exists once the manifest is
+    there, which is written last. What is in force is the file `in-force-<revision>.json` with the
+    highest revision: a change creates the next one, which fails if another process has created it.
+
+    Methods raise whatever the file system raises. Not safe for concurrent calls.
+    cache: folder for versions of a remote store, by default in the user's cache.
+    """
+
+    def __init__(
+        self, feedback: FeedbackConfig, bundle_name: str, cache: Path | None = None
+    ) -> None:
+        self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/versions"
+        self._fs, self._root = file_system(self.uri)
+        place = sha256(self.uri.encode()).hexdigest()[:16]
+        self._cache = (cache or Path(user_cache("heads"))) / place
+
+    def add(self, head: Path, origin: HeadOrigin) -> HeadVersion:
+        """Store the files of a head's folder as a new version, which does not serve yet.
+
+        Older versions beyond KEPT are deleted.
+        """
+        number = self._claimed_number()
+        for file in sorted(path for path in head.iterdir() if path.is_file()):
+            self._fs.put_file(str(file), f"{self._path(number)}/{file.name}")
+        version = HeadVersion(number=number, **dict(origin))
+        body = version.model_dump_json().encode()
+        replace_file(self._fs, f"{self._path(number)}/{MANIFEST}", body)
+        self._tidy_versions()
+        return version
+
+    def all(self) -> list[HeadVersion]:
+        """Return the versions, the newest first."""
+        found = []
+        for number in reversed(self._numbers()):
+            with suppress(UnknownVersionError):
+                found.append(self._read(number))
+        return found
+
+    def get(self, number: int) -> HeadVersion:
+        """Return a version. Raises UnknownVersionError."""
+        try:
+            return self._read(number)
+        except UnknownVersionError:
+            there = ", ".join(str(version.number) for version in self.all()) or "none"
+            raise UnknownVersionError(
+                f"there is no version {number} in {self.uri} (there are {there})"
+            ) from None
+
+    def folder(self, number: int) -> Path:
+        """Return a local folder with a version's files, which is downloaded if the store is remote.
+
+        Raises UnknownVersionError.
+        """
+        self.get(number)
+        if isinstance(self._fs, LocalFileSystem):
+            return Path(self._path(number))
+        local = self._cache / _name(number)
+        if not local.is_dir():
+            self._download(number, local)
+        return local
+
+    def in_force(self) -> HeadsInForce:
+        """Return which versions serve."""
+        for revision in reversed(self._revisions()):
+            path = self._revision_path(revision)
+            with suppress(FileNotFoundError):  # another process has tidied it away
+                try:
+                    return HeadsInForce.model_validate_json(self._fs.cat_file(path))
+                except ValueError as error:
+                    logger.error("%s is unreadable (%s); using the one before", path, error)
+        return HeadsInForce()
+
+    def promote(self, number: int) -> HeadsInForce:
+        """Put a version in force, which ends its part's canary. Raises UnknownVersionError."""
+        part = self.get(number).part
+        return self._change(lambda heads: _with(heads, part, number))
+
+    def try_out(self, number: int, share: float) -> HeadsInForce:
+        """Make a version the canary of its part. Raises UnknownVersionError."""
+        part, canary = self.get(number).part, Canary(number=number, share=share)
+        return self._change(lambda heads: _with(heads, part, heads.number(part), canary))
+
+    def roll_back(self, part: HeadPart) -> HeadsInForce:
+        """End a part's canary or, if there is none, return from the version in force to its parent.
+
+        A parent that is no longer in the store is replaced by the bundle's own head. Raises
+        ValueError if the bundle's own head is in force.
+        """
+        return self._change(lambda heads: self._rolled_back(heads, part))
+
+    def pause(self, paused: bool) -> HeadsInForce:
+        """Pause training, or let it go on. Versions in force stay."""
+        return self._change(lambda heads: heads.model_copy(update={"paused": paused}))
+
+    def _rolled_back(self, heads: HeadsInForce, part: HeadPart) -> HeadsInForce:
+        number = heads.number(part)
+        if part in heads.canaries:
+            return _with(heads, part, number)
+        if number == 0:
+            raise ValueError(f"{part}: the bundle's own head is in force, and there is no canary")
+        there, parent = self._numbers(), 0
+        with suppress(UnknownVersionError):
+            parent = self._read(number).parent
+        return _with(heads, part, parent if parent in there else 0)
+
+    def _change(self, update: Callable[[HeadsInForce], HeadsInForce]) -> HeadsInForce:
+        """Replace what is in force by `update` of it. Another process's change is never lost."""
+        self._fs.makedirs(self._root, exist_ok=True)
+        while True:
+            revisions = self._revisions()
+            revision = (revisions[-1] if revisions else 0) + 1
+            changed = update(self.in_force()).model_copy(update={"revision": revision})
+            body = changed.model_dump_json().encode()
+            try:
+                create_file(self._fs, self._revision_path(revision), body)
+            except FileExistsError:
+                continue
+            self._remove(map(self._revision_path, revisions[:-KEPT]))
+            return changed
+
+    def _claimed_number(self) -> int:
+        """Return a number that no other process uses."""
+        while True:
+            numbers = self._numbers()
+            number = (numbers[-1] if numbers else 0) + 1
+            self._fs.makedirs(self._path(number), exist_ok=True)
+            try:
+                create_file(self._fs, f"{self._path(number)}/{CLAIM}", b"{}")
+            except FileExistsError:
+                continue
+            return number
+
+    def _read(self, number: int) -> HeadVersion:
+        path = f"{self._path(number)}/{MANIFEST}"
+        try:
+            return HeadVersion.model_validate_json(self._fs.cat_file(path))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UnknownVersionError(str(number)) from error
+        except ValueError as error:
+            logger.error("%s is unreadable: %s", path, error)
+            raise UnknownVersionError(str(number)) from error
+
+    def _download(self, number: int, local: Path) -> None:
+        self._cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._cache, prefix="part-") as scratch:
+            whole = Path(scratch, "head")
+            whole.mkdir()
+            for path in self._listed(self._path(number)):
+                self._fs.get_file(path, str(whole / path.rpartition("/")[2]))
+            with suppress(OSError):  # another process of this machine was faster
+                whole.rename(local)
+        others = sorted(path for path in self._cache.glob("head-*") if path != local)
+        for old in others[: -(CACHED - 1)]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _tidy_versions(self) -> None:
+        heads = self.in_force()
+        serving = {*heads.numbers.values(), *(one.number for one in heads.canaries.values())}
+        for number in self._numbers()[:-KEPT]:
+            if number not in serving:
+                # The manifest first: without it the version does not exist.
+                self._remove([f"{self._path(number)}/{MANIFEST}"])
+                with suppress(FileNotFoundError):
+                    self._fs.rm(self._path(number), recursive=True)
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers that are claimed, in ascending order."""
+        return sorted(int(m[1]) for m in map(_VERSION.search, self._listed(self._root)) if m)
+
+    def _revisions(self) -> list[int]:
+        return sorted(int(m[1]) for m in map(_REVISION.search, self._listed(self._root)) if m)
+
+    def _listed(self, folder: str) -> list[str]:
+        self._fs.invalidate_cache(folder)
+        try:
+            found: list[str] = self._fs.ls(folder, detail=False)
+        except FileNotFoundError:
+            return []
+        return [path.rstrip("/") for path in found]
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(path)
+
+    def _path(self, number: int) -> str:
+        return f"{self._root}/{_name(number)}"
+
+    def _revision_path(self, revision: int) -> str:
+        return f"{self._root}/in-force-{revision:08d}.json"
+
+
+def _name(number: int) -> str:
+    return f"head-{number:06d}"
+
+
+def _with(
+    heads: HeadsInForce, part: HeadPart, number: int, canary: Canary | None = None
+) -> HeadsInForce:
+    numbers = {**heads.numbers, part: number}
+    canaries = {name: one for name, one in heads.canaries.items() if name != part}
+    if canary is not None:
+        canaries[part] = canary
+    return heads.model_copy(update={"numbers": numbers, "canaries": canaries})
