@@ -36,8 +36,11 @@ class ApiKey(Settings):
         default="normal", description="under load, low is refused first and high last"
     )
     admin: bool = Field(default=False, description="may use /admin, and nothing else")
-    teaches: bool = Field(
-        default=True, description="its prompts' vectors are stored and may move the clusters"
+    teaches: bool | None = Field(
+        default=None,
+        description="true: drafters may be trained on its prompts and answers, if "
+        "feedback.drafter_training is set; false: its prompts' vectors are not stored either and "
+        "do not move the clusters; left out: only the vectors are used",
     )
     limits: Limits = Limits()
 

@@ -20,6 +20,10 @@ from deployments.request.routing_state import RoutingState
 from deployments.request.shedding import lower, shed
 from schemas import AppConfig
 
+NO_LEARNING = "x-specadapt-no-learning"
+"""A header that keeps a request's prompt, its vector and its answer out of learning, whatever its
+value."""
+
 
 class Answering:
     """Answer prompts within what the caller and the request's headers allow."""
@@ -41,6 +45,8 @@ class Answering:
         shed(priority, self._state.loads, config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
         allowed = min(filter(None, (asked_for, config.http.max_answer_seconds)), default=None)
+        teaches = caller.teaches is not False and NO_LEARNING not in request.headers
+        trains = teaches and caller.teaches and asked.store is not False
         of_caller = partial(
             replace,
             deadline_seconds=allowed,
@@ -48,7 +54,8 @@ class Answering:
             spend=caller.spend,
             found=caller.found,
             scope=f"{caller.scope} {asked.cache_scope}".strip(),
-            teaches=caller.teaches,
+            teaches=teaches,
+            owner=caller.owner if trains else None,
         )
         read = sum(len(prompt.token_ids) for prompt in prompts)
         caller.read(read)

@@ -82,7 +82,8 @@ class GenerationRequest(StructuredRequest, ABC):
 
     `top_k` 0 and -1 keep the whole vocabulary. `priority` above 0 and `service_tier` "flex" put the
     request among those that are refused first under load. `prompt_cache_key` and `cache_salt` are
-    scopes: only requests with the same ones share cached prefixes and past answers.
+    scopes: only requests with the same ones share cached prefixes and past answers. `store` false
+    keeps the answer out of the drafters' training.
     """
 
     default_max_tokens: ClassVar[int | None]
@@ -120,6 +121,7 @@ class GenerationRequest(StructuredRequest, ABC):
     prompt_cache_key: _Scope | None = None
     cache_salt: _Scope | None = None
     speculation: Speculation = Speculation()
+    store: bool | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -24,7 +24,6 @@ WITHOUT_EFFECT = frozenset(
         "safety_identifier",
         "session_id",
         "spaces_between_special_tokens",
-        "store",
         "stream_interval",
         "truncation_side",
         "user",

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from deployments.api.answering import NO_LEARNING
 from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.input import Input
 from deployments.api.introspection import Explanation, History, Routing
@@ -196,6 +197,7 @@ def _operation(operation: Operation) -> Schema:
     if operation.chunk is not None:
         milliseconds = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
         parameters.append(_parameter(DEADLINE_HEADER, "header", milliseconds))
+        parameters.append(_parameter(NO_LEARNING, "header", {"type": "string"}))
     if operation.chunk is not None or operation.asked is ExplainRequest:
         objective = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_MS}
         parameters += [_parameter(name, "header", objective) for name in (FIRST, TOKEN)]

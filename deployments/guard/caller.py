@@ -10,7 +10,7 @@ from schemas.keys import Priority
 
 
 class Caller:
-    """Hold a request's key and count what the request uses."""
+    """Hold a request's key and count what the request uses. teaches: as the key's."""
 
     def __init__(
         self,
@@ -19,7 +19,7 @@ class Caller:
         priority: Priority = "high",
         meters: Sequence[Meter] = (),
         scope: str = "",
-        teaches: bool = True,
+        teaches: bool | None = True,
     ) -> None:
         self.name, self.tenant, self.priority = name, tenant, priority
         self.scope, self.teaches = scope, teaches
@@ -48,6 +48,13 @@ class Caller:
         for meter in self._meters:
             meter.begin(more, running)
         self._at_once += running
+
+    @property
+    def owner(self) -> str:
+        """Return whose answers its requests get: as in `Sample`."""
+        if self.tenant is not None:
+            return f"tenant {self.tenant}"
+        return "" if self.name is None else f"key {self.name}"
 
     @property
     def tokens(self) -> int:

@@ -34,7 +34,7 @@ PUBLIC_FOLDER = "/web/"
 ADMIN = "/admin"
 ASKED = (
     *("authorization", "content-type", REQUEST_ID, "x-api-key", "anthropic-version"),
-    *("x-specadapt-deadline-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
+    *("x-specadapt-deadline-ms", "x-slo-ttft-ms", "x-slo-tpot-ms", "x-specadapt-no-learning"),
 )
 """Headers that pages of other origins may send."""
 SHOWN = ("method", "cluster", "reason", "degraded", "ignored")

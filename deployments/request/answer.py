@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ from deployments import traces
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
-from deployments.request.answered import Answer, observation_of, silenced
+from deployments.request.answered import Answer, observation_of, sample_of, silenced
 from deployments.request.attempts import Attempts
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
@@ -37,6 +37,7 @@ from schemas import (
     DecodeStats,
     RouterConfig,
     RoutingTable,
+    Sample,
 )
 
 logger = logging.getLogger(__name__)
@@ -80,7 +81,11 @@ class Served:
 
 
 class Answerer:
-    """Route prompts over the served methods and report every answer."""
+    """Route prompts over the served methods and report every answer.
+
+    keep_sample: takes answers that drafters may be trained on, without waiting; None: there is no
+    training.
+    """
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class Answerer:
         config: RouterConfig,
         embed: Embed | None,
         metrics: Metrics,
+        keep_sample: Callable[[Sample], None] | None = None,
     ) -> None:
         streams = served.streams
         self.circuits = Circuits(streams, config.circuit, metrics)
@@ -100,6 +106,7 @@ class Answerer:
         """Replaced where settings change while it answers."""
         self._embed = embed
         self._metrics = metrics
+        self._keep_sample = keep_sample
         self._refusals = served.refusals
         self.starting = served.starting
         self._copying = served.copying
@@ -221,6 +228,7 @@ class Answerer:
                         answer.stats = chunk.stats
                         if not prompt.silent:
                             self._learn(answer, chunk.stats, prompt)
+                            self._sample(answer, prompt, attempts.token_ids)
                     yield chunk
                     chunk = await anext(rest, None)
             if prompt.messages:
@@ -251,6 +259,14 @@ class Answerer:
         self._trials.settle(self._state.table, decision, stats, prompt.choices)
         if not prompt.predicted_token_ids:  # a method accepts more with one than without
             self._state.observe(observation_of(answer, stats, prompt.choices))
+
+    def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:
+        if self._keep_sample is None or prompt.owner is None or answer.stats is None:
+            return
+        # Look-ups draft a loop's repeats; a head would only unlearn what else it knows.
+        finished = answer.stats.finish_reason in ("stop", "length") and not answer.stats.looping
+        if finished and token_ids:
+            self._keep_sample(sample_of(answer, prompt, token_ids, prompt.owner))
 
     async def _vector(self, text: str) -> NDArray[np.float32] | None:
         if self._embed is None:

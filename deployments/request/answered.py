@@ -1,10 +1,13 @@
 """An answer on its way to the client, and the observation made of it."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deployments.request.calls import Chunks
-from schemas import Decision, DecodeChunk, DecodeStats, Instead, Observation
+from deployments.request.conversation import origin_of
+from deployments.request.prompt import Prompt
+from schemas import Decision, DecodeChunk, DecodeStats, Instead, Observation, Sample
 
 
 @dataclass
@@ -66,6 +69,22 @@ def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observat
         instead=_instead(decision, answer.method),
         time=time.time(),
         vector=answer.vector,
+    )
+
+
+def sample_of(answer: Answer, prompt: Prompt, token_ids: Sequence[int], owner: str) -> Sample:
+    """Return the sample of a finished answer with these tokens."""
+    return Sample(
+        id=answer.request_id,
+        conversation=origin_of(prompt.messages, prompt.token_ids),
+        owner=owner,
+        fit_id=answer.decision.fit_id,
+        cluster=answer.decision.cluster,
+        method=answer.method,
+        temperature=prompt.sampling.temperature,
+        prompt_token_ids=prompt.token_ids,
+        answer_token_ids=tuple(token_ids),
+        time=time.time(),
     )
 
 

@@ -45,7 +45,6 @@ class Attempts:
         self._line = [decision.method, *(others or [decision.method])]
         self._calls, self._circuits = calls, circuits
         self._prompt, self._deadline = prompt, deadline
-        self._said: list[int] = []
         self.request_id = uuid.uuid4().hex
         self.method = decision.method
         """The method that was tried last."""
@@ -53,6 +52,8 @@ class Attempts:
         """Whether another method was tried before."""
         self.earlier_tokens = 0
         """Tokens of the answer that other methods emitted."""
+        self.token_ids: list[int] = []
+        """The answer so far."""
 
     async def chunks(self) -> Chunks:
         """Yield the whole answer. If a method fails, the next one continues after the tokens
@@ -69,13 +70,13 @@ class Attempts:
             if not self._circuits.admits(method):
                 continue
             self.method, self.failed_over = method, attempt > 0
-            self.earlier_tokens = len(self._said)
+            self.earlier_tokens = len(self.token_ids)
             stream = self._calls.stream(self._request(method), self._prompt.whole, self._deadline)
             try:
                 async with aclosing(stream) as chunks:
                     async for chunk in chunks:
                         began = True
-                        self._said += chunk.token_ids
+                        self.token_ids += chunk.token_ids
                         yield chunk
                 return
             except DeadlineError as error:
@@ -101,14 +102,14 @@ class Attempts:
 
     @property
     def _remaining(self) -> int:
-        return self._prompt.sampling.max_tokens - len(self._said)
+        return self._prompt.sampling.max_tokens - len(self.token_ids)
 
     def _request(self, method: str) -> DecodeRequest:
         return DecodeRequest(
             request_id=self.request_id,
             method=method,
             prompt_token_ids=self._prompt.token_ids,
-            answered_token_ids=tuple(self._said),
+            answered_token_ids=tuple(self.token_ids),
             predicted_token_ids=self._prompt.predicted_token_ids,
             sampling=self._prompt.sampling,
             expected_tokens=self._prompt.expected_tokens,

@@ -41,6 +41,17 @@ class Conversations:
         return len(self._methods)
 
 
+def origin_of(messages: Sequence[Mapping[str, str]], token_ids: Sequence[int]) -> str:
+    """Return a hash of a conversation's messages up to the user's first, which all turns share.
+
+    A prompt without messages is a conversation of its own, known by its tokens.
+    """
+    if not messages:
+        return hashlib.sha256(json.dumps(token_ids).encode()).hexdigest()
+    users = [i for i, m in enumerate(messages) if m["role"] == "user"]
+    return _key("", messages[: users[0] + 1 if users else 1])
+
+
 def _key(scope: str, messages: Sequence[Mapping[str, str]]) -> str:
     said = [(m["role"], m["content"].strip()) for m in messages]
     return hashlib.sha256(json.dumps([scope, said]).encode()).hexdigest()

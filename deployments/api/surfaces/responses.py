@@ -105,8 +105,8 @@ Choice = Annotated[
 
 
 class ResponsesRequest(SurfaceBody):
-    """Nothing is stored: `store` and `previous_response_id` are refused. `truncation: "auto"`
-    leaves out the earliest turns of a conversation that is too long."""
+    """Responses cannot be fetched later: `store` true and `previous_response_id` are refused.
+    `truncation: "auto"` leaves out the earliest turns of a conversation that is too long."""
 
     names: ClassVar[Mapping[str, str]] = {
         "messages": "input",
@@ -147,6 +147,7 @@ class ResponsesRequest(SurfaceBody):
     truncation: Literal["auto", "disabled"] = "disabled"
     service_tier: Any = None
     stop: Any = None
+    store: Literal[False] | None = None
 
     @property
     def shortens(self) -> bool:
@@ -165,6 +166,7 @@ class ResponsesRequest(SurfaceBody):
             "parallel_tool_calls": self.parallel_tool_calls,
             "service_tier": self.service_tier,
             "stop": self.stop,
+            "store": self.store,
         }
 
     def writer(self, answer_id: str, _: int, /) -> ResponseWriter:

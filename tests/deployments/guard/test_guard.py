@@ -11,6 +11,7 @@ from observations import load
 from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
+from deployments.api.answering import NO_LEARNING
 from deployments.errors import ApiError, line_full, request_fault
 from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
@@ -245,10 +246,11 @@ async def test_browsers_are_told_what_a_page_may_do(client):
         page = await browser.get("/")
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["x-frame-options"] == "DENY"
+        headers = (HEADER, FIRST, TOKEN, NO_LEARNING)
         asked = {
             "origin": ORIGIN,
             "access-control-request-method": "POST",
-            "access-control-request-headers": f"authorization, {HEADER}, {FIRST}, {TOKEN}",
+            "access-control-request-headers": ", ".join(("authorization", *headers)),
         }
         granted = await browser.options("/v1/chat/completions", headers=asked)
         assert granted.status_code == 200
