@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from deployments.api.response_headers import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
 from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
 from deployments.configuration import ConfigError, changed, check_clusters, live_fields
+from deployments.drafters.actor import drafters_actor
+from deployments.drafters.line import SampleLine
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import Slots
 from deployments.learning.actor import feedback_actor
@@ -67,6 +70,8 @@ class Ingress:
             poll_seconds=poll_seconds,
             metrics=metrics,
         )
+        training = config.feedback.drafter_training
+        self._samples = SampleLine(connect(drafters_actor), metrics) if training else None
         self._answerer = answerer = Answerer(
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},
@@ -78,6 +83,7 @@ class Ingress:
             config.router,
             embedding(encoder),
             metrics,
+            self._samples.add if self._samples else None,
         )
         publish(application, answerer.in_flight)
         reader = PromptReader(
@@ -115,7 +121,7 @@ class Ingress:
         return self._http.refused_settings
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        app, http = self._http.app(lambda _: self._link.exchanging()), self._config.http
+        app, http = self._http.app(lambda _: self._exchanging()), self._config.http
         app.add_middleware(
             Slots,
             ongoing=http.ingress_max_ongoing_requests,
@@ -125,6 +131,14 @@ class Ingress:
         if self._replay is not None:
             app.add_middleware(ReplayNotice, notice=self._replay)
         return self._guarded(app)
+
+    @asynccontextmanager
+    async def _exchanging(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as exchanges:
+            await exchanges.enter_async_context(self._link.exchanging())
+            if self._samples is not None:
+                await exchanges.enter_async_context(self._samples.sending())
+            yield
 
 
 class Remote:

@@ -74,6 +74,9 @@ class Metrics:
         self.observations_waiting = _gauge(
             "observations_waiting", "not yet acknowledged by the store"
         )
+        self.samples = _counter(
+            "samples", "answers for drafters by what became of them", ("outcome",)
+        )
         self.learning = _gauge("learning", "1 while answers are learned from and stored, else 0")
 
     def decided(self, decision: Decision, seconds: float, degraded: tuple[str, ...]) -> None:
