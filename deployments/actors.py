@@ -94,7 +94,9 @@ def end_when_idle(idle_seconds: Callable[[], float]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def named_actor(body: type, role: str, application: str, config: AppConfig, *args: Any) -> Any:
+def named_actor(
+    body: type, role: str, application: str, config: AppConfig, *args: Any, num_gpus: float = 0.0
+) -> Any:
     """Return the handle of an application's actor; create `body(*args)` if it does not exist.
 
     Blocks on Ray's control store. Ray restarts the actor with the same arguments when its process
@@ -107,6 +109,7 @@ def named_actor(body: type, role: str, application: str, config: AppConfig, *arg
         "lifetime": "detached",
         "max_restarts": -1,
         "num_cpus": 0,
+        "num_gpus": num_gpus,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
     }
     return ray.remote(body).options(**options).remote(*args)

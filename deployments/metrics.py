@@ -165,9 +165,13 @@ class DriftMetrics:
 
 
 class DrafterMetrics:
-    """Hold the metrics of what drafters are trained on."""
+    """Hold the metrics of what drafters are trained on, and of their training."""
 
     def __init__(self) -> None:
+        self.tuning_rounds = _counter(
+            "tuning_rounds", "tunings of a head by how they ended", ("part", "outcome")
+        )
+        self.tuned_tokens = _counter("tuned_tokens", "answer tokens trained on", ("part",))
         self.samples_kept = _gauge("samples_kept", "answers that drafters may be trained on")
         self.sample_tokens_kept = _gauge("sample_tokens_kept", "their tokens, prompts included")
 

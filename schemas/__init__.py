@@ -38,10 +38,11 @@ from schemas.routing import (
 )
 from schemas.sample import Sample
 from schemas.snapshot import Snapshot
-from schemas.tuning import Gain, HeadPart, TuningJob, Verdict
+from schemas.tuning import LEAST_CONVERSATIONS, Gain, HeadPart, TuningJob, Verdict
 from schemas.vllm import VllmConfig
 
 __all__ = [
+    "LEAST_CONVERSATIONS",
     "TEMPERATURE_BANDS",
     "AppConfig",
     "Canary",

@@ -10,28 +10,45 @@ from schemas.base import Schema
 HeadPart = Literal["eagle3", "eagle", "medusa"]
 """The bundle's parts that are tuned on served answers."""
 
+LEAST_CONVERSATIONS = 20
+"""Held conversations without which a candidate is not judged better."""
+
 
 class TuningJob(Schema):
-    """Files and settings of one tuning; a process reads it as JSON.
-
-    `work` keeps the target's states and checkpoints, with which an interrupted job goes on.
-    """
+    """One tuning, which a process of its own works on; it keeps its checkpoints in `folder`."""
 
     part: HeadPart
     target: Path = Field(description="folder of the target")
     parent: Path = Field(description="folder of the head to tune")
-    samples: Path = Field(description="answers to learn from, a Sample in JSON per line")
-    held: Path = Field(description="answers to judge on, likewise")
+    parent_number: int = Field(default=0, ge=0, description="its version; 0: the bundle's own")
     replay: Path | None = Field(
         default=None, description="other answers, which `specadapt train generate` wrote"
     )
-    work: Path
-    out: Path = Field(description="folder of the tuned head")
-    verdict: Path = Field(description="file of the Verdict, which is written last")
+    folder: Path
     tokens: int = Field(ge=1, description="answer tokens to train on, repeats included")
     threads: int = Field(default=1, ge=1)
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
+
+    @property
+    def samples(self) -> Path:
+        """Return the file of answers to learn from, a Sample in JSON per line."""
+        return self.folder / "samples.jsonl"
+
+    @property
+    def held(self) -> Path:
+        """Return the file of answers to judge on, a Sample in JSON per line."""
+        return self.folder / "held.jsonl"
+
+    @property
+    def out(self) -> Path:
+        """Return the folder of the tuned head."""
+        return self.folder / "head"
+
+    @property
+    def verdict(self) -> Path:
+        """Return the file of the Verdict, which is written last."""
+        return self.folder / "verdict.json"
 
 
 class Gain(Schema):
@@ -52,7 +69,9 @@ class Verdict(Schema):
 
     better: bool
     reason: str | None = None
-    overall: Gain | None = Field(default=None, description="absent without held answers")
+    overall: Gain | None = Field(
+        default=None, description="absent if there are too few held conversations"
+    )
     by_group: dict[str, Gain] = Field(
         default_factory=dict,
         description='by cluster and temperature: "cluster 3", "temperature 0", "sampled"',

@@ -1,23 +1,45 @@
-"""The actor of an application that keeps samples of its answers."""
+"""The actor of an application that keeps samples of its answers and tunes its heads on them."""
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
+import ray
+
 from deployments.actors import DRAFTERS, end_when_idle, named_actor
 from deployments.drafters.samples import Samples, SampleStats
+from deployments.drafters.trainer import HeadTrainer
+from deployments.drafters.versions import VersionStore
+from deployments.loads.board import Loads, load_board
 from deployments.logs import log_with_serve
 from schemas import AppConfig, Sample
 from workers.bundle import load_bundle
 
+logger = logging.getLogger(__name__)
 
-class Drafters:
-    """Keep samples of answers for the training of drafters."""
+STEP_SECONDS = 0.25
+"""How long a request that comes may share the cores with a tuning, at most, and load reports."""
+BOARD_SECONDS = 2.0
 
-    def __init__(self, config: AppConfig) -> None:
-        self._samples = Samples(config.feedback, load_bundle(config.bundle).name)
+
+class DraftersActor:
+    """Keep samples of answers, and tune heads on them in a thread of its own."""
+
+    def __init__(self, application: str, config: AppConfig) -> None:
+        log_with_serve()
+        bundle = load_bundle(config.bundle)
+        self._application, self._config = application, config
+        self._samples = Samples(config.feedback, bundle.name)
         self._called = time.monotonic()
+        versions = VersionStore(config.feedback, bundle.name)
+        busy = _never if config.feedback.trainer_num_gpus else self._busy
+        self._trainer = HeadTrainer(config, bundle, self._samples, versions, busy)
+        self._board: Any = None
+        threading.Thread(target=self._train_forever, daemon=True).start()
+        end_when_idle(self.idle_seconds)
 
     async def take(self, batch: Sequence[Sample]) -> None:
         """Add samples. An ingress calls with none too, since the actor ends when nobody calls."""
@@ -32,16 +54,31 @@ class Drafters:
         """Return the seconds since an ingress last called."""
         return time.monotonic() - self._called
 
+    def _train_forever(self) -> None:
+        while True:
+            self._trainer.step()
+            time.sleep(STEP_SECONDS)
 
-class DraftersActor(Drafters):
-    """Run `Drafters` inside Ray."""
+    def _busy(self) -> bool:
+        """Return whether a replica has requests. Without its board, assume that one has."""
+        try:
+            if self._board is None:
+                self._board = load_board(self._application, self._config)
+            loads: Loads = ray.get(self._board.loads.remote(), timeout=BOARD_SECONDS)
+        except Exception:  # whatever it is, training waits
+            logger.debug("the load board does not answer", exc_info=True)
+            self._board = None
+            return True
+        return any(report.running or report.waiting for report in loads.reports)
 
-    def __init__(self, config: AppConfig) -> None:
-        log_with_serve()
-        super().__init__(config)
-        end_when_idle(self.idle_seconds)
+
+def _never() -> bool:
+    return False
 
 
 def drafters_actor(application: str, config: AppConfig) -> Any:
     """Return the handle of an application's drafters' actor; create it if it does not exist."""
-    return named_actor(DraftersActor, DRAFTERS, application, config, config)
+    gpus = config.feedback.trainer_num_gpus
+    return named_actor(
+        DraftersActor, DRAFTERS, application, config, application, config, num_gpus=gpus
+    )

@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from deployments.drafters.reservoir import Reservoir
@@ -69,6 +69,11 @@ class Samples:
         with self._lock:
             return [sample for sample in self._reservoir if not self._unwanted(sample)]
 
+    def any_erased(self, samples: Iterable[Sample]) -> bool:
+        """Return whether the owner of one of these samples has had it erased."""
+        with self._lock:
+            return any(map(self._is_erased, samples))
+
     def stats(self) -> SampleStats:
         """Return how many samples and tokens are kept."""
         with self._lock:
@@ -117,7 +122,10 @@ class Samples:
 
     def _unwanted(self, sample: Sample) -> bool:
         expired = sample.time <= self._clock() - self._retain_seconds
-        return expired or sample.time <= self._erased.get(sample.owner, -math.inf)
+        return expired or self._is_erased(sample)
+
+    def _is_erased(self, sample: Sample) -> bool:
+        return sample.time <= self._erased.get(sample.owner, -math.inf)
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:

@@ -1,12 +1,19 @@
 """A language that a tiny model learns in seconds: counting in steps."""
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from schemas import Sample
+from training.heads.kinds import new_head
+from training.heads.teacher import Teacher
 from training.model import Geometry, Llama
+from training.target import train_target
 from training.tokens import TokenRows
 from training.trainer import Budget, Hyper, Run
 
@@ -22,6 +29,48 @@ class Counting:
     held: TokenRows
     losses: dict[str, float]
     work: Path
+
+
+def train_counting(folder: Path) -> Counting:
+    """Train a target of three layers, as EAGLE-3 reads so many; half a minute where bfloat16 is
+    slow."""
+    torch.manual_seed(0)
+    model, held = Llama(replace(GEOMETRY, layers=3)), make_rows(40, seed=1)
+    losses = train_target(model, make_rows(400), held, make_run(folder, 60_000))
+    return Counting(model, held, losses, folder / "work")
+
+
+def save_bundle(counting: Counting, folder: Path) -> Path:
+    """Write a bundle of the target and untrained heads that draft the language's words."""
+    parts = ("eagle3", "eagle", "medusa")
+    counting.model.save(folder / "target")
+    teacher = Teacher.load(folder / "target")
+    torch.manual_seed(0)
+    for part in parts:
+        new_head(part, teacher, torch.arange(6, 64), 2).save(folder / part)
+    body = {"name": "counting", "parts": {part: part for part in ("target", *parts)}}
+    (folder / "bundle.json").write_text(json.dumps(body))
+    return folder
+
+
+def make_samples(count: int) -> list[Sample]:
+    """Answers in the language, one a second: of two clusters, half of them at temperature 0."""
+    rows = make_rows(count, seed=2)
+    return [
+        Sample(
+            id=str(i),
+            conversation=hashlib.sha256(str(i).encode()).hexdigest(),
+            owner="",
+            fit_id="fit",
+            cluster=i % 2,
+            method="eagle3",
+            temperature=float(i // 2 % 2),
+            prompt_token_ids=tuple(rows.row(i)[0][:3].tolist()),
+            answer_token_ids=tuple(rows.row(i)[0][3:].tolist()),
+            time=float(i + 1),
+        )
+        for i in range(count)
+    ]
 
 
 def make_run(folder: Path, budget: Budget | int, **given: Any) -> Run:

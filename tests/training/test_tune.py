@@ -1,6 +1,5 @@
 """Tuning a head on the target's own answers: what is accepted, refused, kept and resumed."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -8,34 +7,24 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from schemas import HeadPart, Sample, TuningJob, Verdict
-from tests.training.counting import Counting, make_rows
+from tests.training.counting import Counting, make_samples, save_bundle
 from training.heads import tune as tuning
 from training.heads.judge import Measured, judge, verdict
-from training.heads.kinds import load_head, new_head
+from training.heads.kinds import load_head
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 
 PARTS: tuple[HeadPart, ...] = ("eagle3", "eagle", "medusa")
-ANSWERS = 240
 
 
 @pytest.fixture(scope="module")
 def bundle(counting: Counting, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the target of the counting language and untrained heads."""
-    folder = tmp_path_factory.mktemp("bundle")
-    counting.model.save(folder / "target")
-    teacher = Teacher.load(folder / "target")
-    torch.manual_seed(0)
-    for part in PARTS:
-        new_head(part, teacher, torch.arange(6, 64), 2).save(folder / part)
-    return folder
+    return save_bundle(counting, tmp_path_factory.mktemp("bundle"))
 
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    """Answers in the counting language, half of them at temperature 0, of two clusters."""
-    rows = make_rows(ANSWERS, seed=2)
-    return [_sample(i, rows.row(i)[0].tolist()) for i in range(ANSWERS)]
+    return make_samples(240)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -98,22 +87,6 @@ def _interrupt(line: str) -> None:
         raise InterruptedError
 
 
-def _sample(number: int, ids: list[int]) -> Sample:
-    name = str(number)
-    return Sample(
-        id=name,
-        conversation=hashlib.sha256(name.encode()).hexdigest(),
-        owner="",
-        fit_id="fit",
-        cluster=number % 2,
-        method="eagle3",
-        temperature=float(number // 2 % 2),
-        prompt_token_ids=tuple(ids[:3]),
-        answer_token_ids=tuple(ids[3:]),
-        time=float(number),
-    )
-
-
 def _job(
     part: HeadPart, bundle: Path, samples: list[Sample], folder: Path, tokens: int = 300_000
 ) -> TuningJob:
@@ -125,13 +98,8 @@ def _job(
         part=part,
         target=bundle / "target",
         parent=bundle / part,
-        samples=folder / "samples.jsonl",
-        held=folder / "held.jsonl",
-        work=folder / "work",
-        out=folder / "out",
-        verdict=folder / "verdict.json",
+        folder=folder,
         tokens=tokens,
-        threads=2,
     )
 
 

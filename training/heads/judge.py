@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from schemas import Gain, Sample, Verdict
+from schemas import LEAST_CONVERSATIONS, Gain, Sample, Verdict
 from training.heads.head import Head
 from training.heads.teacher import Teacher
 from training.precision import arithmetic, autocast
@@ -18,8 +18,6 @@ DRAFTED = 4
 """Tokens of a chain, or fewer if the head drafts fewer."""
 LONGEST = 2048
 """Tokens of a held answer with its prompt; a longer one loses its first tokens."""
-LEAST_CONVERSATIONS = 20
-"""Held conversations without which a candidate is refused."""
 LARGE_GROUP = 10
 """Held conversations from which on a group of its own may not lose."""
 RESAMPLES = 2000

@@ -57,13 +57,13 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
     head = continued_head(parent, teacher).to(teacher.device)
     plan = Plan(
         positions=parent.positions if job.part == "medusa" else POSITIONS,
-        features=job.work / "features",
+        features=job.folder / "features",
         length=length,
         cache_gb=CACHE_GB,
         start=parent,
     )
     run = Run(
-        folder=job.work,
+        folder=job.folder,
         out=job.out,
         budget=Budget(job.tokens, warmup_tokens=int(WARMUP_SHARE * job.tokens)),
         hyper=HYPER,

@@ -16,10 +16,10 @@ _DEATH_SIGNAL = 1
 
 def main() -> None:
     """Run the job and write its verdict."""
-    os.nice(LOWEST_PRIORITY)
     if sys.platform == "linux":
-        # The starter may be killed while this process is stopped, which could then not notice.
+        # A process that is stopped could not notice by itself that its starter was killed.
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    os.nice(LOWEST_PRIORITY)
     from schemas import TuningJob
     from training.heads.tune import run_job
 

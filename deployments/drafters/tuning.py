@@ -1,0 +1,105 @@
+"""One tuning of a head: its files on this machine, and the process that works on it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from schemas import Sample, TuningJob, Verdict
+
+JOB = "job.json"
+_LOG = "log.txt"
+
+
+class TuningError(RuntimeError):
+    """The process has ended without a verdict; the message is the last line of its output."""
+
+
+class Tuning:
+    """A job whose files are in its folder. Only one object may work on a folder at a time.
+
+    Checkpoints outlive the process: another object for the same folder continues from them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open a prepared folder. Raises OSError or ValueError if it holds no job."""
+        self.job = TuningJob.model_validate_json((folder / JOB).read_text(encoding="utf-8"))
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._held = False
+
+    @classmethod
+    def prepare(cls, job: TuningJob, samples: Iterable[Sample], held: Iterable[Sample]) -> Self:
+        """Write a job's files in place of an earlier job's. Only this user can read them."""
+        shutil.rmtree(job.folder, ignore_errors=True)
+        job.folder.mkdir(parents=True, mode=0o700)
+        for file, chosen in ((job.samples, samples), (job.held, held)):
+            lines = (each.model_dump_json() + "\n" for each in chosen)
+            file.write_text("".join(lines), encoding="utf-8")
+        # Last and at once: what is not complete is not a job.
+        unfinished = job.folder / "job.new"
+        unfinished.write_text(job.model_dump_json(), encoding="utf-8")
+        unfinished.replace(job.folder / JOB)
+        return cls(job.folder)
+
+    def start(self) -> None:
+        """Start the process from the job's beginning or its last checkpoint.
+
+        The process is killed when the thread that called this ends.
+        """
+        threads = {
+            "OMP_NUM_THREADS": str(self.job.threads),
+            # Waiting threads sleep, since engines compute on the same cores.
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "GOMP_SPINCOUNT": "0",
+        }
+        job = self.job.folder / JOB
+        with (self.job.folder / _LOG).open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "training.heads.tuning_process", str(job)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | threads,
+            )
+        self._held = False
+        self.starts += 1
+
+    @property
+    def killed(self) -> bool:
+        """Return whether a signal has ended the process."""
+        return self._process is not None and (self._process.poll() or 0) < 0
+
+    @property
+    def running(self) -> bool:
+        """Return whether the process works or is held."""
+        return self._process is not None and self._process.poll() is None
+
+    def hold(self, wanted: bool) -> None:
+        """Stop the process while `wanted`, and let it continue otherwise."""
+        if self._process is not None and wanted != self._held:
+            self._process.send_signal(signal.SIGSTOP if wanted else signal.SIGCONT)
+            self._held = wanted
+
+    def samples(self) -> list[Sample]:
+        """Return the samples that the job learns from."""
+        lines = self.job.samples.read_text(encoding="utf-8").splitlines()
+        return [Sample.model_validate_json(line) for line in lines]
+
+    def verdict(self) -> Verdict:
+        """Return the verdict of the ended process. Raises TuningError if there is none."""
+        if not self.job.verdict.is_file():
+            log = (self.job.folder / _LOG).read_text(encoding="utf-8", errors="replace")
+            raise TuningError((log.strip() or "no output").rpartition("\n")[2])
+        return Verdict.model_validate_json(self.job.verdict.read_text(encoding="utf-8"))
+
+    def remove(self) -> None:
+        """End the process and delete all files of the job."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.job.folder)

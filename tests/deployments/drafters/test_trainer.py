@@ -1,0 +1,195 @@
+"""Tuning in rounds: when one begins, what interrupts it, and what becomes of its result."""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from head_versions import head, origin
+from sampled import sample
+
+from deployments.drafters import trainer as training
+from deployments.drafters.samples import Samples
+from deployments.drafters.trainer import HeadTrainer, round_samples
+from deployments.drafters.versions import VersionStore
+from schemas import AppConfig, FeedbackConfig, MethodDeployment, Sample
+from tests.training.counting import make_samples, save_bundle, train_counting
+from workers.bundle import load_bundle
+
+STARTER = """
+import sys, time
+from pathlib import Path
+from deployments.drafters.tuning import Tuning
+tuning = Tuning(Path(sys.argv[1]))
+tuning.start()
+time.sleep(600)
+"""
+
+
+class Setting:
+    """A bundle, its samples and its versions, and trainers of it."""
+
+    def __init__(self, bundle: Path, folder: Path) -> None:
+        feedback = FeedbackConfig(state_uri=str(folder / "state"))
+        methods = (MethodDeployment(name="eagle3"),)
+        self.config = AppConfig(bundle=bundle, methods=methods, feedback=feedback)
+        self.folder = folder / "tuning"
+        self.samples = Samples(feedback, "counting", lambda: 1000.0)
+        self.versions = VersionStore(feedback, "counting")
+        self.busy = False
+
+    def trainer(self) -> HeadTrainer:
+        bundle = load_bundle(self.config.bundle)
+        return HeadTrainer(
+            self.config, bundle, self.samples, self.versions, lambda: self.busy, self.folder
+        )
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("counting")
+    return save_bundle(train_counting(folder), folder / "bundle")
+
+
+@pytest.fixture
+def setting(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+    monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(training, "ROUND_TOKENS", 1000)
+    monkeypatch.setattr(training, "PASSES", 50)
+    return Setting(bundle, tmp_path)
+
+
+def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Setting) -> None:
+    setting.samples.take(make_samples(240))
+    first = setting.trainer()
+    first.step()
+    (tuning,) = _tunings()
+    setting.busy = True
+    first.step()
+    _wait(lambda: tuning.status() == psutil.STATUS_STOPPED)
+    setting.trainer().step()  # another trainer of the same heads waits
+    assert _tunings() == [tuning]
+    setting.busy = False
+    first.step()
+    _wait(lambda: tuning.status() != psutil.STATUS_STOPPED)
+    tuning.kill()
+    _wait(lambda: not tuning.is_running() or tuning.status() == psutil.STATUS_ZOMBIE)
+    first.step()
+    (again,) = _tunings()
+    assert again != tuning
+    again.kill()
+    again.wait()
+    del first
+
+    second = setting.trainer()
+    second.step()
+    while not setting.versions.all():
+        second.step()
+        time.sleep(0.1)
+    (version,) = setting.versions.all()
+    assert version.verdict.better
+    assert version.samples.answers == len([s for s in setting.samples.kept() if not s.held])
+    heads = setting.versions.in_force()
+    assert heads.number("eagle3") == 0
+    assert heads.canaries["eagle3"].number == version.number
+    second.step()
+    assert _tunings() == []
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting: Setting) -> None:
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    (tuning,) = _tunings()
+    tuning.kill()
+    (job,) = setting.folder.glob("*/job")
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, str(job)])
+    _wait(lambda: bool(psutil.Process(starter.pid).children()))
+    (child,) = psutil.Process(starter.pid).children()
+    _wait(lambda: child.nice() == 19)
+    child.suspend()
+    starter.kill()
+    starter.wait()
+    _wait(lambda: not child.is_running())
+
+
+def test_nothing_begins_without_news_or_while_paused_or_before_a_canary_is_judged(
+    setting: Setting, tmp_path: Path
+) -> None:
+    trainer = setting.trainer()
+    setting.samples.take(make_samples(40))
+    trainer.step()
+    assert _tunings() == []  # too few held conversations
+    setting.samples.take(make_samples(240))
+    setting.versions.pause(True)
+    trainer.step()
+    assert _tunings() == []
+    setting.versions.pause(False)
+    version = setting.versions.add(head(tmp_path / "head"), origin())
+    setting.versions.try_out(version.number, 0.1)
+    trainer.step()
+    assert _tunings() == []
+    setting.versions.roll_back("eagle3")
+
+
+def test_a_failed_round_says_why_and_waits_for_new_samples(
+    setting: Setting, bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(bundle, broken)
+    (broken / "eagle3" / "config.json").unlink()
+    setting.config = setting.config.model_copy(update={"bundle": broken})
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    (tuning,) = _tunings()
+    _wait(lambda: tuning.status() == psutil.STATUS_ZOMBIE)
+    for _ in range(2):
+        trainer.step()
+    assert "tuning eagle3 has failed" in caplog.text
+    assert "no config.json in" in caplog.text
+    assert _tunings() == []
+
+
+def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting) -> None:
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    assert len(_tunings()) == 1
+    setting.samples.erase("")
+    for _ in range(2):
+        trainer.step()
+    assert _tunings() == []
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MOST_TOKENS", 60)
+    kept = [sample(str(i), time=float(i)) for i in range(20)]
+
+    def times(samples: list[Sample]) -> list[float]:
+        return sorted(each.time for each in samples)
+
+    assert times(round_samples(kept, 0.0)) == [0.0, *range(15, 20)]
+    chosen = times(round_samples(kept, 9.0))
+    assert [time for time in chosen if time > 9] == [17, 18, 19]
+    assert len(chosen) == 6
+    alone = times(round_samples(kept, 18.0))
+    assert alone[-1] == 19
+    assert len(alone) == 6
+
+
+def _tunings() -> list[psutil.Process]:
+    """Return the tuning processes that this process has started and that live."""
+    found = psutil.Process().children()
+    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.05)
