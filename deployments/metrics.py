@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from schemas import Decision, DecodeStats, DriftReport, LoadReport
+from schemas import Decision, DecodeStats, DriftReport, HeadPart, LoadReport
 
 _SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]
 _STEP_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0]
@@ -195,10 +195,17 @@ class ReplicaMetrics:
             ("replica", "drafter"),
         )
         self._failures: Mapping[str, int] = {}
+        self.head_version = _gauge(
+            "replica_head_version", "version of the head in force", ("replica", "part")
+        )
         self.batch = _gauge("replica_batch_sequences", "moving mean over the steps", keys)
         self.step = _gauge(
             "replica_step_seconds", "moving mean over the method's steps", ("replica", "method")
         )
+
+    def heads(self, versions: Mapping[HeadPart, int]) -> None:
+        for part, number in versions.items():
+            self.head_version.set(number, tags=self._tags | {"part": part})
 
     def reported(self, load: LoadReport) -> None:
         self.running.set(load.running, tags=self._tags)

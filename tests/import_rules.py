@@ -93,7 +93,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
         "replica": {
             *("errors", "metrics", "traces", "artifacts", "request"),
-            *("logs", "actors", "loads", "learning"),
+            *("logs", "actors", "loads", "learning", "drafters"),
         },
     },
     "training": {"corpus": set()},

@@ -21,13 +21,14 @@ from deployments.loads.board import load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
+from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import PROSE, TEXT, TOKENS, clients_load, measure, warm_up
 from router.scaling import UsualAnswer, work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport, MethodSpec
 from workers.bundle import load_bundle
-from workers.engine import EngineBusyError, EngineRefusedError
+from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
 from workers.loader import load_engine
 from workers.replay_engine.engine import ReplayEngine
 
@@ -67,6 +68,10 @@ class MethodReplica:
         gc.collect()
         gc.freeze()
         self._background = {asyncio.get_running_loop().create_task(self._report_forever())}
+        if config.feedback.drafter_training and isinstance(self._engine, HeadExchanger):
+            name = load_bundle(config.bundle).name
+            follower = HeadFollower(self._engine, config.feedback, name)
+            self._background.add(asyncio.create_task(self._follow_forever(follower)))
 
     async def generate(
         self, request: DecodeRequest, whole: bool
@@ -164,6 +169,12 @@ class MethodReplica:
 
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))
+
+    async def _follow_forever(self, follower: HeadFollower) -> None:
+        while True:
+            await asyncio.to_thread(follower.follow)
+            self._metrics.heads(follower.serving)
+            await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
         await self._warm_up()

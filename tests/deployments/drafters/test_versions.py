@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from head_versions import head, origin, store
+from stored_heads import head, origin, store
 from stores import Bucket
 
 from deployments.drafters import versions

@@ -1,0 +1,78 @@
+"""A replica's heads follow the version store."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from deployments.drafters.versions import VersionStore
+from schemas import FeedbackConfig, HeadPart, HeadsInForce
+from workers.engine import HeadExchanger
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_SECONDS = 5.0
+"""Interval in which a replica looks which versions are in force."""
+
+
+class HeadFollower:
+    """Give an engine the heads that are in force, and canaries.
+
+    serving: version in force of each part that was ever exchanged. A head that cannot be loaded
+    changes nothing: the engine drafts with the one it has.
+    """
+
+    def __init__(self, engine: HeadExchanger, feedback: FeedbackConfig, bundle_name: str) -> None:
+        self.serving: dict[HeadPart, int] = {}
+        self._engine, self._feedback, self._bundle_name = engine, feedback, bundle_name
+        self._store: VersionStore | None = None
+        self._done: dict[HeadPart, list[tuple[int, float]]] = {}
+        self._refused: set[int] = set()
+        self._problem: str | None = None
+
+    def follow(self) -> None:
+        """Exchange heads where the store says so. Blocks; raises nothing. One call at a time."""
+        try:
+            if self._store is None:
+                self._store = VersionStore(self._feedback, self._bundle_name)
+            heads = self._store.in_force()
+            for part in heads.numbers:
+                if part in self._engine.exchangeable:
+                    self._follow(self._store, part, list(_wanted(heads, part)))
+        except Exception as error:  # each file system has exceptions of its own
+            self._tell(f"{error or type(error).__name__}")
+        else:
+            self._tell(None)
+
+    def _follow(self, store: VersionStore, part: HeadPart, wanted: list[tuple[int, float]]) -> None:
+        if wanted == self._done.get(part, [(0, 1.0)]):
+            return
+        for number, share in wanted:
+            if number in self._refused:
+                continue
+            folder: Path | None = store.folder(number) if number else None
+            try:
+                self._engine.exchange(part, number, folder, share)
+            except OSError:
+                raise  # the store was away, and is asked again
+            except Exception as error:
+                self._refused.add(number)
+                logger.error("version %d of %s is not used here: %s", number, part, error)
+                continue
+            if share == 1.0:
+                self.serving[part] = number
+            logger.info("version %d of %s drafts for %.0f%% of requests", number, part, 100 * share)
+        self._done[part] = wanted
+
+    def _tell(self, problem: str | None) -> None:
+        if problem is not None and self._problem is None:
+            logger.warning("heads stay as they are until this is fixed: %s", problem)
+        elif problem is None and self._problem is not None:
+            logger.info("heads follow the version store again")
+        self._problem = problem
+
+
+def _wanted(heads: HeadsInForce, part: HeadPart) -> Iterator[tuple[int, float]]:
+    """Yield a part's versions with their shares of requests, the one in force first."""
+    yield heads.number(part), 1.0
+    if canary := heads.canaries.get(part):
+        yield canary.number, canary.share

@@ -1,0 +1,190 @@
+"""`specadapt drafters`: versions of the drafters' heads that a service has trained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError, show_help
+from ops.harness.output import emit, table
+
+if TYPE_CHECKING:
+    from deployments.drafters.versions import VersionStore
+    from schemas import Gain, HeadsInForce, HeadVersion
+
+Number = Annotated[int, typer.Argument(min=1, metavar="NUMBER", help="number of the version")]
+
+
+def listing(config: flags.Config = None, json: flags.Json = None) -> None:
+    """List the versions of all heads, newest first, and which of them serve.
+
+    Example: `specadapt drafters list --config my.yaml`
+    """
+    store = _store(config)
+    heads, versions = store.in_force(), store.all()
+    figures = {
+        "in_force": heads.model_dump(mode="json"),
+        "versions": [version.model_dump(mode="json") for version in versions],
+    }
+    columns = ["number", "part", "parent", "created", "answers", "gain", "serves"]
+    rows = [
+        [
+            *(version.number, version.part, version.parent, _time(version.created)),
+            *(version.samples.answers, _gain(version.verdict.overall), _serves(version, heads)),
+        ]
+        for version in versions
+    ]
+    training = "paused" if heads.paused else "not paused"
+    emit(figures, lambda: [table(f"Versions in {store.uri}", columns, rows), training], json)
+
+
+def show(number: Number, config: flags.Config = None, json: flags.Json = None) -> None:
+    """Show where a version comes from and how it compares with its parent on held answers.
+
+    Example: `specadapt drafters show 3 --config my.yaml`
+    """
+    store = _store(config)
+    with _known():
+        version = store.get(number)
+    verdict, samples = version.verdict, version.samples
+    groups = {"all": verdict.overall, **verdict.by_group}
+    columns = ["group", "held", "parent", "candidate", "gain", "interval"]
+    rows = [
+        [
+            *(name, gain.conversations, gain.parent, gain.candidate, _gain(gain)),
+            f"{gain.low:+.1%}, {gain.high:+.1%}",
+        ]
+        for name, gain in groups.items()
+        if gain is not None
+    ]
+    text = (
+        f"version {number} of {version.part}, tuned from {version.parent or 'the bundle'} on "
+        f"{samples.answers} answers ({samples.tokens} tokens) from {_time(samples.first)} to "
+        f"{_time(samples.last)}; {_serves(version, store.in_force()) or 'does not serve'}"
+    )
+    title = "Tokens per step by held conversations, with the 95% interval of the gain"
+    emit(version.model_dump(mode="json"), lambda: [text, table(title, columns, rows)], json)
+
+
+def promote(number: Number, config: flags.Config = None, json: flags.Json = None) -> None:
+    """Put a version in force in the place of the present one and of a canary.
+
+    Replicas load it within seconds. Running answers keep the version that they began with.
+
+    Example: `specadapt drafters promote 3 --config my.yaml`
+    """
+    store = _followed(config)
+    with _known():
+        _emit(store.promote(number), json)
+
+
+def rollback(
+    part: Annotated[
+        str, typer.Argument(metavar="PART", help="eagle3, eagle or medusa", show_default=False)
+    ],
+    config: flags.Config = None,
+    json: flags.Json = None,
+) -> None:
+    """End a head's canary or, if there is none, return from the version in force to its parent.
+
+    Example: `specadapt drafters rollback eagle3 --config my.yaml`
+    """
+    from schemas import HeadPart
+
+    parts = {name: name for name in get_args(HeadPart)}
+    if part not in parts:
+        raise InputError(f"PART: {part!r} is no part with a head; parts: {', '.join(parts)}")
+    _emit(_followed(config).roll_back(parts[part]), json)
+
+
+def pause(config: flags.Config = None, json: flags.Json = None) -> None:
+    """Pause the training of heads. Versions in force stay.
+
+    Example: `specadapt drafters pause --config my.yaml`
+    """
+    _emit(_followed(config).pause(True), json)
+
+
+def resume(config: flags.Config = None, json: flags.Json = None) -> None:
+    """Continue the training of heads after a pause.
+
+    Example: `specadapt drafters resume --config my.yaml`
+    """
+    _emit(_followed(config).pause(False), json)
+
+
+def _store(config: Path | None) -> "VersionStore":
+    from deployments.configuration import resolved
+    from deployments.drafters.versions import VersionStore
+    from ops.harness.settings import served_config
+    from workers.bundle import load_bundle
+
+    settings = resolved(served_config(config))
+    return VersionStore(settings.feedback, load_bundle(settings.bundle).name)
+
+
+def _followed(config: Path | None) -> "VersionStore":
+    """Return the store, if the replicas of the configured service follow it."""
+    from ops.harness.settings import served_config
+
+    if not served_config(config).feedback.drafter_training:
+        raise InputError(
+            "feedback.drafter_training is false, so that replicas serve the bundle's own heads: "
+            "name the service's configuration with --config, or set it to true there"
+        )
+    return _store(config)
+
+
+@contextmanager
+def _known() -> Iterator[None]:
+    try:
+        yield
+    except LookupError as error:
+        raise InputError(f"NUMBER: {error}") from error
+
+
+def _emit(heads: "HeadsInForce", json: Any) -> None:
+    def tables() -> Iterator[Any]:
+        rows = []
+        for part, number in heads.numbers.items():
+            canary = heads.canaries.get(part)
+            share = f"{canary.number} for {canary.share:.0%} of requests" if canary else None
+            rows.append([part, number or "the bundle's own", share])
+        yield table("In force", ["part", "version", "canary"], rows)
+        yield "Training is paused." if heads.paused else "Training is not paused."
+
+    emit(heads.model_dump(mode="json"), tables, json)
+
+
+def _serves(version: "HeadVersion", heads: "HeadsInForce") -> str:
+    canary = heads.canaries.get(version.part)
+    if canary is not None and canary.number == version.number:
+        return f"canary {canary.share:.0%}"
+    return "in force" if heads.number(version.part) == version.number else ""
+
+
+def _gain(gain: "Gain | None") -> str | None:
+    if gain is None:
+        return None
+    return f"{gain.candidate / gain.parent - 1.0:+.1%}"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="minutes")[:16]
+
+
+drafters = typer.Typer(
+    help="Inspect, promote and roll back the heads that a service has trained.",
+    callback=show_help,
+    invoke_without_command=True,
+)
+drafters.command("list")(listing)
+drafters.command("show")(show)
+drafters.command("promote")(promote)
+drafters.command("rollback")(rollback)
+drafters.command("pause")(pause)
+drafters.command("resume")(resume)

@@ -1,0 +1,123 @@
+"""A replica's engine drafts with the versions that the store says, and goes on without it."""
+
+import itertools
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import random_heads
+import torch
+from decoding import SMALL, decode, hugging_face
+from stored_heads import origin, store
+
+from deployments.replica.heads import HeadFollower
+from schemas import EngineConfig, FeedbackConfig
+from workers.bundle import Bundle
+from workers.loader import load_engine
+from workers.torch_engine.engine import TorchEngine
+
+_prompts = itertools.count(1)
+
+
+@pytest.fixture
+def engine(tiny_bundle: Bundle) -> Iterator[TorchEngine]:
+    loaded = load_engine(["eagle3", "medusa"], tiny_bundle, EngineConfig.model_validate(SMALL))
+    assert isinstance(loaded, TorchEngine)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def heads(tiny_bundle: Bundle, tmp_path: Path) -> Path:
+    torch.manual_seed(4)
+    random_heads.save_heads(tmp_path / "heads", hugging_face(tiny_bundle.part("target")).config)
+    return tmp_path / "heads"
+
+
+def follower(engine: TorchEngine, uri: Path) -> HeadFollower:
+    return HeadFollower(engine, FeedbackConfig(state_uri=str(uri)), "tiny")
+
+
+async def versions(engine: TorchEngine, method: str) -> dict[str, int]:
+    answer = await decode(engine, method, [next(_prompts), 2, 3], max_tokens=4)
+    assert answer.stats is not None
+    return answer.stats.head_versions
+
+
+async def test_what_is_in_force_drafts(engine: TorchEngine, heads: Path, tmp_path: Path) -> None:
+    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    one.follow()
+    assert (one.serving, await versions(engine, "eagle3")) == ({}, {})
+    kept.add(heads / "eagle3", origin())
+    one.follow()
+    assert await versions(engine, "eagle3") == {}, "a version that is only stored does not serve"
+    kept.promote(1)
+    one.follow()
+    assert (one.serving, await versions(engine, "eagle3")) == ({"eagle3": 1}, {"eagle3": 1})
+    assert await versions(engine, "medusa") == {}
+    kept.roll_back("eagle3")
+    one.follow()
+    assert (one.serving, await versions(engine, "eagle3")) == ({"eagle3": 0}, {})
+
+
+async def test_a_canary_begins_and_ends(engine: TorchEngine, heads: Path, tmp_path: Path) -> None:
+    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    kept.add(heads / "medusa", origin("medusa"))
+    kept.try_out(1, 1 - 1e-9)  # the hash of any id is below that
+    one.follow()
+    assert await versions(engine, "medusa") == {"medusa": 1}
+    assert one.serving == {"medusa": 0}
+    kept.roll_back("medusa")
+    one.follow()
+    assert await versions(engine, "medusa") == {}
+
+
+async def test_a_head_that_does_not_fit_is_refused_once(
+    engine: TorchEngine, heads: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    kept.add(heads / "eagle3", origin())
+    (tmp_path / "spoilt").mkdir()
+    kept.add(tmp_path / "spoilt", origin())
+    for number, expected in ((1, 1), (2, 1), (1, 1)):
+        kept.promote(number)
+        for _ in range(2):
+            one.follow()
+        assert await versions(engine, "eagle3") == {"eagle3": expected}
+        assert one.serving == {"eagle3": expected}
+    refusals = [r.message for r in caplog.records if "is not used here" in r.message]
+    assert len(refusals) == 1
+    assert refusals[0].startswith("version 2 of eagle3 is not used here")
+
+
+async def test_a_store_that_is_away_is_asked_again(
+    engine: TorchEngine,
+    heads: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.INFO)
+    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    kept.add(heads / "eagle3", origin())
+    kept.promote(1)
+    one.follow()
+    kept.add(heads / "eagle3", origin(parent=1))
+    kept.promote(2)
+
+    def away(*_: Any) -> None:
+        raise OSError("the bucket is away")
+
+    with monkeypatch.context() as patched:
+        assert one._store is not None
+        patched.setattr(one._store, "folder", away)
+        for _ in range(2):
+            one.follow()
+    assert await versions(engine, "eagle3") == {"eagle3": 1}
+    one.follow()
+    assert await versions(engine, "eagle3") == {"eagle3": 2}
+    told = [r.message for r in caplog.records if "until this is fixed" in r.message]
+    assert told == ["heads stay as they are until this is fixed: the bucket is away"]
+    assert caplog.records[-1].message == "heads follow the version store again"

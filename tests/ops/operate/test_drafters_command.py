@@ -1,0 +1,80 @@
+"""`specadapt drafters` on a service's version store."""
+
+import json
+from pathlib import Path
+
+import pytest
+from stored_heads import head, origin, store
+
+from deployments.drafters.versions import VersionStore
+from schemas import Gain, Verdict
+
+
+@pytest.fixture
+def config(tmp_path: Path, tiny_bundle) -> Path:
+    file, state = tmp_path / "config.yaml", str(tmp_path / "state")
+    feedback = {"state_uri": state, "drafter_training": True}
+    file.write_text(json.dumps({"bundle": str(tiny_bundle.path), "feedback": feedback}))
+    return file
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> VersionStore:
+    """Two versions of EAGLE-3's head, each tuned from the one before it."""
+    kept, folder = store(str(tmp_path / "state")), head(tmp_path / "head")
+    gain = Gain(conversations=30, parent=2.0, candidate=2.2, low=0.07, high=0.13)
+    better = Verdict(better=True, overall=gain, by_group={"temperature 0": gain})
+    for parent in (0, 1):
+        kept.add(folder, origin(parent=parent).model_copy(update={"verdict": better}))
+    return kept
+
+
+def test_versions_serve_as_they_are_told(specadapt, config: Path, versions: VersionStore) -> None:
+    def asked(*arguments: object) -> dict:
+        return specadapt.json("drafters", *arguments, "--config", config)
+
+    assert asked("promote", 2)["numbers"] == {"eagle3": 2}
+    assert asked("rollback", "eagle3")["numbers"] == {"eagle3": 1}
+    assert asked("pause")["paused"]
+    versions.try_out(2, 0.1)
+    listed = asked("list")
+    assert [version["number"] for version in listed["versions"]] == [2, 1]
+    assert listed["in_force"] == versions.in_force().model_dump(mode="json")
+    assert asked("rollback", "eagle3")["canaries"] == {}
+    assert not asked("resume")["paused"]
+    assert asked("show", 2) == versions.get(2).model_dump(mode="json")
+
+
+def test_people_read_what_serves(specadapt, config: Path, versions: VersionStore) -> None:
+    versions.promote(1)
+    versions.try_out(2, 0.1)
+    text = specadapt("drafters", "list", "--config", config).stdout
+    for part in ("in force", "canary 10%", "+10.0%", "1970-01-01", "not paused"):
+        assert part in text
+    text = specadapt("drafters", "show", 2, "--config", config).stdout
+    assert "tuned from 1 on 3 answers (90 tokens)" in " ".join(text.split())
+    assert "temperature 0" in text
+    assert "+7.0%, +13.0%" in text
+    text = specadapt("drafters", "rollback", "eagle3", "--config", config).stdout
+    assert "Training is not paused." in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", 3), "NUMBER: there is no version 3"),
+        (("promote", 3), "(there are 2, 1)"),
+        (("rollback", "eagle3"), "eagle3: the bundle's own head is in force"),
+        (("rollback", "draft"), "PART: 'draft' is no part with a head; parts: eagle3, eagle"),
+    ],
+)
+@pytest.mark.usefixtures("versions")
+def test_bad_input(specadapt, config: Path, arguments: tuple, said: str) -> None:
+    assert said in specadapt.refusal("drafters", *arguments, "--config", config)
+
+
+def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("{}")
+    refused = specadapt.refusal("drafters", "pause", "--config", file)
+    assert "feedback.drafter_training is false" in refused
