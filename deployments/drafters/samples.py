@@ -31,7 +31,8 @@ class Samples:
     """Keep a bounded selection of finished answers in memory and in the state's store.
 
     While the store is away, samples stay in memory. The state's folder and the bundle's name say
-    where they are; `clock` gives seconds since the epoch. Safe for concurrent calls.
+    where they are; `clock` gives seconds since the epoch. Safe for concurrent calls: while a call
+    waits for the store, the others do without it, except for `erase`.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Samples:
         self._problem: str | None = None
         self._metrics = DrafterMetrics()
         self._lock = threading.Lock()
+        """Guards what is in memory; nobody waits for the store with it."""
+        self._writing = threading.Lock()
 
     def take(self, batch: Sequence[Sample] = ()) -> None:
         """Add samples, and delete from the store what may no longer be there. Raises nothing."""
@@ -55,14 +58,18 @@ class Samples:
             for sample in batch:
                 if not self._unwanted(sample):
                     self._reservoir.add(sample)
-            try:
-                self._write()
-            except Exception as error:  # each file system has exceptions of its own
-                self._tell(f"{self.uri}: {error or type(error).__name__}")
-            else:
-                self._tell(None)
             self._metrics.samples_kept.set(len(self._reservoir))
             self._metrics.sample_tokens_kept.set(self._reservoir.tokens)
+        if not self._writing.acquire(blocking=False):
+            return  # the next call writes what the one that is writing has not seen
+        try:
+            self._write()
+        except Exception as error:  # each file system has exceptions of its own
+            self._tell(f"{self.uri}: {error or type(error).__name__}")
+        else:
+            self._tell(None)
+        finally:
+            self._writing.release()
 
     def kept(self) -> list[Sample]:
         """Return the samples that are kept now, without those that have expired."""
@@ -84,14 +91,17 @@ class Samples:
 
         Another process deletes its own within TIDY_SECONDS. Raises what the file system raises.
         """
-        with self._lock:
+        with self._writing:
             self._opened().mark_erased(Erasure(owner=owner, until=self._clock()))
             self._tidy()
 
     def _write(self) -> None:
         if self._tidied is None or self._clock() - self._tidied >= TIDY_SECONDS:
             self._tidy()
-        elif fresh := [sample for sample in self._reservoir if sample.id not in self._stored]:
+            return
+        with self._lock:
+            fresh = [sample for sample in self._reservoir if sample.id not in self._stored]
+        if fresh:
             self._opened().append(fresh)
             self._stored |= {sample.id for sample in fresh}
 
@@ -103,16 +113,19 @@ class Samples:
         """
         store = self._opened()
         erasures = store.erasures(self._clock() - self._retain_seconds)
-        self._erased = {each.owner: each.until for each in sorted(erasures, key=_until)}
-        for sample in store.read_new():
-            self._stored.add(sample.id)
-            if not self._unwanted(sample):
-                self._reservoir.add(sample)
-        self._reservoir.discard(self._unwanted)
-        kept = {sample.id for sample in self._reservoir}
-        if store.files > 1 or kept != self._stored:
-            store.rewrite(list(self._reservoir))
-            self._stored = kept
+        found = store.read_new()
+        self._stored |= {sample.id for sample in found}
+        with self._lock:
+            self._erased = {each.owner: each.until for each in sorted(erasures, key=_until)}
+            for sample in found:
+                if not self._unwanted(sample):
+                    self._reservoir.add(sample)
+            self._reservoir.discard(self._unwanted)
+            kept = list(self._reservoir)
+        ids = {sample.id for sample in kept}
+        if store.files > 1 or ids != self._stored:
+            store.rewrite(kept)
+            self._stored = ids
         self._tidied = self._clock()
 
     def _opened(self) -> SampleStore:

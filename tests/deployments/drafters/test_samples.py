@@ -1,6 +1,7 @@
 """Samples at rest: they survive kills and lost stores, and are deleted when they have to be."""
 
 import gzip
+import threading
 from pathlib import Path
 
 import fsspec
@@ -9,6 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled import sample
+from stores import Gated
 
 from deployments.drafters.samples import TIDY_SECONDS, Samples
 from schemas import FeedbackConfig
@@ -160,6 +162,26 @@ def test_a_store_that_is_away_is_waited_for(opened, caplog):
     samples.take()
     assert samples.stats().problem is None
     assert ids(opened()) == {"a", "b", "c"}
+
+
+def test_a_store_that_hangs_holds_nobody_up():
+    Gated.store.clear()
+    Gated.gate.clear()
+    feedback = FeedbackConfig(state_uri="gated://state")
+    samples = Samples(feedback, "tiny", Clock())
+    waiting = threading.Thread(target=samples.take, args=([sample("a")],))
+    waiting.start()
+    try:
+        assert Gated.waiting.acquire(timeout=120)
+        samples.take([sample("b")])
+        assert ids(samples) == {"a", "b"}
+    finally:
+        Gated.gate.set()
+        waiting.join(120)
+    samples.take([sample("c")])
+    again = Samples(feedback, "tiny", Clock())
+    again.take()
+    assert ids(again) == {"a", "b", "c"}
 
 
 def test_damaged_and_half_written_files_are_removed(opened, caplog):
