@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from head_versions import head, origin
 from sampled import sample
+from stored_heads import head, origin
 
 from deployments.drafters import trainer as training
 from deployments.drafters.samples import Samples
