@@ -74,5 +74,5 @@ class Verdict(Schema):
     )
     by_group: dict[str, Gain] = Field(
         default_factory=dict,
-        description='by cluster and temperature: "cluster 3", "temperature 0", "sampled"',
+        description='"cluster 3", "temperature 0", "sampled", "replay" (not served)',
     )

@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import ray
-
 from deployments.actors import DRAFTERS, end_when_idle, named_actor
 from deployments.drafters.samples import Samples, SampleStats
 from deployments.drafters.trainer import HeadTrainer
@@ -64,7 +62,7 @@ class DraftersActor:
         try:
             if self._board is None:
                 self._board = load_board(self._application, self._config)
-            loads: Loads = ray.get(self._board.loads.remote(), timeout=BOARD_SECONDS)
+            loads: Loads = self._board.loads.remote().future().result(BOARD_SECONDS)
         except Exception:  # whatever it is, training waits
             logger.debug("the load board does not answer", exc_info=True)
             self._board = None

@@ -1,5 +1,6 @@
 """Tuning a head on the target's own answers: what is accepted, refused, kept and resumed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,36 @@ def test_an_interrupted_job_gives_the_same_head(
         torch.testing.assert_close(weight, expected[name], rtol=0, atol=0)
 
 
+def test_replayed_answers_are_trained_on_and_judged_as_a_group(
+    bundle: Path, samples: list[Sample], tmp_path: Path
+) -> None:
+    lines = [
+        {"id": s.id, "domain": "a", "temperature": 0.0, "prompt": s.prompt_token_ids}
+        | {"answer": s.answer_token_ids}
+        for s in samples
+    ]
+    replay = tmp_path / "replay.jsonl"
+    replay.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    served = [*samples[:2], *(s for s in samples if s.held)]
+    job = _job("eagle3", bundle, served, tmp_path / "job", tokens=500)
+    job = job.model_copy(update={"replay": replay})
+    told: list[str] = []
+    found = tuning.run_job(job, told.append)
+    assert found.by_group["replay"].conversations == len([s for s in samples if s.held])
+    # Three tenths of the trained tokens are the replay's, drawn from all of it.
+    (rows,) = (line for line in told if " rows, a pass is " in line)
+    trained = len([s for s in served if not s.held]) + len([s for s in samples if not s.held])
+    assert rows.startswith(f"{trained} rows")
+
+
 def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
     assert verdict(_measured(19)).reason == "19 held conversations are too few: 20 are needed"
     assert verdict([*_measured(9, "a", 2), *_measured(40, "b", 8)]).better
     lost = verdict([*_measured(10, "a", 2), *_measured(40, "b", 8)])
     assert lost.reason == "worse beyond the interval in a"
+    forgot = verdict([*_measured(40, "b", 8), *_measured(10, "replay", 2)])
+    assert forgot.reason == "worse beyond the interval in replay"
+    assert verdict(_measured(40, "replay", 8)).overall is None
 
 
 def _measured(count: int, group: str = "a", candidate: int = 8) -> list[Measured]:

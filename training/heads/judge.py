@@ -20,6 +20,8 @@ LONGEST = 2048
 """Tokens of a held answer with its prompt; a longer one loses its first tokens."""
 LARGE_GROUP = 10
 """Held conversations from which on a group of its own may not lose."""
+REPLAY = "replay"
+"""Fit id of answers that were not served, which are a group of their own."""
 RESAMPLES = 2000
 INTERVAL = (0.025, 0.975)
 
@@ -52,21 +54,28 @@ def judge(teacher: Teacher, parent: Head, candidate: Head, held: Sequence[Sample
         first = max(1, ids.shape[1] - len(answer))
         states = teacher.states(ids, torch.ones_like(ids), parent.captures)
         chains = [_accepted(head, ids, states, first) for head in (parent, candidate)]
-        # Another fit numbers other clusters.
-        clusters = [f"cluster {sample.cluster}"] if sample.fit_id == fit_id else []
-        groups = (*clusters, "temperature 0" if sample.temperature == 0 else "sampled")
         counts = [int(chain.sum()) for chain in chains]
+        groups = _groups(sample, fit_id)
         measured.append(Measured(sample.conversation, groups, len(chains[0]), *counts))
     return verdict(measured)
 
 
+def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
+    if sample.fit_id == REPLAY:
+        return (REPLAY,)
+    band = "temperature 0" if sample.temperature == 0 else "sampled"
+    # Another fit numbers other clusters.
+    return (f"cluster {sample.cluster}", band) if sample.fit_id == fit_id else (band,)
+
+
 def verdict(measured: Sequence[Measured]) -> Verdict:
-    """Decide by the intervals: better over all, and worse in no large group."""
-    conversations = len({m.conversation for m in measured})
+    """Decide by the intervals: better over all served answers, and worse in no large group."""
+    served = [m for m in measured if REPLAY not in m.groups]
+    conversations = len({m.conversation for m in served})
     if conversations < LEAST_CONVERSATIONS:
         why = f"{conversations} held conversations are too few: {LEAST_CONVERSATIONS} are needed"
         return Verdict(better=False, reason=why)
-    overall, groups = _gain(measured), sorted({g for m in measured for g in m.groups})
+    overall, groups = _gain(served), sorted({g for m in measured for g in m.groups})
     by_group = {g: _gain([m for m in measured if g in m.groups]) for g in groups}
     lost = [g for g, one in by_group.items() if one.conversations >= LARGE_GROUP and one.high < 0]
     reason: str | None = None

@@ -1,6 +1,7 @@
 """Tune a bundle's head on answers that its target gave while serving."""
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from schemas import Sample, TuningJob, Verdict
 from schemas.json_files import json_lines
 from training.generations import Answer, answer_rows, read_generations
-from training.heads.judge import judge
+from training.heads.judge import REPLAY, judge
 from training.heads.kinds import continued_head, load_head
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
@@ -40,7 +41,8 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
     parent, candidate = (
         load_head(StoredHead(folder, job.part), teacher) for folder in (job.parent, job.out)
     )
-    return judge(teacher, parent, candidate, _samples(job.held))
+    others = [answer for answer in _replayed(job.replay) if answer.held]
+    return judge(teacher, parent, candidate, [*_samples(job.held), *others])
 
 
 def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:
@@ -72,7 +74,8 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
         report=report,
         checkpoint_seconds=CHECKPOINT_SECONDS,
     )
-    fit_head(head, teacher, _rows(samples, job.replay, length), run, plan, dict)
+    others = [answer for answer in _replayed(job.replay) if not answer.held]
+    fit_head(head, teacher, _rows(samples, others, length), run, plan, dict)
 
 
 def _samples(file: Path) -> list[Sample]:
@@ -85,14 +88,33 @@ def _length(samples: Sequence[Sample]) -> int:
     return next((length for length in LENGTHS if wanted <= length), LENGTHS[-1])
 
 
-def _rows(samples: Sequence[Sample], replay: Path | None, length: int) -> TokenRows:
+def _replayed(file: Path | None) -> list[Sample]:
+    """Return answers that `specadapt train generate` wrote."""
+    return [
+        Sample(
+            id=str(line["id"]),
+            conversation=sha256(str(line["id"]).encode()).hexdigest(),
+            owner="",
+            fit_id=REPLAY,
+            cluster=-1,
+            method="naive",
+            temperature=line["temperature"],
+            prompt_token_ids=line["prompt"],
+            answer_token_ids=line["answer"],
+            time=0.0,
+        )
+        for line in (read_generations(file) if file else ())
+        if line["answer"]
+    ]
+
+
+def _rows(samples: Sequence[Sample], replayed: Sequence[Sample], length: int) -> TokenRows:
     """Return the samples with REPLAY_SHARE of replayed answers, so that the head keeps what it
     drafts in other kinds of text."""
-    answers = [
-        Answer(s.prompt_token_ids, s.answer_token_ids, f"cluster {s.cluster}") for s in samples
-    ]
-    rows = answer_rows(answers, length)
-    if replay is None:
-        return rows
-    others = [Answer(g["prompt"], g["answer"], str(g["domain"])) for g in read_generations(replay)]
-    return mixed(rows, answer_rows(others, length), REPLAY_SHARE)
+    rows = _answers(samples, length)
+    return mixed(rows, _answers(replayed, length), REPLAY_SHARE) if replayed else rows
+
+
+def _answers(samples: Sequence[Sample], length: int) -> TokenRows:
+    found = [Answer(s.prompt_token_ids, s.answer_token_ids, s.fit_id) for s in samples]
+    return answer_rows(found, length)
