@@ -47,13 +47,11 @@ class SampleStore:
     def read_new(self) -> list[Sample]:
         """Return the samples of files that this object has neither read nor written.
 
-        A damaged file is logged and skipped. What a killed process left half-written is removed.
+        A damaged file is logged and skipped.
         """
         found: list[Sample] = []
         for path in self._paths():
-            if path.endswith(".tmp"):
-                self._remove([path])
-            elif _FILE.search(path) and path not in self._known:
+            if _FILE.search(path) and path not in self._known:
                 with suppress(FileNotFoundError):  # another process has replaced it
                     found += _decoded(self._fs.cat_file(path), path)
                     self._known.add(path)
@@ -68,8 +66,12 @@ class SampleStore:
         self._known.add(path)
 
     def rewrite(self, samples: Sequence[Sample]) -> None:
-        """Replace all known files by one with these samples, or by none."""
+        """Replace all known files by one with these samples, or by none.
+
+        What a killed process left half-written is removed too.
+        """
         old = set(self._known)
+        self._remove(path for path in self._paths() if path.endswith(".tmp"))
         if samples:
             self.append(samples)
         self._remove(old)

@@ -1,5 +1,7 @@
-"""`specadapt drafters`: versions of the drafters' heads that a service has trained."""
+"""`specadapt drafters`: the heads that a service has trained, and the answers that it keeps."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from ops.harness.output import emit, table
 
 if TYPE_CHECKING:
     from deployments.drafters.versions import VersionStore
-    from schemas import Gain, HeadsInForce, HeadVersion
+    from schemas import FeedbackConfig, Gain, HeadsInForce, HeadVersion
 
 Number = Annotated[int, typer.Argument(min=1, metavar="NUMBER", help="number of the version")]
 
@@ -117,14 +119,62 @@ def resume(config: flags.Config = None, json: flags.Json = None) -> None:
     _emit(_followed(config).pause(False), json)
 
 
-def _store(config: Path | None) -> "VersionStore":
+def samples(
+    erase: Annotated[
+        str | None,
+        typer.Option(
+            "--erase",
+            metavar="OWNER",
+            help="delete the answers of an owner, as the list names it: 'tenant NAME' or 'key "
+            "NAME'; '' without API keys",
+        ),
+    ] = None,
+    config: flags.Config = None,
+    json: flags.Json = None,
+) -> None:
+    """Count the answers that are kept for training by owner, or delete an owner's.
+
+    A running service deletes its own copy of what is erased within ten minutes.
+
+    Example: `specadapt drafters samples --erase "tenant acme" --config my.yaml`
+    """
+    from deployments.drafters.sample_store import SampleStore
+    from deployments.drafters.samples import Samples
+
+    if erase and not re.fullmatch(r"(tenant|key) .+", erase):
+        raise InputError(f"--erase: give 'tenant {erase}' or 'key {erase}'")
+    kept = Samples(*_place(config))
+    found = {sample.id: sample for sample in SampleStore(kept.uri).read_new()}.values()
+    answers = Counter(sample.owner for sample in found)
+    tokens = Counter[str]()
+    for sample in found:
+        tokens[sample.owner] += sample.tokens
+    if erase is not None:
+        kept.erase(erase)
+        erased = {"erased": erase, "answers": answers[erase], "tokens": tokens[erase]}
+        text = f"{answers[erase]} answers of {erase or 'requests without keys'} are erased"
+        emit(erased, lambda: [text], json)
+        return
+    rows = [[owner, answers[owner], tokens[owner]] for owner in sorted(answers)]
+    columns = ["owner", "answers", "tokens"]
+    figures = [dict(zip(columns, row, strict=True)) for row in rows]
+    emit(figures, lambda: [table(f"Answers in {kept.uri}", columns, rows)], json)
+
+
+def _place(config: Path | None) -> "tuple[FeedbackConfig, str]":
+    """Return where a service keeps what it has learned, and its bundle's name."""
     from deployments.configuration import resolved
-    from deployments.drafters.versions import VersionStore
     from ops.harness.settings import served_config
     from workers.bundle import load_bundle
 
     settings = resolved(served_config(config))
-    return VersionStore(settings.feedback, load_bundle(settings.bundle).name)
+    return settings.feedback, load_bundle(settings.bundle).name
+
+
+def _store(config: Path | None) -> "VersionStore":
+    from deployments.drafters.versions import VersionStore
+
+    return VersionStore(*_place(config))
 
 
 def _followed(config: Path | None) -> "VersionStore":
@@ -178,7 +228,7 @@ def _time(seconds: float) -> str:
 
 
 drafters = typer.Typer(
-    help="Inspect, promote and roll back the heads that a service has trained.",
+    help="Inspect, promote and roll back the heads that a service has trained, and erase answers.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -188,3 +238,4 @@ drafters.command("promote")(promote)
 drafters.command("rollback")(rollback)
 drafters.command("pause")(pause)
 drafters.command("resume")(resume)
+drafters.command("samples")(samples)

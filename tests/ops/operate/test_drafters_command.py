@@ -1,13 +1,16 @@
 """`specadapt drafters` on a service's version store."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
+from sampled import sample
 from stored_heads import head, origin, store
 
+from deployments.drafters.samples import Samples
 from deployments.drafters.versions import VersionStore
-from schemas import Gain, Verdict
+from schemas import FeedbackConfig, Gain, Verdict
 
 
 @pytest.fixture
@@ -78,3 +81,23 @@ def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_p
     file.write_text("{}")
     refused = specadapt.refusal("drafters", "pause", "--config", file)
     assert "feedback.drafter_training is false" in refused
+
+
+def test_answers_are_counted_and_erased_by_owner(specadapt, config: Path, tmp_path: Path) -> None:
+    feedback = FeedbackConfig(state_uri=str(tmp_path / "state"))
+    now = time.time()
+    made = [sample(name, owner=f"tenant {name[0]}", time=now) for name in ("a1", "a2", "b1")]
+    Samples(feedback, "tiny").take(made)
+
+    def asked(*arguments: object) -> object:
+        return specadapt.json("drafters", "samples", *arguments, "--config", config)
+
+    assert asked() == [
+        {"owner": "tenant a", "answers": 2, "tokens": 20},
+        {"owner": "tenant b", "answers": 1, "tokens": 10},
+    ]
+    assert asked("--erase", "tenant a") == {"erased": "tenant a", "answers": 2, "tokens": 20}
+    assert [row["owner"] for row in asked()] == ["tenant b"]
+    refused = specadapt.refusal("drafters", "samples", "--erase", "b", "--config", config)
+    assert "--erase: give 'tenant b' or 'key b'" in refused
+    assert [row["owner"] for row in asked()] == ["tenant b"]
