@@ -94,7 +94,7 @@ class HeadTrainer:
         if tuning is None:
             if self._is_alone():
                 self._begin()
-        elif self._samples.any_erased(tuning.samples()):
+        elif self._samples.any_erased(tuning.samples):
             self._drop(tuning)
         elif tuning.killed and tuning.starts < MOST_STARTS:
             tuning.start()
@@ -126,7 +126,7 @@ class HeadTrainer:
             free.sort(key=self._newest_seen)
             tuning = next(filter(None, (self._prepared(p, heads, job) for p in free)), None)
         if tuning is not None:
-            logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples()))
+            logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
             tuning.start()
             self._tuning = tuning
 
@@ -184,7 +184,7 @@ class HeadTrainer:
             self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": "failed"})
         else:
             self._judged(tuning, verdict)
-        self._seen[part] = _span(tuning.samples()).last
+        self._seen[part] = _span(tuning.samples).last
         self._drop(tuning)
 
     def _judged(self, tuning: Tuning, verdict: Verdict) -> None:
@@ -194,7 +194,7 @@ class HeadTrainer:
                 part=part,
                 parent=tuning.job.parent_number,
                 created=time.time(),
-                samples=_span(tuning.samples()),
+                samples=_span(tuning.samples),
                 verdict=verdict,
             )
             number = self._versions.add(tuning.job.out, origin).number

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -85,6 +86,7 @@ class Tuning:
             self._process.send_signal(signal.SIGSTOP if wanted else signal.SIGCONT)
             self._held = wanted
 
+    @cached_property
     def samples(self) -> list[Sample]:
         """Return the samples that the job learns from."""
         lines = self.job.samples.read_text(encoding="utf-8").splitlines()

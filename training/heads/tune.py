@@ -17,8 +17,12 @@ from training.heads.train import Plan, fit_head
 from training.tokens import TokenRows, mixed
 from training.trainer import Budget, Hyper, Run
 
-HYPER = Hyper(matrix_lr=2e-3, other_lr=3e-4, batches_per_step=1, compile=False)
-"""Smaller rates than a new head's. Compiling would need a C++ compiler where the service runs."""
+HYPER = Hyper(matrix_lr=5e-4, other_lr=7.5e-5, batches_per_step=1, compile=False)
+"""Compiling would need a C++ compiler where the service runs.
+
+SmolLM2's EAGLE-3 head, tuned on 60,000 answer tokens of one kind, gained 2.0% tokens per step on
+that kind and lost 1.3% on other kinds. At four times these rates it gained 2.3% and lost 4.0%.
+"""
 POSITIONS = 2
 LENGTHS = (512, 1024, 2048)
 WHOLE = 0.9
