@@ -22,7 +22,7 @@ from schemas.decode import (
 from schemas.drift import DriftReport
 from schemas.head_version import Canary, HeadOrigin, HeadsInForce, HeadVersion, SampleSpan
 from schemas.http import GuardConfig, HttpConfig
-from schemas.load import LoadReport
+from schemas.load import HeadCounts, LoadReport
 from schemas.method import MethodSpec
 from schemas.observation import DecodeStats, DrafterStats, Instead, Observation
 from schemas.observed import ObservedReport
@@ -60,6 +60,7 @@ __all__ = [
     "Gain",
     "Grammar",
     "GuardConfig",
+    "HeadCounts",
     "HeadOrigin",
     "HeadPart",
     "HeadVersion",

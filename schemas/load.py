@@ -5,6 +5,22 @@ from pydantic import Field
 from schemas.base import Schema
 
 
+class HeadCounts(Schema):
+    """The answers for which a version of a head could draft, as sums over answers since the start.
+
+    Steps and tokens are those after an answer's first token.
+    """
+
+    part: str
+    version: int = Field(ge=0, description="0: the bundle's own head")
+    answers: int = Field(ge=0)
+    steps: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    steps_squared: int = Field(ge=0)
+    tokens_squared: int = Field(ge=0)
+    steps_times_tokens: int = Field(ge=0)
+
+
 class LoadReport(Schema):
     """One replica's load. `outstanding_tokens` bounds the work admitted but not yet decoded."""
 
@@ -32,6 +48,9 @@ class LoadReport(Schema):
     drafter_failures: dict[str, int] = Field(
         default_factory=dict,
         description="by drafter, since the start; sequences continue without drafts",
+    )
+    heads: tuple[HeadCounts, ...] = Field(
+        default=(), description="answers by version of a head; empty unless drafters are trained"
     )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

@@ -42,7 +42,7 @@ class DecodeStats(Schema):
     )
     head_versions: dict[str, int] = Field(
         default={},
-        description="version of each part's head that drafted, unless it is the bundle's own",
+        description="by part: version of the head that could draft; 0: the bundle's own",
     )
     queue_seconds: float = Field(default=0.0, ge=0.0, description="request to admission")
     first_token_seconds: float = Field(

@@ -1,4 +1,5 @@
-"""The actor of an application that keeps samples of its answers and tunes its heads on them."""
+"""The actor of an application that keeps samples of its answers, tunes its heads on them, and
+decides on canaries."""
 
 import asyncio
 import logging
@@ -8,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from deployments.actors import DRAFTERS, end_when_idle, named_actor
+from deployments.drafters.canaries import CanaryJudge
 from deployments.drafters.samples import Samples, SampleStats
 from deployments.drafters.trainer import HeadTrainer
 from deployments.drafters.versions import VersionStore
 from deployments.loads.board import Loads, load_board
 from deployments.logs import log_with_serve
-from schemas import AppConfig, Sample
+from schemas import AppConfig, LoadReport, Sample
 from workers.bundle import load_bundle
 
 logger = logging.getLogger(__name__)
@@ -24,7 +26,7 @@ BOARD_SECONDS = 2.0
 
 
 class DraftersActor:
-    """Keep samples of answers, and tune heads on them in a thread of its own."""
+    """Keep samples of answers. Tune heads on them and decide on canaries in a thread of its own."""
 
     def __init__(self, application: str, config: AppConfig) -> None:
         log_with_serve()
@@ -35,6 +37,7 @@ class DraftersActor:
         versions = VersionStore(config.feedback, bundle.name)
         busy = _never if config.feedback.trainer_num_gpus else self._busy
         self._trainer = HeadTrainer(config, bundle, self._samples, versions, busy)
+        self._judge = CanaryJudge(VersionStore(config.feedback, bundle.name), self._reports)
         self._board: Any = None
         threading.Thread(target=self._train_forever, daemon=True).start()
         end_when_idle(self.idle_seconds)
@@ -55,19 +58,27 @@ class DraftersActor:
     def _train_forever(self) -> None:
         while True:
             self._trainer.step()
+            self._judge.step()
             time.sleep(STEP_SECONDS)
 
     def _busy(self) -> bool:
         """Return whether a replica has requests. Without its board, assume that one has."""
         try:
+            return any(report.running or report.waiting for report in self._reports())
+        except Exception:  # whatever it is, training waits
+            logger.debug("the load board does not answer", exc_info=True)
+            return True
+
+    def _reports(self) -> Sequence[LoadReport]:
+        """Return the replicas' newest reports. Raises what a call of their board raises."""
+        try:
             if self._board is None:
                 self._board = load_board(self._application, self._config)
             loads: Loads = self._board.loads.remote().future().result(BOARD_SECONDS)
-        except Exception:  # whatever it is, training waits
-            logger.debug("the load board does not answer", exc_info=True)
+        except Exception:
             self._board = None
-            return True
-        return any(report.running or report.waiting for report in loads.reports)
+            raise
+        return loads.reports
 
 
 def _never() -> bool:

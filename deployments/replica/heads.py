@@ -1,11 +1,12 @@
-"""A replica's heads follow the version store."""
+"""A replica's heads follow the version store, and their answers are counted."""
 
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from deployments.drafters.canaries import SUMS
 from deployments.drafters.versions import VersionStore
-from schemas import FeedbackConfig, HeadPart, HeadsInForce
+from schemas import DecodeStats, FeedbackConfig, HeadCounts, HeadPart, HeadsInForce
 from workers.engine import HeadExchanger
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,30 @@ class HeadFollower:
         elif problem is None and self._problem is not None:
             logger.info("heads follow the version store again")
         self._problem = problem
+
+
+class HeadTally:
+    """Count a replica's answers by the version of each head that could draft for them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int], HeadCounts] = {}
+
+    def saw(self, stats: DecodeStats) -> None:
+        """Count an answer. One without a step after its first token says nothing."""
+        steps, tokens = stats.target_steps - 1, stats.output_tokens - 1
+        if steps < 1 or stats.finish_reason == "error":
+            return
+        for part, version in stats.head_versions.items():
+            nothing = HeadCounts(part=part, version=version, **dict.fromkeys(SUMS, 0))
+            before = self._counts.get((part, version), nothing)
+            more = (1, steps, tokens, steps**2, tokens**2, steps * tokens)
+            sums = {name: getattr(before, name) + n for name, n in zip(SUMS, more, strict=True)}
+            self._counts[part, version] = before.model_copy(update=sums)
+
+    @property
+    def counts(self) -> tuple[HeadCounts, ...]:
+        """Return the sums by part and version."""
+        return tuple(self._counts.values())
 
 
 def _wanted(heads: HeadsInForce, part: HeadPart) -> Iterator[tuple[int, float]]:

@@ -21,7 +21,7 @@ from deployments.loads.board import load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
-from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower
+from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower, HeadTally
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import PROSE, TEXT, TOKENS, clients_load, measure, warm_up
@@ -68,6 +68,7 @@ class MethodReplica:
         gc.collect()
         gc.freeze()
         self._background = {asyncio.get_running_loop().create_task(self._report_forever())}
+        self._heads = HeadTally()
         if config.feedback.drafter_training and isinstance(self._engine, HeadExchanger):
             name = load_bundle(config.bundle).name
             follower = HeadFollower(self._engine, config.feedback, name)
@@ -88,6 +89,8 @@ class MethodReplica:
                 async for chunk in chunks:
                     if chunk.stats is not None:
                         self._usual.saw(chunk.stats.output_tokens)
+                        if self._config.feedback.drafter_training:
+                            self._heads.saw(chunk.stats)
                         traces.decoded(chunk.stats)
                     yield chunk.model_dump(exclude_defaults=True)
         except EngineRefusedError as error:
@@ -165,7 +168,8 @@ class MethodReplica:
         return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
 
     def _load(self) -> LoadReport:
-        return clients_load(self._engine.load(), self._measured)
+        load = self._engine.load().model_copy(update={"heads": self._heads.counts})
+        return clients_load(load, self._measured)
 
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))

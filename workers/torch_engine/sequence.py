@@ -245,7 +245,7 @@ class DecodeSequence:
                 name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
                 for name, (steps, drafted, accepted) in tally.by_drafter.items()
             },
-            head_versions={part: number for part, number in self.head_versions.items() if number},
+            head_versions=dict(self.head_versions),
             queue_seconds=max(0.0, admitted - self._submitted),
             first_token_seconds=self._first - self._submitted if self._first else 0.0,
             decode_seconds=decode,

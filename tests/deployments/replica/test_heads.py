@@ -12,8 +12,8 @@ import torch
 from decoding import SMALL, decode, hugging_face
 from stored_heads import origin, store
 
-from deployments.replica.heads import HeadFollower
-from schemas import EngineConfig, FeedbackConfig
+from deployments.replica.heads import HeadFollower, HeadTally
+from schemas import DecodeStats, EngineConfig, FeedbackConfig, HeadCounts
 from workers.bundle import Bundle
 from workers.loader import load_engine
 from workers.torch_engine.engine import TorchEngine
@@ -49,17 +49,19 @@ async def versions(engine: TorchEngine, method: str) -> dict[str, int]:
 async def test_what_is_in_force_drafts(engine: TorchEngine, heads: Path, tmp_path: Path) -> None:
     kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
     one.follow()
-    assert (one.serving, await versions(engine, "eagle3")) == ({}, {})
+    assert (one.serving, await versions(engine, "eagle3")) == ({}, {"eagle3": 0})
     kept.add(heads / "eagle3", origin())
     one.follow()
-    assert await versions(engine, "eagle3") == {}, "a version that is only stored does not serve"
+    assert await versions(engine, "eagle3") == {"eagle3": 0}, (
+        "a version that is only stored does not serve"
+    )
     kept.promote(1)
     one.follow()
     assert (one.serving, await versions(engine, "eagle3")) == ({"eagle3": 1}, {"eagle3": 1})
-    assert await versions(engine, "medusa") == {}
+    assert await versions(engine, "medusa") == {"medusa": 0}
     kept.roll_back("eagle3")
     one.follow()
-    assert (one.serving, await versions(engine, "eagle3")) == ({"eagle3": 0}, {})
+    assert (one.serving, await versions(engine, "eagle3")) == ({"eagle3": 0}, {"eagle3": 0})
 
 
 async def test_a_canary_begins_and_ends(engine: TorchEngine, heads: Path, tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ async def test_a_canary_begins_and_ends(engine: TorchEngine, heads: Path, tmp_pa
     assert one.serving == {"medusa": 0}
     kept.roll_back("medusa")
     one.follow()
-    assert await versions(engine, "medusa") == {}
+    assert await versions(engine, "medusa") == {"medusa": 0}
 
 
 async def test_a_head_that_does_not_fit_is_refused_once(
@@ -121,3 +123,35 @@ async def test_a_store_that_is_away_is_asked_again(
     told = [r.message for r in caplog.records if "until this is fixed" in r.message]
     assert told == ["heads stay as they are until this is fixed: the bucket is away"]
     assert caplog.records[-1].message == "heads follow the version store again"
+
+
+def finished(tokens: int, steps: int, **more: Any) -> DecodeStats:
+    return DecodeStats(
+        request_id="a",
+        method="eagle3",
+        temperature=0.0,
+        prompt_tokens=5,
+        output_tokens=tokens,
+        context_length=5 + tokens,
+        target_steps=steps,
+        **{"head_versions": {"eagle3": 2}, "finish_reason": "stop"} | more,
+    )
+
+
+def test_answers_are_counted_by_version_without_their_first_token() -> None:
+    tally = HeadTally()
+    for stats in (
+        finished(7, 4),
+        finished(3, 3),
+        finished(9, 3, head_versions={"eagle3": 0, "medusa": 1}),
+        finished(1, 1),
+        finished(7, 4, finish_reason="error"),
+        finished(7, 4, head_versions={}),
+    ):
+        tally.saw(stats)
+    assert [tuple(counts.model_dump().values()) for counts in tally.counts] == [
+        ("eagle3", 2, 2, 5, 8, 13, 40, 22),
+        ("eagle3", 0, 1, 2, 8, 4, 64, 16),
+        ("medusa", 1, 1, 2, 8, 4, 64, 16),
+    ]
+    assert all(isinstance(counts, HeadCounts) for counts in tally.counts)

@@ -82,7 +82,7 @@ def test_each_answer_is_drafted_by_one_version(
     rig.finish()
     for stage in asked:
         answers = [rig.answer(sequence) for sequence in stage]
-        versions.append([answer.stats.head_versions.get(part, 0) for answer in answers])
+        versions.append([answer.stats.head_versions[part] for answer in answers])
         for sequence, answer in zip(stage, answers, strict=True):
             assert_greedy(bundle, sequence.request.prompt_token_ids, answer.tokens, 16)
     assert [set(each) for each in versions] == [{0}, {0, 1}, {1}, {0}]
@@ -120,7 +120,8 @@ def test_any_method_stays_exact(make_rig, six: Bundle, tmp_path: Path) -> None:
         prompt, most = sequence.request.prompt_token_ids, sequence.sampling.max_tokens
         assert_greedy(six, prompt, answer.tokens, most)
         drafted_by |= {*answer.stats.head_versions.items()}
-    assert drafted_by == {(part, version) for part in PARTS for version in (1, 2)}
+    for served in ([0], [1, 2]):
+        assert {part for part, version in drafted_by if version in served} == {*PARTS}
 
 
 class Exchanged:

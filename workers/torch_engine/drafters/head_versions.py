@@ -57,9 +57,9 @@ class HeadVersions(Generic[Head]):
 
     def bind(self, sequence: DecodeSequence) -> int:
         """Return the version that drafts for a sequence. The first call chooses it, by a hash of
-        the request's id."""
+        the request's id that differs by part."""
         if self.part not in sequence.head_versions:
-            place = zlib.crc32(sequence.request.request_id.encode()) / 2**32
+            place = zlib.crc32(f"{self.part} {sequence.request.request_id}".encode()) / 2**32
             with self._lock:
                 version = self._canary if place < self._share else self._in_force
                 self._sequences.setdefault(version, set()).add(sequence.id)
