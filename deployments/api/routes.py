@@ -26,7 +26,7 @@ from deployments.api.replies import EventStream, Kind, Reply
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
 from deployments.api.response_headers import IgnoredFields, listed
-from deployments.api.surfaces.surfaces import Surfaces
+from deployments.api.surfaces.endpoints import Surfaces
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable

@@ -22,28 +22,29 @@ PROSE = (
     "many, two women shared an orange, and the captain, who had sung at weddings, tried to "
     "remember what his mother used to say about fog. When the island came out of it at last"
 )
-"""For full batches: what goes on from here is said for the first time, as most of what is asked is,
-so that who looks drafts up finds as few as usual. More of them than usual make long steps."""
+"""For full batches: nothing in it repeats, so that look-ups find as few drafts as in usual traffic.
+More drafts would make the steps longer."""
 
 TOKENS = 24
 LEAST_ROUNDS = 3
-"""Methods take turns, so that what else goes on meanwhile hits all alike."""
+"""Methods take turns, so that other work on the machine slows all of them down alike."""
 
 MOST_ROUNDS = 11
-"""The machine may stay busy with other things: what was found until then has to do."""
+"""On a machine that stays busy, the shortest steps of so many rounds count."""
 
 TOGETHER = 8
-"""Answers at once, by which full batches are known: how much longer their steps are is this
-machine's, and under load nothing else decides who pays."""
+"""Answers at once in a full batch. How much longer their steps are depends on the machine, and
+decides which method is the fastest under load."""
 TOGETHER_TOKENS, TOGETHER_ROUNDS = 12, 2
 
 AGREE = 1.1
-"""A method's steps are known when its two shortest measurements differ by less than this factor."""
+"""A method's step time is known when its two shortest measurements differ by less than this
+factor."""
 
 WATCH_SECONDS = 0.02
-"""How often a measurement looks whether a request has arrived, for which it makes way."""
+"""Interval at which a measurement checks for requests. It stops when one has arrived."""
 IDLE_SECONDS = 0.5
-"""How often it looks whether the requests that it made way for are answered."""
+"""Interval at which a stopped measurement checks whether the requests are answered."""
 
 
 async def warm_up(engine: Engine, text: Sequence[int]) -> None:
@@ -63,8 +64,8 @@ async def warm_up(engine: Engine, text: Sequence[int]) -> None:
 async def measure(
     engine: Engine, text: Sequence[int], prose: Sequence[int], rows: int, own: set[str]
 ) -> list[DecodeStats]:
-    """Let every method answer TEXT and, in full batches, PROSE while nobody asks; return the
-    answers with the shortest steps.
+    """Let every method answer TEXT and, in full batches, PROSE while there are no requests; return
+    the answers with the shortest steps.
 
     text, prose: token ids. rows: sequences that the engine decodes at once. own: holds the ids of
     the answers in progress, see `clients_load`. Other work on the machine only makes steps longer,

@@ -4,20 +4,11 @@ import anthropic
 import httpx2
 import pytest
 from asking import recorded
+from weather import CITIES
+from weather import MESSAGES_TOOL as TOOL
 
 from deployments.guard.key_file import hash_of
 
-CITIES = ["Paris", "Oslo"]
-TOOL = {
-    "name": "get_weather",
-    "description": "The weather in a city",
-    "input_schema": {
-        "type": "object",
-        "properties": {"city": {"enum": CITIES}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-}
 HELLO = {"role": "user", "content": "hello"}
 BRIEF = {"type": "text", "text": "Be brief."}
 GREEDY = {"extra_body": {"temperature": 0}}

@@ -4,22 +4,11 @@ import json
 
 import openai
 import pytest
+from weather import CITIES
+from weather import RESPONSES_TOOL as TOOL
 
 from deployments.api.response_headers import IGNORED
 
-CITIES = ["Paris", "Oslo"]
-TOOL = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "The weather in a city",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"enum": CITIES}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
-    "strict": True,
-}
 IMAGE = {"role": "user", "content": [{"type": "input_image"}]}
 NAMELESS = {"type": "json_schema", "schema": {}}
 LONG = {"extra_body": {"ignore_eos": True}}

@@ -1,24 +1,11 @@
 """Long answers are read in a time that grows as they do."""
 
 import pytest
+from parsing import joined, parsed
 
 from deployments.api.tools.formats import FENCE, HERMES, Format
-from deployments.api.tools.parser import MOST_AGAIN, ToolCallParser
-from deployments.api.tools.pieces import Said, Text
-
-
-def parsed(form, parts):
-    parser, pieces = ToolCallParser(form, ("get_weather",)), []
-    for part in parts:
-        pieces += parser.push(part)
-    return [*pieces, *parser.end()]
-
-
-def joined(pieces):
-    said = Said()
-    for piece in pieces:
-        said.add(piece)
-    return said.text, [(call.name, call.arguments) for call in said.calls]
+from deployments.api.tools.parser import MOST_AGAIN
+from deployments.api.tools.pieces import Text
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,12 @@ import json
 
 import pytest
 from asking import HELLO, posted, recorded
+from weather import CHAT_TOOL as WEATHER
+from weather import CITIES
 
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest
 
-CITIES = ["Paris", "Oslo"]
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather in a city",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"enum": CITIES}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-        "strict": True,
-    },
-}
 ADD = {
     "type": "function",
     "function": {

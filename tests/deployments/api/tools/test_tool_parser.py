@@ -1,16 +1,20 @@
 """Tool calls in answers, written down from the documentation of each model family."""
 
 import json
+from functools import partial
 
+import parsing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing import OFFERED, parsed
 
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, Template
 from deployments.api.tools.parser import ToolCallParser
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text
 
-OFFERED = ("get_current_temperature", "get_temperature_date", "trending_songs", "get_weather")
+joined = partial(parsing.joined, read=json.loads)
+
 PARIS = {"location": "Paris, France", "unit": "celsius"}
 SAN_FRANCISCO = {"location": "San Francisco, CA, USA"}
 
@@ -162,20 +166,6 @@ ANSWERS = {
         [("f", {})],
     ),
 }
-
-
-def parsed(form, parts, **more):
-    parser, pieces = ToolCallParser(form, OFFERED, **more), []
-    for part in parts:
-        pieces += parser.push(part)
-    return [*pieces, *parser.end()]
-
-
-def joined(pieces):
-    said = Said()
-    for piece in pieces:
-        said.add(piece)
-    return said.text, [(call.name, json.loads(call.arguments)) for call in said.calls]
 
 
 @pytest.mark.parametrize("case", ANSWERS)
