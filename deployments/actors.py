@@ -2,7 +2,7 @@
 
 They are named actors rather than Serve deployments, since a deployment is not a singleton during a
 rollout. They are detached, since an actor owned by one ingress would die with that ingress. They
-end themselves when nobody calls for a while, so that a deleted application leaves nothing behind.
+end themselves after a while without calls, so that a deleted application leaves nothing behind.
 """
 
 import asyncio
@@ -82,13 +82,13 @@ def _away(error: Exception, seconds: float) -> ActorAwayError:
 
 
 def end_when_idle(idle_seconds: Callable[[], float]) -> None:
-    """End the calling actor once nobody has called it for LEASE_SECONDS."""
+    """End the calling actor after LEASE_SECONDS without a call."""
     handle = ray.get_runtime_context().current_actor
 
     def watch() -> None:
         while idle_seconds() < LEASE_SECONDS:
             time.sleep(LEASE_SECONDS / 10)
-        logger.info("nobody has called for %.0f s: ending", LEASE_SECONDS)
+        logger.info("no call for %.0f s: ending", LEASE_SECONDS)
         ray.kill(handle, no_restart=True)
 
     threading.Thread(target=watch, daemon=True).start()

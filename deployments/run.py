@@ -109,8 +109,8 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
     # A proxy that takes longer than this to start is killed and started again: on a busy machine
     # five seconds, Ray's default, are too few for ever.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
-    # One that has died is replaced after three failed checks: by Ray's default, 10 s apart, nobody
-    # can connect for up to half a minute.
+    # One that has died is replaced after three failed checks: by Ray's default, 10 s apart,
+    # no client can connect for up to half a minute.
     os.environ.setdefault("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
     os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", IMPORT_PATH)
     # a replica whose engine has failed has no answers to finish

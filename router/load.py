@@ -1,7 +1,7 @@
 """Predicted seconds of a prompt on the replicas as they are now.
 
-A sequence joins a running batch at once while nobody waits and the KV pool has room. Otherwise it
-waits until as many answers as stand in line before it, and one more, have ended.
+A sequence joins a running batch at once while the line is empty and the KV pool has room. Otherwise
+it waits until as many answers as stand in line before it, and one more, have ended.
 
 Where replicas host several methods, a step takes the mean of its sequences' methods. So like goes
 to like: a request takes a replica that runs its method (`ranked`). If there is none, its steps are

@@ -15,14 +15,15 @@ class GuardConfig(Settings):
     """Who may send requests, and from which web pages."""
 
     keys_file: Path | None = Field(
-        default=None, description="API keys, YAML or JSON; without it everybody may send requests"
+        default=None,
+        description="API keys, YAML or JSON; without it every client may send requests",
     )
     cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
         default=(), description="origins whose pages may ask, such as https://chat.example.com"
     )
     isolation: Isolation | None = Field(
         default=None,
-        description="whose prompts and past answers may speed up a request: everybody's (none), "
+        description="whose prompts and past answers may speed up a request: every client's (none), "
         "its tenant's or its key's; needs keys_file  [default: tenant with keys_file, else none]",
     )
 

@@ -48,7 +48,9 @@ class ApiKey(Settings):
     @classmethod
     def _of_a_key(cls, value: str) -> str:
         if value == hashlib.sha256().hexdigest():
-            raise ValueError("this is the hash of an empty text, which everybody presents")
+            raise ValueError(
+                "this is the hash of an empty text, which every client without a key presents"
+            )
         return value
 
 

@@ -22,7 +22,7 @@ Plain = dict[str, Any]
 
 
 MAX_PIECES = 4096
-"""Messages of a request, and parts of them. Each costs time in which nobody else is answered."""
+"""Messages of a request, and parts of them. No other request is answered while they are read."""
 MAX_CALLS = 256
 """Tool calls of a message."""
 

@@ -43,7 +43,7 @@ class DraftersActor:
         end_when_idle(self.idle_seconds)
 
     async def take(self, batch: Sequence[Sample]) -> None:
-        """Add samples. An ingress calls with none too, since the actor ends when nobody calls."""
+        """Add samples. An ingress calls with none too, since the actor ends without calls."""
         self._called = time.monotonic()
         await asyncio.to_thread(self._samples.take, batch)
 

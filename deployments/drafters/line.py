@@ -57,7 +57,7 @@ class SampleLine:
             await self.send()
 
     async def send(self) -> None:
-        """Send one batch, which may be empty: the actor ends when nobody calls.
+        """Send one batch, which may be empty: the actor ends without calls.
 
         If the actor is away, the batch waits for the next call.
         """

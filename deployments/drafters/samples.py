@@ -49,7 +49,7 @@ class Samples:
         self._problem: str | None = None
         self._metrics = DrafterMetrics()
         self._lock = threading.Lock()
-        """Guards what is in memory; nobody waits for the store with it."""
+        """Guards what is in memory; never held while the store is called."""
         self._writing = threading.Lock()
 
     def take(self, batch: Sequence[Sample] = ()) -> None:

@@ -48,8 +48,8 @@ SECURITY = {
 
 
 class Guard:
-    """ASGI middleware that checks keys and limits. Without a key file everybody may ask, except for
-    /admin."""
+    """ASGI middleware that checks keys and limits. Without a key file every client may ask,
+    except for /admin."""
 
     def __init__(
         self,

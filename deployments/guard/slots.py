@@ -17,7 +17,7 @@ WAITING_SECONDS = 10.0
 class Slots:
     """ASGI middleware that admits `ongoing` requests with a complete body and `queued` others.
 
-    A request takes a slot once its last byte has arrived, so that slow clients hold up nobody else.
+    A request takes a slot once its last byte has arrived, so that slow clients hold up no others.
     Requests without a body, such as `/health`, take none.
     """
 

@@ -20,7 +20,7 @@ class FeedbackActor(Feedback):
         super().__init__(config, owner)
         end_when_idle(self.idle_seconds)
         if config.router.refit:
-            threading.Thread(target=preload, daemon=True).start()  # nobody waits for it
+            threading.Thread(target=preload, daemon=True).start()  # in the background
 
 
 def feedback_actor(application: str, config: AppConfig) -> Any:

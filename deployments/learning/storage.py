@@ -1,7 +1,7 @@
 """The learned state in a store that may fail or hang: every call ends in time.
 
 A call that hangs keeps its own thread, and no other call is made before it ends. A hung mount
-therefore costs one thread, and nobody waits for it twice.
+therefore costs one thread, and no second call waits for it.
 """
 
 import logging

@@ -106,7 +106,7 @@ class Calls:
 
         Raises MethodLostError if the request's replica, one of those `watched`, stops reporting or
         reports a failed engine while others go on. Ray Serve would hold the request until a new
-        replica has started. If nobody reports, only the reports are late, or there is no other
+        replica has started. If no replica reports, only the reports are late, or there is no other
         replica to ask.
         """
         pending = asyncio.ensure_future(anext(chunks, None))

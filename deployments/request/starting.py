@@ -1,4 +1,4 @@
-"""Methods that have no replica while nobody asks for them (`min_replicas: 0`)."""
+"""Methods that have no replica without requests for them (`min_replicas: 0`)."""
 
 import asyncio
 import logging

@@ -15,7 +15,7 @@ SERVICE = Board(
         Graph(
             "Requests without an answer",
             "reqps",
-            "By HTTP status: 429 is a full line or a limit, 503 nobody there, 504 a deadline.",
+            "By HTTP status: 429 is a full line or a limit, 503 no replica, 504 a deadline.",
             (Query("sum by (status) (rate(ray_specadapt_refused_total[5m]))", "{{status}}"),),
         ),
         Graph(

@@ -21,8 +21,8 @@ EASE_WEIGHT, EASE_MEMORY = 6.0, 40.0
 EASE_IDLE = 0.01
 """Share of it that a step without a learned draft removes."""
 PLAIN_EVERY = 128
-"""Steps in a row with drafts after which one goes without: else nobody knows what few rows take,
-and ever more is drafted."""
+"""Steps in a row with drafts after which one has none. Otherwise the seconds of few rows would be
+unknown, and more and more would be drafted."""
 HOPELESS, REST_STEPS = 0.97, 8
 """Where nothing was drafted, and no drafter would have brought that share of the goodput, none is
 weighed for some steps while the sequences are the same."""

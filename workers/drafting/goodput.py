@@ -31,7 +31,7 @@ class Choice:
     """The draft tokens that pay.
 
     lengths: tokens of each sequence that are worth verifying [n]. offer: index of the one taken for
-    the sequences `taken`; None where nobody drafts. goodput: expected tokens a second of the step.
+    the sequences `taken`, None if no drafter drafts. goodput: expected tokens a second of the step.
     expected: accepted draft tokens of the batch, where an offer is taken. best_offer: goodput of
     the best offer over the goodput without any; 0 where there was none.
     """

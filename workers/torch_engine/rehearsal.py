@@ -141,7 +141,7 @@ class _Rehearsal:
 
 
 class _Unheard(Stream):
-    """The stream of an answer that nobody reads."""
+    """The stream of an answer that is not read."""
 
     def __init__(self) -> None:
         self.cancelled = False

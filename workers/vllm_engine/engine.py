@@ -166,7 +166,7 @@ class VllmEngine:
         try:
             self._failures, *_ = await self._llm.collective_rpc("drafter_failures")
         except Exception as error:  # the engine has ended, as its answers show
-            log.debug("nobody said how often drafters failed: %r", error)
+            log.debug("the counts of drafter failures are unknown: %r", error)
 
     async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
         """Return an answer's last chunk, with statistics by drafter for the adaptive method.

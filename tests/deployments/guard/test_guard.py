@@ -115,7 +115,7 @@ async def test_a_route_prefix_changes_nobodys_rights(client, prefix):
         assert await statuses("/live/health") == [401, 404, 403]
 
 
-async def test_without_a_key_file_everybody_may_ask_but_nobody_administers(behind_guard):
+async def test_without_a_key_file_every_client_may_ask_but_none_administers(behind_guard):
     client = behind_guard()
     async with client() as anybody:
         assert (await anybody.post("/v1/chat/completions", json=HELLO)).status_code == 200

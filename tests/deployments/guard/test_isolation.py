@@ -39,7 +39,7 @@ def test_keys_are_kept_apart_by_tenant_unless_it_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("isolation", [None, "tenant", "key"])
-def test_a_store_of_everybodys_answers_is_refused(tmp_path, isolation):
+def test_a_store_of_every_clients_answers_is_refused(tmp_path, isolation):
     keys = tmp_path / "keys.yaml"
     apart = GuardConfig(keys_file=keys, isolation=isolation)
     suffix = get_method("vllm_suffix")

@@ -68,7 +68,7 @@ class LookUps:
         self._trust = FadingRatio(weight=10.0, memory=150.0)
         self._texts: dict[Hashable, _Text] = {}
         self._left = sys.maxsize
-        """Tokens that this step may still index; before the first step nobody waits."""
+        """Tokens that this step may still index. Before the first step no sequence waits."""
 
     @property
     def bytes(self) -> int:

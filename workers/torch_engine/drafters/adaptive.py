@@ -252,8 +252,8 @@ def step_seconds(proposals: Sequence[Proposal], costs: StepCosts) -> Callable[[F
     methods are taken to have the same length and no drafts."""
     count, beside = len(proposals), proposals[0].beside
     context = sum(len(proposal.sequence.tokens) for proposal in proposals)
-    everybody = count + beside
-    return lambda rows: costs.step.of(rows + beside, everybody, context * everybody // count)
+    together = count + beside
+    return lambda rows: costs.step.of(rows + beside, together, context * together // count)
 
 
 def _look_ups(materials: Materials, least: float, past_bytes: int) -> LookUps:

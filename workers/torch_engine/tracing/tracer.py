@@ -143,7 +143,7 @@ class Tracer:
             method=method,
             prompt_token_ids=text.prompt,
             scope=method,
-            # drafts are those of requests without a seed, which are made for nobody's answer
+            # drafts are those of requests without a seed, which belong to no answer
             sampling=text.sampling.model_copy(update={"seed": None}),
         )
         sequence = DecodeSequence(

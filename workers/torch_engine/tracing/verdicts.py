@@ -99,7 +99,7 @@ class Verdicts:
         self._texts, self._forced = texts, forced
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
-        """A path without nodes for each proposal, whose draft is nobody's: it was not verified,
+        """A path without nodes for each proposal, whose draft has no author: it was not verified,
         and who learns what comes of verified drafts must not take it for a wrong one."""
         drafting = [p for p in proposals if p.sequence.output_tokens]
         for proposal in proposals:

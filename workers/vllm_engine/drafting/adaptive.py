@@ -247,7 +247,7 @@ class Adaptive:
         self._past.work()
         for row in set(range(batch)).difference(rows) if self._past.capacity else ():
             other = self._known(self._others, step, row)
-            other.skipped = other.prompt_tokens  # nobody looks anything up in its prompt
+            other.skipped = other.prompt_tokens  # its prompt is never looked up in
             other.follow(step, row)
 
     def _learn(self, step: Step, row: int) -> _Sequence:

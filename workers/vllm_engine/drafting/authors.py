@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 REMEMBERED = 4096
-"""Most requests that are remembered: nobody asks about one that was given up."""
+"""Most requests that are remembered: one that was given up is never asked about."""
 
 
 class Authors:
