@@ -1,0 +1,57 @@
+"""Heads are exchanged in a running service, and it decides on a canary."""
+
+import os
+import signal
+from contextlib import ExitStack
+
+import pytest
+from ray.exceptions import RayError
+from running_service import until
+from served import service_config
+from stored_heads import origin, store
+
+
+@pytest.fixture(scope="module")
+def service(deploy, port, tiny_bundle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("versions")
+    feedback = {"drafter_training": True}
+    http = {"port": port}
+    return deploy(service_config(folder, tiny_bundle, ("eagle3",), feedback=feedback, http=http))
+
+
+def test_versions_in_service(service, tiny_bundle):
+    versions = store(service.config.feedback.state_uri)
+    own = tiny_bundle.part("eagle3")
+    for _ in range(2):
+        versions.add(own, origin())
+
+    def drafted():
+        """The versions of the present replica's answers, after another one."""
+        assert service.chat(ignore_eos=True, n=8).is_success
+        return {counts["version"] for counts in service.load("eagle3")["heads"]}
+
+    with ExitStack() as stack:
+        running = service.stream(stack, "tiny:eagle3", max_tokens=100)
+        next(running)
+        versions.promote(1)
+        until(lambda: 1 in drafted())
+        assert [*running][-1] == "data: [DONE]"
+
+    versions.try_out(2, 0.5)
+    until(lambda: drafted() >= {1, 2})
+    until(lambda: drafted() and not versions.in_force().canaries)
+    number = versions.in_force().number("eagle3")
+    assert number in (1, 2)  # they have the same weights
+
+    pid = service.method("eagle3", "placement")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: _pid(service) not in (None, pid))
+    until(lambda: number in drafted())
+
+
+def _pid(service):
+    """The replica's process, None while there is none."""
+    try:
+        return service.method("eagle3", "placement")["pid"]
+    except RayError:
+        return None
