@@ -198,6 +198,10 @@ class ReplicaMetrics:
         self.head_version = _gauge(
             "replica_head_version", "version of the head in force", ("replica", "part")
         )
+        by_version = ("replica", "part", "version")
+        self.head_steps = _counter("replica_head_steps", "steps by the head's version", by_version)
+        self.head_tokens = _counter("replica_head_tokens", "tokens of these steps", by_version)
+        self._heads: dict[tuple[str, int], tuple[int, int]] = {}
         self.batch = _gauge("replica_batch_sequences", "moving mean over the steps", keys)
         self.step = _gauge(
             "replica_step_seconds", "moving mean over the method's steps", ("replica", "method")
@@ -217,6 +221,14 @@ class ReplicaMetrics:
             if more := failures - self._failures.get(drafter, 0):
                 self.drafter_failures.inc(more, tags=self._tags | {"drafter": drafter})
         self._failures = load.drafter_failures
+        for heads in load.heads:
+            steps, tokens = self._heads.get((heads.part, heads.version), (0, 0))
+            tags = self._tags | {"part": heads.part, "version": str(heads.version)}
+            if more := heads.steps - steps:
+                self.head_steps.inc(more, tags=tags)
+            if more := heads.tokens - tokens:
+                self.head_tokens.inc(more, tags=tags)
+            self._heads[heads.part, heads.version] = heads.steps, heads.tokens
         self.batch.set(load.mean_batch, tags=self._tags)
         for method, seconds in load.recent_step_seconds.items():
             self.step.set(seconds, tags=self._tags | {"method": method})

@@ -152,6 +152,18 @@ METHODS = Board(
             ),
         ),
         Graph(
+            "Acceptance length by head version",
+            "short",
+            "Tokens per target step of answers that a version of a trained head could draft for.",
+            (
+                Query(
+                    "sum by (part, version) (rate(ray_specadapt_replica_head_tokens_total[5m])) "
+                    "/ sum by (part, version) (rate(ray_specadapt_replica_head_steps_total[5m]))",
+                    "{{part}} {{version}}",
+                ),
+            ),
+        ),
+        Graph(
             "Time of a step",
             "s",
             "Median over answers; grows with the batch.",

@@ -10,6 +10,7 @@ from asking import answered, prompt, spoken
 from observations import load, observation
 from ray.util.metrics import Counter, Histogram, Metric
 
+from deployments.drafters.canaries import SUMS
 from deployments.learning.feedback import Feedback
 from deployments.metrics import (
     MAX_KEYS,
@@ -19,7 +20,7 @@ from deployments.metrics import (
     Metrics,
     ReplicaMetrics,
 )
-from schemas import DecodeStats, Reason
+from schemas import DecodeStats, HeadCounts, Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(ray_specadapt_\w+)` \| (\w+) \| ([\w/]+) \|([^|]*)\| [^|]+ \|$", re.M)
@@ -188,6 +189,17 @@ async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypat
     await ingress.link.exchange()
     assert record.told == {("favourite_changes", "1", "high", "naive"): 1.0}
     assert versions == [changed.version]
+
+
+def test_a_replica_counts_what_versions_of_heads_drafted_for_once(record):
+    metrics, sums = ReplicaMetrics("a"), dict.fromkeys(SUMS, 0)
+    for steps, tokens in ((0, 0), (3, 7), (3, 7), (5, 11)):
+        heads = HeadCounts(part="eagle3", version=2, **sums | {"steps": steps, "tokens": tokens})
+        metrics.reported(load(heads=(heads,)))
+    assert record.told == {
+        ("replica_head_steps", "2", "a", "eagle3"): 5.0,
+        ("replica_head_tokens", "2", "a", "eagle3"): 11.0,
+    }
 
 
 def test_a_replica_counts_each_failure_of_a_drafter_once(record):
