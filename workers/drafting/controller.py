@@ -73,11 +73,11 @@ class Controller:
         limits: Mapping[Hashable, int],
         missing: Missing,
         step: Callable[[Floats], Floats],
-        tokens_beside: float = 0.0,
+        other_tokens: float = 0.0,
     ) -> Decision:
         """Return the drafts of sequences, each with room for `limits` tokens.
 
-        step, tokens_beside: see goodput.choose.
+        step, other_tokens: see goodput.choose.
         """
         self._settle()
         found = self._look_up(limits)
@@ -89,7 +89,7 @@ class Controller:
             made = self._offers(drafter, missing)
             offers += made
             drafters += [drafter] * len(made)
-        choice = choose([one.probabilities for one in found], offers, step, tokens_beside)
+        choice = choose([one.probabilities for one in found], offers, step, other_tokens)
         if offers and choice.best_offer < HOPELESS and not any(choice.lengths):
             self._rest = REST_STEPS
         if self._plain_is_due(choice):

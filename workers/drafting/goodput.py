@@ -48,13 +48,13 @@ def choose(
     looked_up: Sequence[Sequence[float]],
     offers: Sequence[Offer],
     step: Callable[[Floats], Floats],
-    tokens_beside: float = 0.0,
+    other_tokens: float = 0.0,
 ) -> Choice:
     """Choose among looked-up tokens alone and each offer for the sequences that gain most from it,
     with look-ups for the others.
 
     looked_up: by sequence, the probabilities that a looked-up token and all before it are accepted,
-    falling. step: seconds of steps that verify so many rows [r]. tokens_beside: emitted by other
+    falling. step: seconds of steps that verify so many rows [r]. other_tokens: emitted by other
     sequences of the same step.
     """
     count = len(looked_up)
@@ -63,7 +63,7 @@ def choose(
     found = np.asarray([p for one in looked_up for p in one], float)
     most = max((offer.probabilities.size for offer in offers), default=0)
     seconds = step(np.arange(count + len(found) + most + 1, dtype=float))[count:]
-    batch = _Batch(count, count + tokens_beside, seconds)
+    batch = _Batch(count, count + other_tokens, seconds)
     plain = batch.tokens / float(seconds[0])
     best = Choice([0] * count, None, [], plain)
     if len(found):

@@ -136,7 +136,7 @@ class Proposal(TokenTree):
     chunk: committed tokens to read in this step, where more are pending (a long prompt); None
     reads them all.
     row: the target's logit row of the root; node i has row + 1 + i.
-    beside: sequences in the same step that other drafters draft for.
+    others: sequences in the same step that other drafters draft for.
     drafter: which one drafted it, where the plan's chooses among several.
     """
 
@@ -145,7 +145,7 @@ class Proposal(TokenTree):
     limit: int
     chunk: int | None = None
     row: int = 0
-    beside: int = 0
+    others: int = 0
     drafter: str | None = None
 
     def place(self, node: int) -> Place:

@@ -142,7 +142,7 @@ def _draft(proposals: list[Proposal], methods: Mapping[str, Method]) -> None:
         given = [forced(member) for member in members]
         asked = [p for p, tokens in zip(members, given, strict=True) if p.limit > len(tokens)]
         for member in asked:
-            member.beside = len(proposals) - len(asked)
+            member.others = len(proposals) - len(asked)
         guard = methods[members[0].sequence.method].guard
         guard.propose(members[0].plan.drafter, asked)
         for member, tokens in zip(members, given, strict=True):

@@ -110,4 +110,4 @@ def test_what_others_emit_meanwhile_makes_waiting_dearer():
         return 1.0 + 0.4 * (np.asarray(rows) - 1.0)
 
     assert choose([[0.9]], [], seconds).lengths == [1]
-    assert choose([[0.9]], [], seconds, tokens_beside=3.0).lengths == [0]
+    assert choose([[0.9]], [], seconds, other_tokens=3.0).lengths == [0]

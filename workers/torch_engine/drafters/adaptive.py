@@ -89,7 +89,7 @@ class Adaptive:
         limits: dict[Hashable, int] = {p.sequence.id: _most(p) for p in proposals}
         step = step_seconds(proposals, self._costs)
         missing = partial(self._missing, sequences)
-        decision = self._controller.choose(limits, missing, step, proposals[0].beside)
+        decision = self._controller.choose(limits, missing, step, proposals[0].others)
         if decision.drafter is None:
             for proposal, one, length in zip(
                 proposals, decision.found, decision.lengths, strict=True
@@ -243,17 +243,17 @@ def worthwhile(
     probabilities: of each sequence's tokens, falling. spent: seconds that drafting took.
     """
     seconds = step_seconds(proposals, costs)
-    found = choose(probabilities, (), lambda rows: seconds(rows) + spent, proposals[0].beside)
+    found = choose(probabilities, (), lambda rows: seconds(rows) + spent, proposals[0].others)
     return found.lengths
 
 
 def step_seconds(proposals: Sequence[Proposal], costs: StepCosts) -> Callable[[Floats], Floats]:
     """Return the seconds of a step by the rows that these proposals verify; sequences of other
     methods are taken to have the same length and no drafts."""
-    count, beside = len(proposals), proposals[0].beside
+    count, others = len(proposals), proposals[0].others
     context = sum(len(proposal.sequence.tokens) for proposal in proposals)
-    together = count + beside
-    return lambda rows: costs.step.of(rows + beside, together, context * together // count)
+    together = count + others
+    return lambda rows: costs.step.of(rows + others, together, context * together // count)
 
 
 def _look_ups(materials: Materials, least: float, past_bytes: int) -> LookUps:

@@ -169,18 +169,18 @@ class Adaptive:
         ready = [row for row in rows if limits[row]]
         if not ready or self._steps <= UNTIMED:
             return Choice()  # what a step costs is not known
-        beside = [limit for row, limit in enumerate(limits) if row not in sequences]
+        others = [limit for row, limit in enumerate(limits) if row not in sequences]
         context = sum(step.length(row) for row in range(len(limits)))
 
         def seconds(verified: Floats) -> Floats:
-            return self.costs.step.of(verified + len(beside) + sum(beside), len(limits), context)
+            return self.costs.step.of(verified + len(others) + sum(others), len(limits), context)
 
         names = [sequences[row].id for row in ready]
         decision = self._controller.choose(
             {sequences[row].id: limits[row] for row in ready},
             lambda name: None if self._failures.rests(name) else self._missing(name, names),
             seconds,
-            len(beside),
+            len(others),
         )
         drafts = zip(ready, decision.found, decision.lengths, strict=True)
         tokens = {row: list(found.tokens[:length]) for row, found, length in drafts}
