@@ -160,6 +160,7 @@ def spoil(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor
         ("eagle", "fc.weight", lambda w: w[:, 1:], r"fc.weight is \[64, 127\]"),
         ("eagle3", "d2t", lambda w: w + 99, "the draft vocabulary maps to tokens"),
         ("medusa", "lm_head.weight", lambda w: w[1:], "the LM head has 11 rows"),
+        ("medusa", "token_map", lambda w: w[1:] + 99, "'token_map' maps to tokens"),
     ],
 )
 def test_a_spoilt_head_is_refused(

@@ -52,7 +52,7 @@ class MedusaHeads:
         ids = None if ids is None else ids.to(target.device, torch.int64)
         heads = self._lm_heads(take, weights, shared=bool(config.get("original_lm_head")))
         if ids is not None:
-            heads = [head[ids] if len(head) > len(ids) else head for head in heads]
+            heads = [_cut(folder, head, ids) for head in heads]
         self._read_outs = [target.draft_projection(head, None) for head in heads]
         self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
 
@@ -95,3 +95,15 @@ class MedusaHeads:
             return [take(f"lm_heads.{head}.weight") for head in range(self.count)]
         name = "lm_head.weight"
         return [take(name if name in weights else "lm_heads.0.weight")]
+
+
+def _cut(folder: Path, head: Tensor, ids: Tensor) -> Tensor:
+    """Return the rows of an LM head for these tokens; it may have only theirs already."""
+    if len(head) <= len(ids):
+        return head
+    if not 0 <= int(ids.min()) <= int(ids.max()) < len(head):
+        raise BundleError(
+            f"{folder}: 'token_map' maps to tokens {int(ids.min())} .. {int(ids.max())}, the LM "
+            f"head has {len(head)} rows"
+        )
+    return head[ids]
