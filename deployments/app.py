@@ -3,6 +3,7 @@
 `serve.yaml`, `specadapt serve` and KubeRay's RayService all name this function.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -27,8 +28,11 @@ from deployments.replica.placement import (
 from deployments.replica.scaling import autoscaling
 from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
+from schemas.keys import KeyRing
 from workers.bundle import load_bundle
 from workers.loader import load_engine
+
+logger = logging.getLogger(__name__)
 
 INGRESS = "ingress"
 SHARED = "shared"
@@ -85,7 +89,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
             check_isolation(config.http.guard, specs)
         check_clusters(config, len(served_table(config).assignment))
         if config.http.guard.keys_file is not None:
-            read_keys(config.http.guard.keys_file)
+            _warn_if_no_key_teaches(read_keys(config.http.guard.keys_file), config)
         if config.http.chat_template is not None:
             read_template(config.http.chat_template)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
@@ -98,6 +102,15 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         }
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _warn_if_no_key_teaches(ring: KeyRing, config: AppConfig) -> None:
+    if config.feedback.drafter_training and not any(key.teaches for key in ring.keys):
+        logger.warning(
+            "feedback.drafter_training: no key in %s says `teaches: true`, so no answer is kept "
+            "and no head is trained",
+            config.http.guard.keys_file,
+        )
 
 
 def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.Application:

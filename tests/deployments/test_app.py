@@ -1,11 +1,14 @@
 """What `build` makes of its args, and how it refuses wrong ones."""
 
+import json
+
 import pytest
 from ray.serve import Application
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from deployments.app import build, deployment_names
 from deployments.configuration import ConfigError, resolved, validated
+from deployments.guard.key_file import hash_of
 from deployments.replica.placement import HIDE_WITHOUT_SHARE
 from schemas import AppConfig
 
@@ -157,3 +160,15 @@ def test_paths_are_made_absolute_and_uris_left_alone(tmp_path, monkeypatch):
     assert made.feedback.state_uri == str(tmp_path / "state")
     remote = AppConfig(bundle="b", feedback={"state_uri": "s3://bucket/state"})
     assert resolved(remote).feedback.state_uri == "s3://bucket/state"
+
+
+@pytest.mark.parametrize("teaches", [True, False, None])
+def test_training_on_answers_of_no_key_is_warned_of(config, tmp_path, caplog, teaches):
+    file = tmp_path / "keys.json"
+    keys = [{"name": "a", "sha256": hash_of("a"), "teaches": teaches}]
+    file.write_text(json.dumps({"keys": keys}))
+    feedback, http = {"drafter_training": True}, {"guard": {"keys_file": file}}
+    build(changed(config, http=http))
+    assert caplog.text == ""
+    build(changed(config, feedback=feedback, http=http))
+    assert (f"no key in {file} says `teaches: true`" in caplog.text) is (not teaches)
