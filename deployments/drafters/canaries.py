@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.drafters.versions import VersionStore
-from schemas import HeadPart, LoadReport
+from schemas import HeadPart, HeadsInForce, LoadReport
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,8 @@ class CanaryJudge:
 
     `step` has to be called often, always from the same thread. reports: the replicas' newest load
     reports. What was counted before a restart of the process is not used: it may be of other
-    traffic.
+    traffic. A decision is dropped if what is in force has changed meanwhile, since operators decide
+    too, and so does the actor of a service that this one replaces.
     """
 
     def __init__(self, versions: VersionStore, reports: Callable[[], Iterable[LoadReport]]) -> None:
@@ -135,15 +136,15 @@ class CanaryJudge:
     def _decide(self) -> None:
         heads = self._versions.in_force()
         for part in get_args(HeadPart):
-            number, canary = heads.number(part), heads.canaries.get(part)
-            if canary is None:
-                self._trials.pop(part, None)
-                self._watch(part, number)
-            else:
+            if part in heads.canaries:
                 self._watched.pop(part, None)
-                self._judge(part, (canary.number, number))
+                self._judge(part, heads)
+            else:
+                self._trials.pop(part, None)
+                self._watch(part, heads)
 
-    def _judge(self, part: HeadPart, numbers: tuple[int, int]) -> None:
+    def _judge(self, part: HeadPart, heads: HeadsInForce) -> None:
+        numbers = heads.canaries[part].number, heads.number(part)
         canary, control = (self._ledger.of(part, number) for number in numbers)
         trial = self._trials.get(part)
         if trial is None or trial.numbers != numbers:
@@ -159,14 +160,14 @@ class CanaryJudge:
             *(numbers[0], part, 100.0 * np.expm1(gain), canary[0], decided),
         )
         if decided == "promote":
-            self._versions.promote(numbers[0])
+            self._versions.promote(numbers[0], heads)
             self._watched[part] = _Watch(numbers[0], canary, self._ledger.of(part, numbers[0]))
         else:
-            self._versions.roll_back(part)
+            self._versions.roll_back(part, heads)
 
-    def _watch(self, part: HeadPart, number: int) -> None:
+    def _watch(self, part: HeadPart, heads: HeadsInForce) -> None:
         """Roll a promoted version back if it drafts far worse than it did as a canary."""
-        watch = self._watched.get(part)
+        watch, number = self._watched.get(part), heads.number(part)
         if watch is None or watch.number != number:
             self._watched.pop(part, None)
             return
@@ -178,4 +179,4 @@ class CanaryJudge:
         watch.before = now
         if gain + CLEAR * error < np.log(WORST):
             logger.warning("version %d of %s drafts far worse than before", number, part)
-            self._versions.roll_back(part)
+            self._versions.roll_back(part, heads)

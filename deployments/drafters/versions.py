@@ -105,23 +105,26 @@ class VersionStore:
                     logger.error("%s is unreadable (%s); using the one before", path, error)
         return HeadsInForce()
 
-    def promote(self, number: int) -> HeadsInForce:
-        """Put a version in force, which ends its part's canary. Raises UnknownVersionError."""
+    def promote(self, number: int, seen: HeadsInForce | None = None) -> HeadsInForce:
+        """Put a version in force, which ends its part's canary.
+
+        seen: if given, nothing changes unless it is still in force. Raises UnknownVersionError.
+        """
         part = self.get(number).part
-        return self._change(lambda heads: _with(heads, part, number))
+        return self._change(lambda heads: _with(heads, part, number), seen)
 
     def try_out(self, number: int, share: float) -> HeadsInForce:
         """Make a version the canary of its part. Raises UnknownVersionError."""
         part, canary = self.get(number).part, Canary(number=number, share=share)
         return self._change(lambda heads: _with(heads, part, heads.number(part), canary))
 
-    def roll_back(self, part: HeadPart) -> HeadsInForce:
+    def roll_back(self, part: HeadPart, seen: HeadsInForce | None = None) -> HeadsInForce:
         """End a part's canary or, if there is none, return from the version in force to its parent.
 
-        A parent that is no longer in the store is replaced by the bundle's own head. Raises
-        ValueError if the bundle's own head is in force.
+        A parent that is no longer in the store is replaced by the bundle's own head. seen: as in
+        `promote`. Raises ValueError if the bundle's own head is in force.
         """
-        return self._change(lambda heads: self._rolled_back(heads, part))
+        return self._change(lambda heads: self._rolled_back(heads, part), seen)
 
     def pause(self, paused: bool) -> HeadsInForce:
         """Pause training, or let it go on. Versions in force stay."""
@@ -133,18 +136,24 @@ class VersionStore:
             return _with(heads, part, number)
         if number == 0:
             raise ValueError(f"{part}: the bundle's own head is in force, and there is no canary")
-        there, parent = self._numbers(), 0
+        parent = 0
         with suppress(UnknownVersionError):
-            parent = self._read(number).parent
-        return _with(heads, part, parent if parent in there else 0)
+            wanted = self._read(number).parent
+            parent = self._read(wanted).number if wanted else 0
+        return _with(heads, part, parent)
 
-    def _change(self, update: Callable[[HeadsInForce], HeadsInForce]) -> HeadsInForce:
+    def _change(
+        self, update: Callable[[HeadsInForce], HeadsInForce], seen: HeadsInForce | None = None
+    ) -> HeadsInForce:
         """Replace what is in force by `update` of it. Another process's change is never lost."""
         self._fs.makedirs(self._root, exist_ok=True)
         while True:
             revisions = self._revisions()
             revision = (revisions[-1] if revisions else 0) + 1
-            changed = update(self.in_force()).model_copy(update={"revision": revision})
+            heads = self.in_force()
+            if seen is not None and seen != heads:
+                return heads
+            changed = update(heads).model_copy(update={"revision": revision})
             body = changed.model_dump_json().encode()
             try:
                 create_file(self._fs, self._revision_path(revision), body)

@@ -96,6 +96,17 @@ def test_promotion_canaries_and_rollback(uri: str, tmp_path: Path) -> None:
         one.try_out(9, 0.1)
 
 
+def test_a_decision_on_what_is_no_longer_in_force_is_dropped(uri: str, tmp_path: Path) -> None:
+    one = store(uri)
+    for parent in (0, 1):
+        one.add(head(tmp_path / "head"), origin(parent=parent))
+    one.promote(1)
+    seen = one.try_out(2, 0.1)
+    ended = store(uri).roll_back("eagle3")
+    assert one.roll_back("eagle3", seen) == one.promote(2, seen) == ended
+    assert one.promote(2, ended).number("eagle3") == 2
+
+
 def test_changes_of_several_processes_are_all_kept(uri: str, tmp_path: Path) -> None:
     """Each of four writers promotes its own part, and pauses last."""
     folder, parts = head(tmp_path / "head"), ("eagle3", "eagle", "medusa")
