@@ -221,8 +221,9 @@ class ReplicaMetrics:
             if more := failures - self._failures.get(drafter, 0):
                 self.drafter_failures.inc(more, tags=self._tags | {"drafter": drafter})
         self._failures = load.drafter_failures
+        counted, self._heads = self._heads, {}
         for heads in load.heads:
-            steps, tokens = self._heads.get((heads.part, heads.version), (0, 0))
+            steps, tokens = counted.get((heads.part, heads.version), (0, 0))
             tags = self._tags | {"part": heads.part, "version": str(heads.version)}
             if more := heads.steps - steps:
                 self.head_steps.inc(more, tags=tags)

@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 5.0
 """Interval in which a replica looks which versions are in force."""
+COUNTED = 16
+"""Versions of heads that a replica counts, those with the newest answers. Each report has all."""
 
 
 class HeadFollower:
@@ -85,10 +87,12 @@ class HeadTally:
             return
         for part, version in stats.head_versions.items():
             nothing = HeadCounts(part=part, version=version, **dict.fromkeys(SUMS, 0))
-            before = self._counts.get((part, version), nothing)
+            before = self._counts.pop((part, version), nothing)
             more = (1, steps, tokens, steps**2, tokens**2, steps * tokens)
             sums = {name: getattr(before, name) + n for name, n in zip(SUMS, more, strict=True)}
             self._counts[part, version] = before.model_copy(update=sums)
+            if len(self._counts) > COUNTED:
+                del self._counts[next(iter(self._counts))]
 
     @property
     def counts(self) -> tuple[HeadCounts, ...]:

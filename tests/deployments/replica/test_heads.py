@@ -12,7 +12,7 @@ import torch
 from decoding import SMALL, decode, hugging_face
 from stored_heads import origin, store
 
-from deployments.replica.heads import HeadFollower, HeadTally
+from deployments.replica.heads import COUNTED, HeadFollower, HeadTally
 from schemas import DecodeStats, EngineConfig, FeedbackConfig, HeadCounts
 from workers.bundle import Bundle
 from workers.loader import load_engine
@@ -136,6 +136,14 @@ def finished(tokens: int, steps: int, **more: Any) -> DecodeStats:
         target_steps=steps,
         **{"head_versions": {"eagle3": 2}, "finish_reason": "stop"} | more,
     )
+
+
+def test_the_versions_with_the_newest_answers_are_counted() -> None:
+    tally = HeadTally()
+    for version in (0, *range(1, COUNTED), 0, COUNTED):
+        tally.saw(finished(7, 4, head_versions={"eagle3": version}))
+    assert [one.version for one in tally.counts] == [*range(2, COUNTED), 0, COUNTED]
+    assert tally.counts[-2].answers == 2
 
 
 def test_answers_are_counted_by_version_without_their_first_token() -> None:
