@@ -15,7 +15,7 @@ import httpx
 import ray
 from ray import serve
 
-from deployments.actors import FEEDBACK, LOADS, running_actor
+from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actor
 from deployments.api.response_headers import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
@@ -205,7 +205,7 @@ def _stop(config: AppConfig) -> None:
 def _stop_application(config: AppConfig) -> None:
     with suppress(Exception):  # whatever fails here, what runs is about to be ended
         serve.shutdown()  # type: ignore[no-untyped-call]
-        for role in (FEEDBACK, LOADS):
+        for role in (FEEDBACK, LOADS, DRAFTERS):  # the last one is there only with training
             ray.kill(running_actor(role, APPLICATION, config), no_restart=True)
 
 
