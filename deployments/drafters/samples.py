@@ -81,6 +81,11 @@ class Samples:
         with self._lock:
             return any(map(self._is_erased, samples))
 
+    def any_unwanted(self, samples: Iterable[Sample]) -> bool:
+        """Return whether one of these samples has expired or is erased."""
+        with self._lock:
+            return any(map(self._unwanted, samples))
+
     def stats(self) -> SampleStats:
         """Return how many samples and tokens are kept."""
         with self._lock:

@@ -10,7 +10,7 @@ from typing import IO, get_args
 
 from deployments.artifacts import portfolios
 from deployments.drafters.samples import Samples
-from deployments.drafters.tuning import JOB, Tuning, TuningError
+from deployments.drafters.tuning import Tuning, TuningError
 from deployments.drafters.versions import VersionStore
 from deployments.metrics import DrafterMetrics
 from schemas import (
@@ -92,9 +92,8 @@ class HeadTrainer:
     def _go_on(self) -> None:
         tuning = self._tuning
         if tuning is None:
-            if self._is_alone():
-                self._begin()
-        elif self._samples.any_erased(tuning.samples):
+            self._begin()
+        elif self._samples.any_erased([*tuning.samples, *tuning.held]):
             self._drop(tuning)
         elif tuning.killed and tuning.starts < MOST_STARTS:
             tuning.start()
@@ -118,8 +117,8 @@ class HeadTrainer:
         heads = self._versions.in_force()
         job = self._folder / "job"
         tuning: Tuning | None = None
-        if (job / JOB).is_file():
-            tuning = self._continued(Tuning(job), heads)
+        if job.exists() and self._is_alone():
+            tuning = self._continued(Tuning.left(job), heads)
         if tuning is None and not heads.paused:
             free = [part for part in self._seen if part not in heads.canaries]
             # The part comes first whose last round is the longest ago.
@@ -130,17 +129,23 @@ class HeadTrainer:
             tuning.start()
             self._tuning = tuning
 
-    def _continued(self, left: Tuning, heads: HeadsInForce) -> Tuning | None:
-        """Return a job that a killed process has left, unless its result would come too late."""
+    def _continued(self, left: Tuning | None, heads: HeadsInForce) -> Tuning | None:
+        """Return a job that a killed process has left, unless its result would come too late or
+        its samples have to go."""
+        if left is None:
+            return None
         part = left.job.part
         wanted = part in self._seen and part not in heads.canaries and not heads.paused
-        if wanted and heads.number(part) == left.job.parent_number:
+        newest = heads.number(part) == left.job.parent_number
+        # The mark of an erasure may be gone; by then the erased samples have expired.
+        if wanted and newest and not self._samples.any_unwanted([*left.samples, *left.held]):
             return left
         left.remove()
         return None
 
     def _prepared(self, part: HeadPart, heads: HeadsInForce, folder: Path) -> Tuning | None:
-        """Return a round of a part, None if there are not enough new samples."""
+        """Return a round of a part, None if there are not enough new samples or if another process
+        trains."""
         kept = self._samples.kept()
         held = sorted((s for s in kept if s.held), key=_time)[-MOST_HELD:]
         if len({sample.conversation for sample in held}) < LEAST_CONVERSATIONS:
@@ -149,6 +154,8 @@ class HeadTrainer:
         learned = [sample for sample in kept if not sample.held]
         fresh = [sample for sample in learned if sample.time > since]
         if sum(len(sample.answer_token_ids) for sample in fresh) < ROUND_TOKENS:
+            return None
+        if not self._is_alone():
             return None
         learned = round_samples(learned, since)
         number = heads.number(part)

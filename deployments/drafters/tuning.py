@@ -34,6 +34,15 @@ class Tuning:
         self._held = False
 
     @classmethod
+    def left(cls, folder: Path) -> Self | None:
+        """Open what a killed process has left in a folder; remove it if it is no whole job."""
+        try:
+            return cls(folder)
+        except (OSError, ValueError):
+            shutil.rmtree(folder)
+            return None
+
+    @classmethod
     def prepare(cls, job: TuningJob, samples: Iterable[Sample], held: Iterable[Sample]) -> Self:
         """Write a job's files in place of an earlier job's. Only this user can read them."""
         shutil.rmtree(job.folder, ignore_errors=True)
@@ -89,8 +98,12 @@ class Tuning:
     @cached_property
     def samples(self) -> list[Sample]:
         """Return the samples that the job learns from."""
-        lines = self.job.samples.read_text(encoding="utf-8").splitlines()
-        return [Sample.model_validate_json(line) for line in lines]
+        return _read(self.job.samples)
+
+    @cached_property
+    def held(self) -> list[Sample]:
+        """Return the samples that the candidate is judged on."""
+        return _read(self.job.held)
 
     def verdict(self) -> Verdict:
         """Return the verdict of the ended process. Raises TuningError if there is none."""
@@ -105,3 +118,8 @@ class Tuning:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self.job.folder)
+
+
+def _read(file: Path) -> list[Sample]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [Sample.model_validate_json(line) for line in lines]

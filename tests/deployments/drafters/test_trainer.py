@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -38,7 +39,8 @@ class Setting:
         methods = (MethodDeployment(name="eagle3"),)
         self.config = AppConfig(bundle=bundle, methods=methods, feedback=feedback)
         self.folder = folder / "tuning"
-        self.samples = Samples(feedback, "counting", lambda: 1000.0)
+        self.now = 1000.0
+        self.samples = Samples(feedback, "counting", lambda: self.now)
         self.versions = VersionStore(feedback, "counting")
         self.busy = False
 
@@ -115,7 +117,8 @@ def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting: Setting) 
     child.suspend()
     starter.kill()
     starter.wait()
-    _wait(lambda: not child.is_running())
+    # Where no process waits for orphans, it stays as a zombie.
+    _wait(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_nothing_begins_without_news_or_while_paused_or_before_a_canary_is_judged(
@@ -125,6 +128,7 @@ def test_nothing_begins_without_news_or_while_paused_or_before_a_canary_is_judge
     setting.samples.take(make_samples(40))
     trainer.step()
     assert _tunings() == []  # too few held conversations
+    assert not setting.folder.exists()
     setting.samples.take(make_samples(240))
     setting.versions.pause(True)
     trainer.step()
@@ -147,25 +151,48 @@ def test_a_failed_round_says_why_and_waits_for_new_samples(
     setting.samples.take(make_samples(240))
     trainer = setting.trainer()
     trainer.step()
-    (tuning,) = _tunings()
-    _wait(lambda: tuning.status() == psutil.STATUS_ZOMBIE)
-    for _ in range(2):
+    while "tuning eagle3 has failed" not in caplog.text:
         trainer.step()
-    assert "tuning eagle3 has failed" in caplog.text
+        time.sleep(0.05)
+    trainer.step()
     assert "no config.json in" in caplog.text
     assert _tunings() == []
 
 
-def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting) -> None:
-    setting.samples.take(make_samples(240))
+@pytest.mark.parametrize("held", [False, True])
+def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting, held: bool) -> None:
+    made = make_samples(240)
+    owners = {False: "tenant learned", True: "tenant held"}
+    setting.samples.take([s.model_copy(update={"owner": owners[s.held]}) for s in made])
     trainer = setting.trainer()
     trainer.step()
     assert len(_tunings()) == 1
-    setting.samples.erase("")
+    setting.samples.erase(owners[held])
     for _ in range(2):
         trainer.step()
     assert _tunings() == []
     assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Setting) -> None:
+    setting.samples.take(make_samples(240))
+    first = setting.trainer()
+    first.step()
+    (tuning,) = _tunings()
+    tuning.kill()
+    tuning.wait()
+    (job,) = setting.folder.glob("*/job")
+    del first
+
+    setting.now += 3600.0 * setting.config.feedback.retain_hours
+    second = setting.trainer()
+    second.step()
+    assert _tunings() == []
+    assert not job.exists()
+    job.mkdir()
+    (job / "samples.jsonl").touch()
+    second.step()
+    assert not job.exists(), "what is no whole job is removed"
 
 
 def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +213,12 @@ def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyP
 
 def _tunings() -> list[psutil.Process]:
     """Return the tuning processes that this process has started and that live."""
-    found = psutil.Process().children()
-    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # a zombie has no command line
+            if "training.heads.tuning_process" in process.cmdline():
+                found.append(process)
+    return found
 
 
 def _wait(condition: Callable[[], bool]) -> None:
