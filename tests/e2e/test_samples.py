@@ -2,7 +2,7 @@
 
 import pytest
 import ray
-from running_service import until, with_faults
+from running_service import START_SECONDS, until, with_faults
 from served import service_config
 
 from deployments.actors import DRAFTERS, running_actor
@@ -29,8 +29,8 @@ def test_answers_are_stored_also_after_the_actor_has_died(service):
     ask(4)
     ask(5, store=False)
     ask(6)
-    until(lambda: stored() == {4, 6})
+    until(lambda: stored() == {4, 6}, START_SECONDS)  # the actor starts first
     actor = running_actor(DRAFTERS, APPLICATION, with_faults(service.config))
     ray.kill(actor, no_restart=False)
     ask(7)
-    until(lambda: stored() == {4, 6, 7})
+    until(lambda: stored() == {4, 6, 7}, START_SECONDS)

@@ -132,11 +132,12 @@ def _job(
 def _shuffled(head: Path, spoilt: Path) -> Path:
     """Write a copy of a head whose weights are shuffled."""
     spoilt.mkdir()
+    draws = torch.Generator().manual_seed(0)
     (spoilt / "config.json").write_bytes((head / "config.json").read_bytes())
     weights = load_file(head / "model.safetensors")
     for name, weight in weights.items():
         if weight.is_floating_point():
-            order = torch.randperm(weight.numel())
+            order = torch.randperm(weight.numel(), generator=draws)
             weights[name] = weight.flatten()[order].reshape(weight.shape)
     save_file(weights, spoilt / "model.safetensors")
     return spoilt

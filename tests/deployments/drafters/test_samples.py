@@ -166,6 +166,7 @@ def test_a_store_that_is_away_is_waited_for(opened, caplog):
 
 def test_a_store_that_hangs_holds_nobody_up():
     Gated.store.clear()
+    Gated.waiting = threading.Semaphore(0)
     Gated.gate.clear()
     feedback = FeedbackConfig(state_uri="gated://state")
     samples = Samples(feedback, "tiny", Clock())
