@@ -21,7 +21,8 @@ from workers.bundle import load_bundle
 logger = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.25
-"""How long a request that comes may share the cores with a tuning, at most, and load reports."""
+"""Interval of looks at the load. A new request shares its cores with a tuning for at most so long,
+and until its replica reports it."""
 BOARD_SECONDS = 2.0
 
 
@@ -65,7 +66,7 @@ class DraftersActor:
         """Return whether a replica has requests. Without its board, assume that one has."""
         try:
             return any(report.running or report.waiting for report in self._reports())
-        except Exception:  # whatever it is, training waits
+        except Exception:  # calls of actors raise many kinds
             logger.debug("the load board does not answer", exc_info=True)
             return True
 

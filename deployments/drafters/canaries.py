@@ -20,7 +20,7 @@ LEAST_ANSWERS = 30
 CLEAR = 3.0
 """Standard errors of a clear difference: a canary is looked at many times."""
 MOST_ANSWERS = 300
-"""Answers of a canary after which the sign decides, since held answers said that it is better."""
+"""Answers of a canary after which any gain is enough: it was better on held answers."""
 WATCHED_ANSWERS, WORST = 50, 0.8
 """A promoted head is rolled back if in so many answers it has clearly less than this share of the
 tokens per step that it had as a canary."""

@@ -164,7 +164,7 @@ def test_a_store_that_is_away_is_waited_for(opened, caplog):
     assert ids(opened()) == {"a", "b", "c"}
 
 
-def test_a_store_that_hangs_holds_nobody_up():
+def test_a_store_that_hangs_holds_no_call_up():
     Gated.store.clear()
     Gated.waiting = threading.Semaphore(0)
     Gated.gate.clear()

@@ -76,7 +76,7 @@ class MedusaHeads:
             logits = self._steps.run(rows, [(states, rows)], self._compute)
             # A copy: the next forward overwrites the buffer.
             logits = logits[:, : len(states)].clone()
-        return [self._vocabulary.logits(said) for said in logits.unbind()]
+        return [self._vocabulary.logits(each) for each in logits.unbind()]
 
     def _compute(self, states: Tensor) -> Tensor:
         """Return logits [heads, N, size] in the dtype of `states`."""
