@@ -26,9 +26,11 @@ def test_versions_in_service(service, tiny_bundle):
         versions.add(own, origin())
 
     def drafted():
-        """The versions of the present replica's answers, after another one."""
+        """The versions of the present replica's answers, after more; none before its report."""
         assert service.chat(ignore_eos=True, n=8).is_success
-        return {counts["version"] for counts in service.load("eagle3")["heads"]}
+        here = service.method("eagle3", "placement")["replica"]
+        loads = [load for load in service.routing()["loads"] if load["replica"] == here]
+        return {counts["version"] for load in loads for counts in load["heads"]}
 
     with ExitStack() as stack:
         running = service.stream(stack, "tiny:eagle3", max_tokens=100)
