@@ -42,7 +42,7 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
     assert words is not None
     assert words.tolist() == list(range(6, 64))
 
-    spoilt = _judged(job, samples, _shuffled(job.out, tmp_path / "spoilt"))
+    spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"))
     assert not spoilt.better
     assert spoilt.overall is not None
     assert spoilt.overall.high < 0
@@ -129,16 +129,15 @@ def _job(
     )
 
 
-def _shuffled(head: Path, spoilt: Path) -> Path:
-    """Write a copy of a head whose weights are shuffled."""
+def _emptied(head: Path, spoilt: Path) -> Path:
+    """Write a copy of a head whose weights are 0: all of its logits are equal, and it drafts the
+    first of its words, which no answer holds."""
     spoilt.mkdir()
-    draws = torch.Generator().manual_seed(0)
     (spoilt / "config.json").write_bytes((head / "config.json").read_bytes())
     weights = load_file(head / "model.safetensors")
     for name, weight in weights.items():
         if weight.is_floating_point():
-            order = torch.randperm(weight.numel(), generator=draws)
-            weights[name] = weight.flatten()[order].reshape(weight.shape)
+            weights[name] = torch.zeros_like(weight)
     save_file(weights, spoilt / "model.safetensors")
     return spoilt
 
