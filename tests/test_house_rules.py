@@ -9,6 +9,7 @@ from house_rules import (
     long_pages,
     long_signatures,
     missing_files,
+    shared_names,
     unnamed_results,
     unused_modules,
 )
@@ -20,6 +21,7 @@ RULES = [
     long_pages,
     long_signatures,
     missing_files,
+    shared_names,
     unnamed_results,
     unused_modules,
 ]
@@ -51,6 +53,11 @@ BROKEN = [
         long_signatures,
         {"ops/a.py": f"class A:\n    async def f(self, *, {SEVEN}): ..."},
         "ops/a.py:2 f has 7 parameters",
+    ),
+    (
+        shared_names,
+        {"tests/a/test_x.py": "", "tests/b/test_x.py": ""},
+        "tests/b/test_x.py has the name of tests/a/test_x.py",
     ),
     (unused_modules, {"ops/a.py": "", "ops/b.py": ""}, "ops/b.py is not imported"),
     (
