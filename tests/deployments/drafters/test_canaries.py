@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stored_heads import head, origin, store
+from stored_heads import drafted_answer, head, origin, store
 
 from deployments.drafters import canaries
 from deployments.drafters.canaries import MOST_ANSWERS, CanaryJudge, Ledger, compared
 from deployments.drafters.versions import VersionStore
 from deployments.replica.heads import HeadTally
-from schemas import DecodeStats, LoadReport
+from schemas import LoadReport
 
 USUAL, BETTER, SPOILT = 0.5, 0.7, 0.1
 """Chance that a draft token is accepted, of up to four in a step."""
@@ -32,19 +32,7 @@ class Replica:
         while tokens < length:
             accepted = itertools.takewhile(lambda _: self.rng.random() < eased, range(4))
             tokens, steps = tokens + 1 + len(list(accepted)), steps + 1
-        self.tally.saw(
-            DecodeStats(
-                request_id="a",
-                method="eagle3",
-                temperature=0.0,
-                prompt_tokens=5,
-                output_tokens=tokens,
-                context_length=5 + tokens,
-                target_steps=steps,
-                head_versions={"eagle3": version},
-                finish_reason="stop",
-            )
-        )
+        self.tally.saw(drafted_answer(tokens, steps, head_versions={"eagle3": version}))
 
     def report(self) -> LoadReport:
         return LoadReport(

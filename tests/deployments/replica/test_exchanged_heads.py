@@ -10,10 +10,10 @@ import pytest
 import random_heads
 import torch
 from decoding import SMALL, decode, hugging_face
-from stored_heads import origin, store
+from stored_heads import drafted_answer, origin, store
 
 from deployments.replica.heads import COUNTED, HeadFollower, HeadTally
-from schemas import DecodeStats, EngineConfig, FeedbackConfig, HeadCounts
+from schemas import EngineConfig, FeedbackConfig, HeadCounts
 from workers.bundle import Bundle
 from workers.loader import load_engine
 from workers.torch_engine.engine import TorchEngine
@@ -125,23 +125,10 @@ async def test_a_store_that_is_away_is_asked_again(
     assert caplog.records[-1].message == "heads follow the version store again"
 
 
-def finished(tokens: int, steps: int, **more: Any) -> DecodeStats:
-    return DecodeStats(
-        request_id="a",
-        method="eagle3",
-        temperature=0.0,
-        prompt_tokens=5,
-        output_tokens=tokens,
-        context_length=5 + tokens,
-        target_steps=steps,
-        **{"head_versions": {"eagle3": 2}, "finish_reason": "stop"} | more,
-    )
-
-
 def test_the_versions_with_the_newest_answers_are_counted() -> None:
     tally = HeadTally()
     for version in (0, *range(1, COUNTED), 0, COUNTED):
-        tally.saw(finished(7, 4, head_versions={"eagle3": version}))
+        tally.saw(drafted_answer(7, 4, head_versions={"eagle3": version}))
     assert [one.version for one in tally.counts] == [*range(2, COUNTED), 0, COUNTED]
     assert tally.counts[-2].answers == 2
 
@@ -149,12 +136,12 @@ def test_the_versions_with_the_newest_answers_are_counted() -> None:
 def test_answers_are_counted_by_version_without_their_first_token() -> None:
     tally = HeadTally()
     for stats in (
-        finished(7, 4),
-        finished(3, 3),
-        finished(9, 3, head_versions={"eagle3": 0, "medusa": 1}),
-        finished(1, 1),
-        finished(7, 4, finish_reason="error"),
-        finished(7, 4, head_versions={}),
+        drafted_answer(7, 4),
+        drafted_answer(3, 3),
+        drafted_answer(9, 3, head_versions={"eagle3": 0, "medusa": 1}),
+        drafted_answer(1, 1),
+        drafted_answer(7, 4, finish_reason="error"),
+        drafted_answer(7, 4, head_versions={}),
     ):
         tally.saw(stats)
     assert [tuple(counts.model_dump().values()) for counts in tally.counts] == [
