@@ -62,8 +62,8 @@ class Learner:
     def observe(self, observations: Iterable[Observation]) -> bool:
         """Count each observation once; return whether that made a new version of the table.
 
-        Ids seen before, other fits, methods that the table does not have, and failed or cancelled
-        answers are ignored.
+        Ids seen before, other fits, methods that the table does not have, and failed answers are
+        ignored. A cancelled answer teaches step time and acceptance as far as it came.
         """
         learned = [o for o in observations if self._accept(o)]
         for observation in learned:
@@ -78,7 +78,7 @@ class Learner:
         usable = (
             observation.fit_id == self._table.fit_id
             and stats.method in self._table.methods
-            and stats.finish_reason in ("stop", "length")
+            and stats.finish_reason != "error"
             and observation.cluster < len(self._table.assignment)
         )
         if not usable or identity in self._seen:
@@ -89,10 +89,10 @@ class Learner:
         return True
 
     def _learn(self, observation: Observation) -> None:
-        if observation.cluster >= 0:
+        stats = observation.stats
+        if observation.cluster >= 0 and stats.finish_reason != "cancelled":
             self._learn_output(observation)
         self._speed.observe(self._table, observation)
-        stats = observation.stats
         # The prefill emits the first token, outside of the decode steps.
         tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
         lossless = self._table.lossless.get(stats.method, False)

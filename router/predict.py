@@ -37,6 +37,15 @@ def expected_output(table: RoutingTable, cluster: int) -> float:
     return float(_uncut_output(table)[cluster])
 
 
+def counted_output(table: RoutingTable, cluster: int, max_tokens: int) -> int:
+    """Return the output tokens that loads count for a prompt of this cluster, at least 1.
+
+    Many clients allow far more tokens than an answer takes. Counted by that limit, such an answer
+    would take a replica's whole room.
+    """
+    return min(max_tokens, max(1, round(expected_output(table, cluster))))
+
+
 def emitted_output(table: RoutingTable, cluster: int) -> float:
     """Return the expected output tokens under the limits that requests have set so far."""
     return float(_cut_output(table)[cluster])

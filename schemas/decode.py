@@ -169,8 +169,10 @@ class DecodeRequest(Schema):
     expected_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="output tokens that loads count while max_tokens is only what the context has "
-        "left; None: max_tokens",
+        description="output tokens that loads count; None: max_tokens",
+    )
+    open_ended: bool = Field(
+        default=False, description="whether max_tokens is only what the context has left"
     )
     max_draft_tokens: int | None = Field(
         default=None,

@@ -22,7 +22,8 @@ class HeadCounts(Schema):
 
 
 class LoadReport(Schema):
-    """One replica's load. `outstanding_tokens` bounds the work admitted but not yet decoded."""
+    """One replica's load. `outstanding_tokens` estimates the output tokens of its requests that are
+    not yet decoded."""
 
     replica: str
     methods: tuple[str, ...]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,13 @@ from deployments import traces
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
-from deployments.request.answered import Answer, observation_of, sample_of, silenced
+from deployments.request.answered import (
+    Answer,
+    cut_observation_of,
+    observation_of,
+    sample_of,
+    silenced,
+)
 from deployments.request.attempts import Attempts
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
@@ -28,7 +35,7 @@ from deployments.request.starting import Starting
 from router.cluster import assign, packed
 from router.constraints import Constraints
 from router.policy import NoMethodAvailableError, choose
-from router.predict import expected_output
+from router.predict import counted_output
 from router.prompt import Features, predictions
 from router.trials import Trials
 from schemas import (
@@ -36,7 +43,6 @@ from schemas import (
     DecodeChunk,
     DecodeStats,
     RouterConfig,
-    RoutingTable,
     Sample,
 )
 
@@ -132,7 +138,7 @@ class Answerer:
             [predicted] = predictions(table, vector, [prompt.text], [tokens])
         features = Features(
             prompt_tokens=tokens,
-            max_tokens=_expected_tokens(prompt, table, cluster) or prompt.sampling.max_tokens,
+            max_tokens=counted_output(table, cluster, prompt.sampling.max_tokens),
             temperature=prompt.sampling.temperature,
             predicted=predicted,
             cluster=cluster,
@@ -171,7 +177,7 @@ class Answerer:
         started = time.perf_counter()
         decision, vector = await self.route(prompt)
         sent = None if vector is None or not prompt.teaches else packed(vector)
-        expected = _expected_tokens(prompt, self._state.table, decision.cluster)
+        expected = counted_output(self._state.table, decision.cluster, prompt.sampling.max_tokens)
         prompt = replace(prompt, expected_tokens=expected)
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)
@@ -188,7 +194,8 @@ class Answerer:
 
     async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
         decision, deadline = routed.decision, routed.deadline(prompt)
-        attempts = Attempts(self._calls, self.circuits, decision, prompt, deadline)
+        cut = partial(self._learn_cut, decision, prompt)
+        attempts = Attempts(self._calls, self.circuits, decision, prompt, deadline, cut)
         stream = attempts.chunks()
         first = await anext(stream)
         answer = Answer(
@@ -260,6 +267,13 @@ class Answerer:
         if not prompt.predicted_token_ids:  # a method accepts more with one than without
             self._state.observe(observation_of(answer, stats, prompt.choices))
 
+    def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
+        """Learn the step time and the acceptance of an answer as far as it came."""
+        if decision.reason == "exploration":
+            self._trials.settle(self._state.table, decision, stats, prompt.choices)
+        if not prompt.predicted_token_ids:
+            self._state.observe(cut_observation_of(decision, stats, prompt.choices))
+
     def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:
         if self._keep_sample is None or prompt.owner is None or answer.stats is None:
             return
@@ -276,14 +290,3 @@ class Answerer:
         except Exception as error:  # a prompt is answered even if its embedding is not
             logger.error("the encoder failed, using the default method: %s", error)
             return None
-
-
-def _expected_tokens(prompt: Prompt, table: RoutingTable, cluster: int) -> int | None:
-    """Return how many output tokens to count for an open-ended prompt, None for any other.
-
-    It may take what the context has left, but counted like that it would take a replica's whole
-    room and be sent to the emptiest one.
-    """
-    if not prompt.open_ended:
-        return None
-    return min(prompt.sampling.max_tokens, max(1, round(expected_output(table, cluster))))

@@ -55,20 +55,29 @@ def silenced(chunk: DecodeChunk) -> DecodeChunk:
 
 def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observation:
     """Return the observation of a finished answer; `choices`: answers to the same prompt."""
-    decision = answer.decision
+    made = cut_observation_of(answer.decision, stats, choices)
+    told = {
+        "reason": answer.reason,
+        "instead": _instead(answer.decision, answer.method),
+        "vector": answer.vector,
+    }
+    return made.model_copy(update=told)
+
+
+def cut_observation_of(decision: Decision, stats: DecodeStats, choices: int) -> Observation:
+    """Return the observation of an answer that was cut off. The prompt's vector stays out, because
+    another method may still answer it."""
     return Observation(
         stats=stats,
         cluster=decision.cluster,
         fit_id=decision.fit_id,
         table_version=decision.table_version,
         policy=decision.policy,
-        reason=answer.reason,
+        reason=decision.reason if stats.method == decision.method else "failover",
         propensity=decision.propensity,
         choices=choices,
         foretold=decision.foretold.get(stats.method),
-        instead=_instead(decision, answer.method),
         time=time.time(),
-        vector=answer.vector,
     )
 
 

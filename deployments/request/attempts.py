@@ -1,7 +1,9 @@
 """Failover: methods are tried in order until one has answered the prompt."""
 
 import logging
+import math
 import uuid
+from collections.abc import Callable
 from contextlib import aclosing
 
 from deployments.errors import (
@@ -12,11 +14,11 @@ from deployments.errors import (
     request_fault,
     unavailable,
 )
-from deployments.request.calls import Calls, Chunks
+from deployments.request.calls import Calls, Chunks, Terms
 from deployments.request.circuits import Circuits
 from deployments.request.deadline import DeadlineError, missed
 from deployments.request.prompt import Prompt
-from schemas import Decision, DecodeRequest
+from schemas import Decision, DecodeRequest, DecodeStats
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 logger = logging.getLogger(__name__)
@@ -40,11 +42,14 @@ class Attempts:
         decision: Decision,
         prompt: Prompt,
         deadline: float | None,
+        cut: Callable[[DecodeStats], None],
     ) -> None:
+        """cut: takes the statistics of each attempt that does not end its answer."""
         others = [method for method in decision.ranked if method != decision.method]
         self._line = [decision.method, *(others or [decision.method])]
         self._calls, self._circuits = calls, circuits
-        self._prompt, self._deadline = prompt, deadline
+        self._prompt, self._deadline, self._cut = prompt, deadline, cut
+        self._predicted = decision.predicted_seconds
         self.request_id = uuid.uuid4().hex
         self.method = decision.method
         """The method that was tried last."""
@@ -71,7 +76,8 @@ class Attempts:
                 continue
             self.method, self.failed_over = method, attempt > 0
             self.earlier_tokens = len(self.token_ids)
-            stream = self._calls.stream(self._request(method), self._prompt.whole, self._deadline)
+            terms = Terms(self._deadline, self._expected_tokens(method), self._cut)
+            stream = self._calls.stream(self._request(method), self._prompt.whole, terms)
             try:
                 async with aclosing(stream) as chunks:
                     async for chunk in chunks:
@@ -104,6 +110,16 @@ class Attempts:
     def _remaining(self) -> int:
         return self._prompt.sampling.max_tokens - len(self.token_ids)
 
+    def _expected_tokens(self, method: str) -> float:
+        """Return the tokens predicted by the deadline; 0 if it was predicted to pass.
+
+        An answer in one piece shows no tokens before its end, and some answers are twice as long as
+        expected. So its deadline has to leave twice the predicted time.
+        """
+        needed = self._predicted.get(method, math.inf) * (2.0 if self._prompt.whole else 1.0)
+        holds = not self.failed_over and needed <= (self._prompt.deadline_seconds or 0.0)
+        return (self._prompt.expected_tokens or 0) if holds else 0.0
+
     def _request(self, method: str) -> DecodeRequest:
         return DecodeRequest(
             request_id=self.request_id,
@@ -113,6 +129,7 @@ class Attempts:
             predicted_token_ids=self._prompt.predicted_token_ids,
             sampling=self._prompt.sampling,
             expected_tokens=self._prompt.expected_tokens,
+            open_ended=self._prompt.open_ended,
             max_draft_tokens=self._prompt.max_draft_tokens,
             scope=self._prompt.scope,
         )

@@ -1,17 +1,23 @@
 """One call of a method, with its deadline, its circuit breaker and a watch for silent replicas."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 
 from deployments.request.circuits import Circuits
 from deployments.request.deadline import DeadlineError, within
 from deployments.request.in_flight import InFlight
+from deployments.request.progress import Progress
 from deployments.request.routing_state import RoutingState
-from schemas import DecodeChunk, DecodeRequest, LoadReport
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 _WATCH_SECONDS = 0.5
+
+SLOW = 0.5
+"""Share of the expected tokens below which a missed deadline counts as the method's failure.
+Acceptance alone makes one answer in twenty this slow."""
 
 Chunks = AsyncGenerator[DecodeChunk, None]
 # (request, whole) -> the answer; raises EngineRefusedError or EngineBusyError at first, anything
@@ -21,6 +27,20 @@ MethodStream = Callable[[DecodeRequest, bool], Chunks]
 
 class MethodLostError(RuntimeError):
     """The method's replica or engine failed before the end of the answer."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Hold what a call has to keep, and who learns from an answer that is cut off.
+
+    deadline: on the event loop's clock. expected_tokens: output tokens predicted to have arrived by
+    then; 0 if the prediction says nothing. cut: takes the statistics of an answer that is ended by
+    its client, its deadline or a failure.
+    """
+
+    deadline: float | None
+    expected_tokens: float
+    cut: Callable[[DecodeStats], None]
 
 
 class Calls:
@@ -47,39 +67,71 @@ class Calls:
         """Return the replicas' last reports, corrected by the requests in flight."""
         return self._in_flight.loads()
 
-    async def stream(self, request: DecodeRequest, whole: bool, deadline: float | None) -> Chunks:
+    async def stream(self, request: DecodeRequest, whole: bool, terms: Terms) -> Chunks:
         """Yield the answer to its last chunk; closing the stream cancels the work.
 
-        deadline: on the event loop's clock. Raises EngineRefusedError and EngineBusyError before
-        the first chunk; RequestFaultError, MethodLostError, DeadlineError and the replica's own
-        errors at any time.
+        Raises EngineRefusedError and EngineBusyError before the first chunk; RequestFaultError,
+        MethodLostError, DeadlineError and the replica's own errors at any time.
         """
         method = request.method
         since, failed = self._circuits.sent(method), None
         watched = self._hosts(method)
+        progress = Progress(request, _now())
         try:
-            with self._in_flight.sent(request):
+            with self._followed(progress, terms):
                 async with aclosing(self._streams[method](request, whole)) as chunks:
-                    chunk = await self._next(request, chunks, watched, deadline)
+                    chunk = await self._next(request, chunks, watched, terms.deadline)
                     while chunk is not None:
                         if chunk.request_fault:
                             raise RequestFaultError(chunk.error)
                         if chunk.finish_reason in ("error", "cancelled"):
                             raise MethodLostError(chunk.error or chunk.finish_reason)
-                        if chunk.finish_reason is not None:
+                        progress.saw(chunk, _now())
+                        if progress.ended:
                             failed = False
                             self._in_flight.ended(request.request_id)
                         yield chunk
-                        chunk = await self._next(request, chunks, watched, deadline)
+                        chunk = await self._next(request, chunks, watched, terms.deadline)
                 if failed is None:
                     raise MethodLostError("the stream ended without a last chunk")
-        except (EngineRefusedError, EngineBusyError, RequestFaultError, DeadlineError):
+        except (EngineRefusedError, EngineBusyError, RequestFaultError):
+            raise
+        except DeadlineError:
+            failed = progress.late or failed
             raise
         except Exception:
             failed = True
             raise
         finally:
             self._circuits.ended(method, since, failed)
+
+    @contextmanager
+    def _followed(self, progress: Progress, terms: Terms) -> Iterator[None]:
+        """Track a request in flight; if its answer is cut off, say how far it came."""
+        request = progress.request
+        with self._in_flight.sent(request):
+            try:
+                yield
+            except (EngineRefusedError, EngineBusyError):
+                progress.ended = True
+                raise
+            except DeadlineError:
+                report = self._report(request)
+                in_line = report is not None and report.waiting > 0
+                progress.late = not in_line and progress.tokens < terms.expected_tokens * SLOW
+                raise
+            finally:
+                stats = progress.cut(_now(), self._report(request))
+                if stats is not None:
+                    terms.cut(stats)
+
+    def _report(self, request: DecodeRequest) -> LoadReport | None:
+        """Return the report of the request's replica with the requests in flight; None if it is
+        unknown."""
+        replica, method = self._in_flight.replica(request.request_id), request.method
+        hosts = [r for r in self._in_flight.loads() if method in r.methods]
+        known = [r for r in hosts if replica in (None, r.replica)]
+        return known[0] if len(known) == 1 else None
 
     def _hosts(self, method: str) -> frozenset[str]:
         """Return the replicas of a method that report to be live."""
@@ -121,3 +173,7 @@ class Calls:
             pending.cancel()
             await asyncio.wait({pending})
             raise
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

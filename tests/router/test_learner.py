@@ -22,9 +22,7 @@ def test_each_observation_counts_once(table: RoutingTable) -> None:
     assert learner.table is once
 
 
-@pytest.mark.parametrize(
-    "changes", [{"finish_reason": "error"}, {"finish_reason": "cancelled"}, {"method": "medusa"}]
-)
+@pytest.mark.parametrize("changes", [{"finish_reason": "error"}, {"method": "medusa"}])
 def test_what_says_nothing_of_speed_is_ignored(
     table: RoutingTable, changes: dict[str, object]
 ) -> None:

@@ -104,7 +104,7 @@ class Recording:
                 "it: replay knows the prompts of its profile, token for token, and no others"
             )
         tokens = sum(map(len, answer.steps))
-        limited = request.expected_tokens is None
+        limited = not request.open_ended
         if limited and answer.finish_reason == "length" and request.sampling.max_tokens > tokens:
             raise EngineRefusedError(
                 f"max_tokens: the recorded answer was cut off after {tokens} tokens: ask for at "

@@ -10,10 +10,7 @@ from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.response_headers import IGNORED, LONGEST_NAME, MOST_NAMES, listed
 from deployments.errors import ApiError
-from deployments.request.answer import _expected_tokens
-from deployments.request.prompt import Prompt
 from deployments.request.shedding import lower
-from schemas import SamplingParams
 
 GREEDY = HELLO | {"model": "tiny:naive", "temperature": 0, "ignore_eos": True}
 TEXT = {"model": "tiny:naive", "prompt": "hello", "max_tokens": 12, "temperature": 0}
@@ -158,17 +155,6 @@ async def test_an_answer_without_a_maximum_has_the_rest_of_the_context(ingress):
     asked = {k: v for k, v in GREEDY.items() if k != "max_tokens"}
     usage = (await posted(ingress, "/v1/chat/completions", asked))["usage"]
     assert usage["total_tokens"] == 512
-
-
-def test_an_open_ended_prompt_counts_by_what_is_expected(ingress):
-    """The table's clusters expect 40 tokens."""
-    table = ingress.link.table
-    prompt = Prompt((1,), "a", SamplingParams(max_tokens=400), open_ended=True)
-    assert _expected_tokens(prompt, table, 0) == 40
-    assert _expected_tokens(prompt, table, -1) == 40
-    short = Prompt((1,), "a", SamplingParams(max_tokens=7), open_ended=True)
-    assert _expected_tokens(short, table, 0) == 7
-    assert _expected_tokens(Prompt((1,), "a", SamplingParams()), table, 0) is None
 
 
 async def test_the_last_message_is_continued(ingress, tiny_bundle):

@@ -57,7 +57,8 @@ class TestDeadline:
         assert response.json()["error"]["code"] == "deadline_exceeded"
         assert response.headers["x-should-retry"] == "false"
         await ends_within_one_step(ingress, steps)
-        assert ingress.link.waiting == 0
+        ends = {observed.stats.finish_reason for observed in ingress.link._waiting.values()}
+        assert ends <= {"cancelled"}
 
     async def test_after_the_first_chunk_it_is_an_error_event(self, ingress, steps):
         counted = ingress.answerer._metrics.requests = Counted()
@@ -136,9 +137,9 @@ class TestCircuit:
         assert ingress.answerer.circuits.states()["draft_verify"] == "open"
 
     @pytest.mark.usefixtures("clock")
-    async def test_full_lines_and_deadlines_and_clients_that_leave_do_not(self, ingress):
+    async def test_full_lines_and_hopeless_deadlines_and_clients_that_leave_do_not(self, ingress):
         reached, closed, often = [], [], range(1, LIMITS.consecutive_failures + 2)
-        asked = prompt(pinned="draft_verify", deadline_seconds=0.1)
+        asked = prompt(pinned="draft_verify", deadline_seconds=0.001)
         for stream in (broken(EngineBusyError("full")), silent([], [])):
             ingress.streams["draft_verify"] = stream
             for _ in often:

@@ -1,0 +1,181 @@
+"""An ingress over replicas of the made-up world, in simulated time.
+
+Routing, calls, circuits and learning are the real ones. A replica's answer is a sequence of pauses.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from deployments.errors import ApiError
+from deployments.metrics import Metrics
+from deployments.request.answer import Answerer, Served
+from deployments.request.prompt import Prompt
+from deployments.request.refusals import Refusals
+from router.adaptation import Adaptation
+from schemas import (
+    DecodeChunk,
+    DecodeRequest,
+    DecodeStats,
+    LoadReport,
+    Observation,
+    RouterConfig,
+    RoutingTable,
+    SamplingParams,
+)
+from tests.router.routing_world import ACCEPTANCE, STEP, decode_steps
+from workers.replay_engine.simulated_time import run_simulated
+
+Result = TypeVar("Result")
+
+CONFIG = RouterConfig()
+TOKENS = 61
+PREFILL = 0.02
+NOISE = 0.3
+"""Standard deviation of an answer's log acceptance."""
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Do the work of threads at once: simulated time does not wait for them."""
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(*args))
+        return done
+
+
+def in_simulated_time(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of a coroutine that asks simulated services."""
+
+    async def run() -> Result:
+        asyncio.get_running_loop().set_default_executor(AtOnce())
+        return await work
+
+    return run_simulated(run())
+
+
+@dataclass
+class Known:
+    """A `RoutingState` that learns at once. reports: of a replica that has this method and runs
+    steps of so many seconds."""
+
+    adaptation: Adaptation
+    slower: Mapping[str, float]
+    connected: bool = True
+    problem: str | None = None
+    age_seconds: float = 0.0
+
+    @property
+    def table(self) -> RoutingTable:
+        return self.adaptation.table
+
+    @property
+    def loads(self) -> list[LoadReport]:
+        return [
+            LoadReport(
+                replica=f"{name}-0",
+                methods=(name,),
+                running=0,
+                waiting=0,
+                outstanding_tokens=0,
+                recent_step_seconds={name: STEP[name] * self.slower.get(name, 1.0)},
+                free_slots=10_000,
+                time=0.0,
+            )
+            for name in self.table.methods
+        ]
+
+    def observe(self, observation: Observation) -> None:
+        self.adaptation.observe([observation])
+
+
+@dataclass
+class Simulated:
+    """One ingress, asked one prompt after the other.
+
+    slower: by method, a factor on its step time from now on. hung: methods that give nothing.
+    dying: by method, the step at which it fails.
+    """
+
+    table: RoutingTable
+    slower: dict[str, float] = field(default_factory=dict)
+    hung: set[str] = field(default_factory=set)
+    dying: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = Known(Adaptation(self.table, CONFIG), self.slower)
+        self._draws = np.random.default_rng(0)
+        self._cluster = 0
+        streams = dict.fromkeys(self.table.methods, self._stream)
+        served = Served(streams, Refusals(()))
+        self.answerer = Answerer(served, self.state, CONFIG, self._embed, Metrics())
+        self.answerer._trials.rng = np.random.default_rng(1)
+
+    async def ask(
+        self, cluster: int, leaves: float | None = None, **fields: object
+    ) -> tuple[str, str]:
+        """Return the method of an answer and how it ended: `whole`, `left` after so many seconds,
+        or the status of its error."""
+        self._cluster = cluster
+        prompt = Prompt(tuple(range(20)), str(cluster), SamplingParams(max_tokens=128), **fields)
+        method = ""
+        try:
+            async with asyncio.timeout(leaves):
+                [answer] = await self.answerer.answers(prompt)
+                method = answer.method
+                async with aclosing(answer.chunks) as chunks:
+                    async for _ in chunks:
+                        pass
+        except TimeoutError:
+            return method, "left"
+        except ApiError as error:
+            return method, str(error.status)
+        return method, "whole"
+
+    def _embed(self, text: str) -> np.ndarray:
+        return np.eye(4, dtype=np.float32)[[int(text)]]
+
+    async def _stream(self, request: DecodeRequest, whole: bool):
+        method = request.method
+        if method in self.hung:
+            await asyncio.Event().wait()
+        pause = STEP[method] * self.slower.get(method, 1.0)
+        deviation = NOISE * self._draws.standard_normal()
+        steps = decode_steps(ACCEPTANCE[method][self._cluster], deviation, TOKENS)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await asyncio.sleep(PREFILL)
+        first = clock()
+        said = [1, *np.diff(np.linspace(0, TOKENS - 1, steps + 1).round().astype(int)).tolist()]
+        for step, tokens in enumerate(said):
+            if step:
+                await asyncio.sleep(pause)
+            if step == self.dying.get(method):
+                raise RuntimeError("gone")
+            if not whole:
+                yield _chunk(request, tokens)
+        stats = DecodeStats(
+            request_id=request.request_id,
+            method=method,
+            temperature=0.0,
+            prompt_tokens=20,
+            output_tokens=TOKENS,
+            context_length=20 + TOKENS,
+            target_steps=1 + steps,
+            first_token_seconds=first - began,
+            decode_seconds=clock() - first,
+            total_seconds=clock() - began,
+            finish_reason="stop",
+        )
+        yield DecodeChunk(request_id=request.request_id, text="", finish_reason="stop", stats=stats)
+
+
+def _chunk(request: DecodeRequest, tokens: int) -> DecodeChunk:
+    drafted = tuple(position < tokens - 1 for position in range(tokens))
+    ids = tuple(range(tokens))
+    return DecodeChunk(request_id=request.request_id, text="x", token_ids=ids, drafted=drafted)
