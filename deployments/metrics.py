@@ -185,7 +185,7 @@ class ReplicaMetrics:
         self.running = _gauge("replica_running", "sequences that are decoded", keys)
         self.waiting = _gauge("replica_waiting", "sequences in the waiting line", keys)
         self.outstanding_tokens = _gauge(
-            "replica_outstanding_tokens", "admitted but not yet decoded, at most", keys
+            "replica_outstanding_tokens", "expected of its requests and not yet decoded", keys
         )
         self.free_slots = _gauge("replica_free_slots", "free tokens of the KV pool", keys)
         self.past = _gauge("replica_past_answers_bytes", "that drafts are looked up in", keys)
