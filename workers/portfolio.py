@@ -1,9 +1,11 @@
 """Defaults of a configuration: the bundle, and the methods that it has the parts for."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
-from schemas import AppConfig, MethodDeployment, MethodSpec
+from schemas import AppConfig, HeadPart, MethodDeployment, MethodSpec
 from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
 
@@ -44,6 +46,20 @@ def parts_of(spec: MethodSpec, bundle: Bundle) -> tuple[str, ...]:
         return () if part is None else (part,)
     parts = dict.fromkeys(part_of(method_of(name, bundle)) for name in learned_methods(spec))
     return tuple(part for part in parts if part is not None and bundle.has(part))
+
+
+def exchanged_parts(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, tuple[HeadPart, ...]]:
+    """Return by method the heads that an engine with these methods exchanges while it serves.
+
+    vLLM's engine does so if it hosts several methods or an adaptive one.
+    """
+    alone = len(specs) == 1 and specs[0].drafter != ADAPTIVE
+    if any(spec.engine == "replay" or (spec.engine == "vllm" and alone) for spec in specs):
+        return {}
+    known = get_args(HeadPart)
+    return {
+        spec.name: tuple(part for part in known if part in parts_of(spec, bundle)) for spec in specs
+    }
 
 
 def decodable(spec: MethodSpec, bundle: Bundle) -> bool:

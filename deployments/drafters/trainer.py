@@ -25,7 +25,7 @@ from schemas import (
     Verdict,
 )
 from workers.bundle import Bundle
-from workers.portfolio import parts_of
+from workers.portfolio import exchanged_parts
 from workers.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
@@ -224,9 +224,9 @@ class HeadTrainer:
 
 
 def trained_parts(config: AppConfig, bundle: Bundle) -> list[HeadPart]:
-    """Return the heads that the served methods draft with in the engine that exchanges heads."""
-    specs = [s for engine in portfolios(config) for s in engine if s.engine == "torch"]
-    used = {part for spec in specs for part in parts_of(spec, bundle)}
+    """Return the heads that the served methods draft with in engines that exchange heads."""
+    engines = [exchanged_parts(specs, bundle) for specs in portfolios(config)]
+    used = {part for methods in engines for parts in methods.values() for part in parts}
     return [part for part in get_args(HeadPart) if part in used]
 
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 KEPT = 20
 """Versions that stay in the store, with those in service; and revisions of what is in force."""
 CACHED = 4
-"""Versions of a remote store that stay on this machine."""
+"""Versions of a remote store that stay on this machine, with those in service."""
 MANIFEST, CLAIM = "version.json", "claim"
 _VERSION = re.compile(r"head-(\d{6})$")
 _REVISION = re.compile(r"in-force-(\d{8})\.json$")
@@ -193,19 +193,23 @@ class VersionStore:
                 self._fs.get_file(path, str(whole / path.rpartition("/")[2]))
             with suppress(OSError):  # another process of this machine was faster
                 whole.rename(local)
-        others = sorted(path for path in self._cache.glob("head-*") if path != local)
+        kept = {_name(number) for number in self._serving()} | {local.name}
+        others = sorted(path for path in self._cache.glob("head-*") if path.name not in kept)
         for old in others[: -(CACHED - 1)]:
             shutil.rmtree(old, ignore_errors=True)
 
     def _tidy_versions(self) -> None:
-        heads = self.in_force()
-        serving = {*heads.numbers.values(), *(one.number for one in heads.canaries.values())}
+        serving = self._serving()
         for number in self._numbers()[:-KEPT]:
             if number not in serving:
                 # The manifest first: without it the version does not exist.
                 self._remove([f"{self._path(number)}/{MANIFEST}"])
                 with suppress(FileNotFoundError):
                     self._fs.rm(self._path(number), recursive=True)
+
+    def _serving(self) -> set[int]:
+        heads = self.in_force()
+        return {*heads.numbers.values(), *(one.number for one in heads.canaries.values())}
 
     def _numbers(self) -> list[int]:
         """Return the numbers that are claimed, in ascending order."""

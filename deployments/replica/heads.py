@@ -20,8 +20,8 @@ COUNTED = 16
 class HeadFollower:
     """Give an engine the heads that are in force, and canaries.
 
-    serving: version in force of each part that was ever exchanged. A head that cannot be loaded
-    changes nothing: the engine drafts with the one it has.
+    serving: version of each part that was ever exchanged. A head that cannot be loaded is left out:
+    the engine drafts with the one it has, and while this is not the one in force, without a canary.
     """
 
     def __init__(self, engine: HeadExchanger, feedback: FeedbackConfig, bundle_name: str) -> None:
@@ -49,22 +49,33 @@ class HeadFollower:
     def _follow(self, store: VersionStore, part: HeadPart, wanted: list[tuple[int, float]]) -> None:
         if wanted == self._done.get(part, [(0, 1.0)]):
             return
-        for number, share in wanted:
-            if number in self._refused:
-                continue
-            folder: Path | None = store.folder(number) if number else None
-            try:
-                self._engine.exchange(part, number, folder, share)
-            except OSError:
-                raise  # the store was away, and is asked again
-            except Exception as error:
-                self._refused.add(number)
-                logger.error("version %d of %s is not used here: %s", number, part, error)
-                continue
-            if share == 1.0:
-                self.serving[part] = number
-            logger.info("version %d of %s drafts for %.0f%% of requests", number, part, 100 * share)
+        (number, _), *canaries = wanted
+        if not self._exchange(store, part, number, 1.0):
+            # A canary would be compared with a version that does not draft here.
+            self._exchange(store, part, self.serving.get(part, 0), 1.0)
+            canaries = []
+        for canary, share in canaries:
+            self._exchange(store, part, canary, share)
         self._done[part] = wanted
+
+    def _exchange(self, store: VersionStore, part: HeadPart, number: int, share: float) -> bool:
+        """Give the engine a version; return whether it took it. Raises OSError if the store is
+        away."""
+        if number in self._refused:
+            return False
+        folder: Path | None = store.folder(number) if number else None
+        try:
+            self._engine.exchange(part, number, folder, share)
+        except OSError:
+            raise  # the store was away, and is asked again
+        except Exception as error:
+            self._refused.add(number)
+            logger.error("version %d of %s is not used here: %s", number, part, error)
+            return False
+        if share == 1.0:
+            self.serving[part] = number
+        logger.info("version %d of %s drafts for %.0f%% of requests", number, part, 100 * share)
+        return True
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:

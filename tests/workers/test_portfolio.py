@@ -12,6 +12,7 @@ from workers.bundle import load_bundle
 from workers.methods import METHODS, get_method
 from workers.portfolio import (
     SMALL_DEMO,
+    exchanged_parts,
     method_of,
     part_of,
     parts_of,
@@ -50,6 +51,17 @@ def test_a_method_that_chooses_drafts_with_the_parts_of_all_that_are_there(
     assert parts_of(adaptive, without_drafts) == ("eagle3",)
     assert parts_of(get_method("eagle2"), tiny_bundle) == ("eagle",)
     assert parts_of(get_method("ngram"), tiny_bundle) == ()
+
+
+def test_heads_are_exchanged_in_our_engine_and_in_shared_ones_of_vllm(tiny_bundle, without_drafts):
+    def parts(*methods, bundle=tiny_bundle):
+        return exchanged_parts([get_method(name) for name in methods], bundle)
+
+    assert parts("eagle2", "ngram") == {"eagle2": ("eagle",), "ngram": ()}
+    assert parts("vllm_eagle3") == {}
+    assert parts("vllm_naive", "vllm_eagle3") == {"vllm_naive": (), "vllm_eagle3": ("eagle3",)}
+    assert parts("vllm_adaptive") == {"vllm_adaptive": ("eagle3", "medusa")}
+    assert parts("vllm_adaptive", bundle=without_drafts) == {"vllm_adaptive": ("eagle3",)}
 
 
 def test_a_length_is_decided_for_the_one_drafter_that_is_named():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -67,6 +67,8 @@ class Answer:
     ) -> None:
         self.request = request
         self.finished: FinishReason | None = None
+        self.head_versions: Callable[[], dict[str, int]] = dict
+        """By part, the version of the head that drafted."""
         self._tokens: list[int] = []
         self._text = AnswerText(tokenizer, eos, request.sampling)
         self._eos = frozenset(eos) - set(request.sampling.stop_token_ids)
@@ -179,6 +181,7 @@ class Answer:
             other_seconds=self._last - self._first,
             mean_batch=self._by_method.total() / decode_steps if decode_steps else 1.0,
             batch_by_method={name: n / decode_steps for name, n in self._by_method.items()},
+            head_versions=self.head_versions(),
             finish_reason=reason,
             looping=is_looping(self._tokens),
         )

@@ -7,6 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
+from pathlib import Path
 
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMServerError
@@ -24,7 +26,7 @@ from schemas import (
     MethodSpec,
     SamplingParams,
 )
-from workers.bundle import Bundle
+from workers.bundle import Bundle, BundleError
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError, load_report
 from workers.grammar.answer_matcher import AnswerMatcher
@@ -35,6 +37,7 @@ from workers.refusal import refused_draft, refused_field
 from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.environment import process_environment_of
+from workers.vllm_engine.heads import ExchangedHeads, heads_salt
 from workers.vllm_engine.load import EngineLoad
 from workers.vllm_engine.sampling import sampling_params
 from workers.vllm_engine.shared import cache_salt, shares
@@ -64,7 +67,7 @@ class VllmEngine:
         self._config, self._replica = config, replica
         self._tokenizer = bundle.backend_tokenizer()
         self._eos = end_tokens(bundle)
-        self._load = EngineLoad()
+        self._bundle, self._load = bundle, EngineLoad()
         lora = config.vllm.lora
         self._lora = None if lora is None else LoRARequest(lora.name, 1, str(lora))
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
@@ -72,6 +75,8 @@ class VllmEngine:
         async_llm.RequestOutputCollector = StepCollector
         with process_environment_of(config, shared=shares(methods)):
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
+        self._loop = _running_loop()
+        self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm
         self._failures: dict[str, int] = {}
@@ -94,11 +99,13 @@ class VllmEngine:
         matcher = None if grammar is None else await self._matcher(grammar)
         params = sampling_params(request, self._eos)
         answer = Answer(request, self._tokenizer, self._eos, self._load)
-        drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
-        salt = " ".join(filter(None, (drafter, request.scope))) or None
-        prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
         self._load.begin(answer)
         try:
+            heads = await self._heads.begin(request.method)
+            answer.head_versions = partial(self._heads.drafted, heads)
+            drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
+            salts = " ".join(filter(None, (drafter, heads_salt(heads), request.scope))) or None
+            prompt = tokens_input(list(request.known_token_ids), cache_salt=salts)
             outputs = self._llm.generate(
                 prompt, params, request.request_id, lora_request=self._lora
             )
@@ -136,6 +143,24 @@ class VllmEngine:
         report = load_report(self._replica, self._specs, self._load, healthy=healthy)
         return report.model_copy(update={"drafter_failures": self._failures})
 
+    @property
+    def exchangeable(self) -> frozenset[str]:
+        """See workers.engine.HeadExchanger. An engine of one method exchanges nothing."""
+        return self._heads.parts
+
+    def exchange(self, part: str, version: int, folder: Path | None, share: float) -> None:
+        """See workers.engine.HeadExchanger and `ExchangedHeads`: a share of requests is a share of
+        turns, and an answer in progress goes on with the new head. Raises RuntimeError where the
+        engine was not loaded in an event loop."""
+        if part not in self.exchangeable:
+            raise BundleError(f"{part}: no method that is served here drafts with this part")
+        if self._loop is None:
+            raise RuntimeError("the engine was loaded outside of an event loop")
+        folder = folder or self._bundle.part(part)
+        self._heads.refuse_misfit(part, folder)
+        exchange = self._heads.exchange(part, version, folder, share)
+        asyncio.run_coroutine_threadsafe(exchange, self._loop).result()
+
     def close(self) -> None:
         """End vLLM's processes and running requests, with an error. May be called twice."""
         self._grammar_threads.shutdown(wait=False, cancel_futures=True)
@@ -153,6 +178,11 @@ class VllmEngine:
         except GrammarError as error:
             raise EngineRefusedError(f"grammar: {error}") from error
         return AnswerMatcher(started)
+
+    async def _load_head(self, part: str, folder: Path) -> None:
+        if self._llm is None:
+            raise EngineRefusedError("the engine is closed")
+        await self._llm.collective_rpc("exchange_head", args=(part, str(folder.resolve())))
 
     def _look_at_failures(self) -> None:
         """Ask the engine's process how often drafters failed, unless a question is pending. It
@@ -233,3 +263,10 @@ def _goes_on(sampling: SamplingParams) -> bool:
     prompt."""
     counts = sampling.presence_penalty or sampling.frequency_penalty
     return not counts and sampling.grammar is None
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -181,6 +181,10 @@ def test_a_remote_version_is_downloaded_once(
     (folders[3] / "mark").touch()
     assert (store(remote, tmp_path / "cache").folder(4) / "mark").exists()
     assert (one.folder(1) / "model.safetensors").read_bytes() == b"\x01"
+    one.promote(1)
+    one.try_out(2, 0.1)
+    folders = [one.folder(number) for number in range(1, 5)]
+    assert all(folder.is_dir() for folder in folders), "those in service stay too"
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -94,6 +94,24 @@ async def test_a_head_that_does_not_fit_is_refused_once(
     assert refusals[0].startswith("version 2 of eagle3 is not used here")
 
 
+async def test_a_replica_that_refuses_the_version_in_force_has_no_canary(
+    engine: TorchEngine, heads: Path, tmp_path: Path
+) -> None:
+    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    (tmp_path / "spoilt").mkdir()
+    for folder in (heads / "eagle3", tmp_path / "spoilt"):
+        kept.add(folder, origin())
+    for _ in range(2):
+        kept.try_out(1, 1 - 1e-9)
+        one.follow()
+        drafting = 0 if kept.in_force().numbers["eagle3"] else 1
+        assert await versions(engine, "eagle3") == {"eagle3": drafting}
+        kept.promote(2)
+        one.follow()
+        assert await versions(engine, "eagle3") == {"eagle3": 0}
+    assert one.serving == {"eagle3": 0}
+
+
 async def test_a_store_that_is_away_is_asked_again(
     engine: TorchEngine,
     heads: Path,

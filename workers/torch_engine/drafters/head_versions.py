@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from workers.bundle import BundleError
-from workers.torch_engine.models.weights import load_weights
+from workers.head_files import refuse_not_finite
 from workers.torch_engine.sequence import DecodeSequence
 
 Head = TypeVar("Head")
@@ -46,7 +45,7 @@ class HeadVersions(Generic[Head]):
         head = self._loaded.get(version)
         if head is None:
             if folder is not None:
-                _refuse_not_finite(folder)
+                refuse_not_finite(folder)
             head = self._load(folder)
         serving = (version, version, 0.0) if share == 1.0 else (self._in_force, version, share)
         with self._lock:
@@ -90,13 +89,3 @@ class Versioned(Protocol):
     """A drafter whose head can be exchanged while it drafts."""
 
     versions: HeadVersions[Any]
-
-
-def _refuse_not_finite(folder: Path) -> None:
-    """Raise BundleError for weights that hold NaN or infinity."""
-    for name, weight in load_weights(folder).items():
-        if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise BundleError(
-                f"{folder}: {name} holds NaN or infinite values: this head is spoilt, train it "
-                "again"
-            )

@@ -207,6 +207,11 @@ class Adaptive:
         self._others.clear()
         self._controller.undrafted()
 
+    def exchanged(self, drafter: str) -> None:
+        """Forget most of what is expected of a drafter, whose head is another one now."""
+        if drafter in self._methods:
+            self._controller.drafters[drafter].discount()
+
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
         """Time a drafter's drafts of so many tokens for some requests, of any method."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
 from workers.vllm_engine.drafting.attempts import Attempts
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+from workers.vllm_engine.drafting.exchange import exchange_weights
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
 from workers.vllm_engine.drafting.step import Step
@@ -154,6 +156,12 @@ class Drafters:
     def authors(self, request: str) -> list[str]:
         """Return the drafter of every decode step of an ended request of the adaptive method."""
         return [] if self._adaptive is None else self._adaptive.authors.take(request)
+
+    def exchange(self, drafter: str, folder: Path) -> None:
+        """Load another head into a drafter; see `exchange_weights`."""
+        exchange_weights(self._drafters[drafter].proposer, self._runner.get_model(), folder)
+        if self._adaptive is not None:
+            self._adaptive.exchanged(drafter)
 
     def measure(self) -> None:
         """Time the target's forwards before serving, if there is an adaptive method. The least

@@ -1,5 +1,6 @@
 """vLLM's worker process with a portfolio of drafters: AsyncEngineArgs.worker_cls."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm.platforms import current_platform
@@ -36,6 +37,11 @@ class SharedWorker(Worker):
     def drafter_failures(self) -> dict[str, int]:
         """Return how often each drafter failed."""
         return {} if self._drafters is None else self._drafters.failures
+
+    def exchange_head(self, drafter: str, folder: str) -> None:
+        """Load another head into a drafter; see `exchange_weights`."""
+        assert self._drafters is not None
+        self._drafters.exchange(drafter, Path(folder))
 
     def compile_or_warm_up_model(self) -> Any:
         """Warm up as vLLM's worker does, and time forwards for the adaptive method."""
