@@ -10,10 +10,18 @@ from numpy.typing import NDArray
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
 from router.fit.unfitted import unfitted_table
 from router.table import load_table, restrict
-from schemas import AppConfig, EncoderInfo, EngineConfig, MeasuredUnder, MethodSpec, RoutingTable
+from schemas import (
+    AppConfig,
+    EncoderInfo,
+    EngineConfig,
+    HeadPart,
+    MeasuredUnder,
+    MethodSpec,
+    RoutingTable,
+)
 from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
-from workers.portfolio import copies_predictions
+from workers.portfolio import copies_predictions, exchanged_parts
 from workers.target_sizes import target_sizes
 
 logger = logging.getLogger(__name__)
@@ -53,6 +61,12 @@ def copying(config: AppConfig) -> frozenset[str]:
     """Return the methods that copy from the answer that a request predicts."""
     specs = [spec for portfolio in portfolios(config) for spec in portfolio]
     return frozenset(spec.name for spec in specs if copies_predictions(spec))
+
+
+def exchanged_heads(config: AppConfig, bundle: Bundle) -> dict[str, tuple[HeadPart, ...]]:
+    """Return by served method the heads that its engine exchanges while it serves."""
+    engines = [exchanged_parts(specs, bundle) for specs in portfolios(config)]
+    return {method: parts for engine in engines for method, parts in engine.items()}
 
 
 def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:

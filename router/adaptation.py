@@ -1,6 +1,6 @@
 """A routing table that learns, and is fitted again when prompts drift."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -57,6 +57,12 @@ class Adaptation:
                 self._shadow.add(observation)
         self._learner.observe(present)
         return drift
+
+    def follow_heads(
+        self, versions: Mapping[str, int], parts: Mapping[str, Collection[str]]
+    ) -> bool:
+        """See `Learner.follow_heads`."""
+        return self._learner.follow_heads(versions, parts)
 
     def refitting(self) -> Callable[[], Refitted | None]:
         """Return a function that makes the next fit from the present prompts (`router.refit`)."""

@@ -278,9 +278,10 @@ def _from_other_bands(table: RoutingTable) -> tuple[Floats, Floats]:
 def _offline_weight(table: RoutingTable) -> Floats:
     """Return the share [k, m, t] of the offline evidence that counts.
 
-    It counts as OFFLINE_ANSWERS at most, and as less when live answers contradict it by more than
-    the spread of both explains. The distance is an empirical-Bayes estimate of how far the cell's
-    traffic has moved from the profile's, believed as far as live answers (MOVED_ANSWERS) support.
+    It counts as OFFLINE_ANSWERS at most, as less when live answers contradict it by more than the
+    spread of both explains, and as less if it is of another head (`Live.profile_share`). The
+    distance is an empirical-Bayes estimate of how far the cell's traffic has moved from the
+    profile's, believed as far as live answers (MOVED_ANSWERS) support.
     """
     offline = table.acceptance_tokens / ANSWER_TOKENS
     live = table.live.tokens / ANSWER_TOKENS
@@ -293,4 +294,5 @@ def _offline_weight(table: RoutingTable) -> Floats:
     moved = np.maximum(0.0, np.nan_to_num(moved, nan=0.0, neginf=0.0))
     moved *= (live / (live + MOVED_ANSWERS)) ** 2
     kept = variance / (variance / np.clip(offline, 1e-9, OFFLINE_ANSWERS) + moved)
-    return np.asarray(np.where(offline > 0.0, kept / np.maximum(offline, 1e-9), 1.0))
+    weight = np.where(offline > 0.0, kept / np.maximum(offline, 1e-9), 1.0)
+    return np.asarray(weight * table.live.profile_share[:, None])

@@ -7,7 +7,8 @@ acceptance    per cluster x method x temperature band. An observation decays wha
               that was not tried for long becomes uncertain (`evidence.log_error`) and is tried.
               With a regression, steps count as at deviation 0: what is predicted for the prompt
               alone must not be learned once more for its cluster (`router.prompt`). Offline counts
-              are the prior; they stay, as OFFLINE_ANSWERS answers at most.
+              are the prior; they stay, as OFFLINE_ANSWERS answers at most. Both are discounted
+              when another head drafts for a method (`follow_heads`).
 output        per cluster: how long answers are, from their tokens and the number that ended by
               themselves, with the same half-life.
 machine speed per method: step and prefill times compared with the profile, and the share of
@@ -19,7 +20,7 @@ favourites    a cluster's favourite changes to a method that is predicted to be 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,10 @@ from router.evidence import acceptance_evidence, learns_acceptance
 from router.machine import MachineSpeed
 from router.table import RoutingTableError
 from schemas import Live, Observation, RouterConfig, RoutingTable, by_band, temperature_band
+
+KEPT_OF_HEAD = 0.25
+"""Share of a method's acceptance evidence that stays when another version of its head drafts: the
+version was tuned from the earlier one, and accepts some percent more or less."""
 
 REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""
@@ -48,6 +53,8 @@ class Learner:
         self._speed = MachineSpeed(
             len(table.methods), config.half_life, np.log(table.live.batch_ratio)
         )
+        self._profile_share = table.live.profile_share.copy()
+        self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -71,6 +78,29 @@ class Learner:
         if learned:
             self._publish()
         return bool(learned)
+
+    def follow_heads(
+        self, versions: Mapping[str, int], parts: Mapping[str, Collection[str]]
+    ) -> bool:
+        """Discount the acceptance evidence of methods whose head has changed since the last call;
+        return whether any has.
+
+        versions: by part, the version of the head in force; a part without one has version 0, which
+        is the profiled one. parts: by method, those it drafts with.
+        """
+        known = self._heads.keys() | versions.keys()
+        changed = {p for p in known if self._heads.get(p, 0) != versions.get(p, 0)}
+        self._heads = dict(versions)
+        for m, name in enumerate(self._table.methods):
+            own = parts.get(name, ())
+            profiled = not any(versions.get(part, 0) for part in own)
+            self._profile_share[m] = 1.0 if profiled else KEPT_OF_HEAD
+            if changed.intersection(own):
+                self._tokens[:, m] *= KEPT_OF_HEAD
+                self._steps[:, m] *= KEPT_OF_HEAD
+        if changed:
+            self._publish()
+        return bool(changed)
 
     def _accept(self, observation: Observation) -> bool:
         stats = observation.stats
@@ -141,6 +171,7 @@ class Learner:
             step_weight=self._speed.step_weight(),
             prefill_ratio=self._speed.prefill_ratios(),
             cached_share=self._speed.cached_share(),
+            profile_share=self._profile_share.copy(),
         )
         table = self._table.model_copy(update={"live": live, "version": self._table.version + 1})
         self._table = table.model_copy(update={"assignment": self._favourites(table)})
@@ -188,6 +219,8 @@ class Learner:
             "live_steps": self._steps.tolist(),
             "live_output": self._output.tolist(),
             "live_answers": self._answers.tolist(),
+            "live_profile_share": self._profile_share.tolist(),
+            "heads": self._heads,
             "seen": list(self._seen),
         }
 
@@ -212,6 +245,9 @@ class Learner:
             here, there = list(places), list(places.values())
             learner._tokens[:, here] = np.asarray(state["live_tokens"])[:, there]
             learner._steps[:, here] = np.asarray(state["live_steps"])[:, there]
+            shares = np.asarray(state.get("live_profile_share", np.ones(len(old))))
+            learner._profile_share[here] = shares[there]
+            learner._heads = {str(part): int(n) for part, n in state.get("heads", {}).items()}
             learner._speed.restore(state, places)
             saved = by_band(state["assignment"])
             assignment = favourites.kept(saved, table.methods, table.assignment)

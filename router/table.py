@@ -42,7 +42,11 @@ LIVE_METHOD_AXIS = {
     "tokens": 1,
     "steps": 1,
     **dict.fromkeys(
-        ("step_ratio", "batch_ratio", "step_weight", "prefill_ratio", "cached_share"), 0
+        (
+            *("step_ratio", "batch_ratio", "step_weight", "prefill_ratio", "cached_share"),
+            "profile_share",
+        ),
+        0,
     ),
 }
 """The same for the arrays of `Live`."""

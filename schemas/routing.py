@@ -73,6 +73,8 @@ class Live(Schema):
     batch of eight or more; in between it is linear in the logarithm of the batch. step_weight [m]:
     answers behind both. prefill_ratio [m]: ratio of live to profiled prefill time. cached_share
     [m]: share of its prompts' tokens that a method finds in the prefix cache and does not read.
+    profile_share [m]: share of the profile's acceptance evidence that counts; below 1 where a head
+    drafts that is not the profiled one.
 
     Files and states name each array `live_<field>`.
     """
@@ -88,6 +90,7 @@ class Live(Schema):
     step_weight: Array
     prefill_ratio: Array
     cached_share: Array
+    profile_share: Array
 
     @classmethod
     def nothing(cls, k: int, m: int) -> Self:
@@ -103,6 +106,7 @@ class Live(Schema):
             step_weight=np.zeros(m),
             prefill_ratio=np.ones(m),
             cached_share=np.zeros(m),
+            profile_share=np.ones(m),
         )
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from deployments.actors import DRAFTERS, end_when_idle, named_actor
+from deployments.actors import DRAFTERS, FEEDBACK, end_when_idle, named_actor, running_actor
 from deployments.drafters.canaries import CanaryJudge
 from deployments.drafters.samples import Samples, SampleStats
 from deployments.drafters.trainer import HeadTrainer
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 STEP_SECONDS = 0.25
 """Interval of looks at the load. A new request shares its cores with a tuning for at most so long,
 and until its replica reports it."""
-BOARD_SECONDS = 2.0
+BOARD_SECONDS, TELL_SECONDS = 2.0, 10.0
 
 
 class DraftersActor:
@@ -40,6 +40,7 @@ class DraftersActor:
         self._trainer = HeadTrainer(config, bundle, self._samples, versions, busy)
         self._judge = CanaryJudge(VersionStore(config.feedback, bundle.name), self._reports)
         self._board: Any = None
+        self._next_told = 0.0
         threading.Thread(target=self._train_forever, daemon=True).start()
         end_when_idle(self.idle_seconds)
 
@@ -60,7 +61,21 @@ class DraftersActor:
         while True:
             self._trainer.step()
             self._judge.step()
+            self._tell()
             time.sleep(STEP_SECONDS)
+
+    def _tell(self) -> None:
+        """Tell the feedback actor which heads are in force, again and again: it may have restarted,
+        or gone back to an earlier state. Waits for nothing."""
+        heads, now = self._judge.in_force, time.monotonic()
+        if heads is None or now < self._next_told:
+            return
+        self._next_told = now + TELL_SECONDS
+        try:
+            actor = running_actor(FEEDBACK, self._application, self._config)
+            actor.follow_heads.remote(dict(heads.numbers))
+        except Exception:  # calls of actors raise many kinds
+            logger.debug("the feedback actor is not told of heads", exc_info=True)
 
     def _busy(self) -> bool:
         """Return whether a replica has requests. Without its board, assume that one has."""

@@ -2,19 +2,25 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deployments.drafters.evidence import (
+    EvidenceStore,
+    Ledger,
+    Sums,
+    Trial,
+    Watch,
+    numbers,
+)
 from deployments.drafters.versions import VersionStore
 from schemas import HeadPart, HeadsInForce, LoadReport
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
+LOOK_SECONDS, SAVE_SECONDS = 5.0, 60.0
 LEAST_ANSWERS = 30
 """Answers of each version below which nothing is decided."""
 CLEAR = 3.0
@@ -25,34 +31,7 @@ WATCHED_ANSWERS, WORST = 50, 0.8
 """A promoted head is rolled back if in so many answers it has clearly less than this share of the
 tokens per step that it had as a canary."""
 
-SUMS = ("answers", "steps", "tokens", "steps_squared", "tokens_squared", "steps_times_tokens")
-"""Fields of HeadCounts in the order of `Sums`."""
-Sums = NDArray[np.float64]
 Verdict = Literal["promote", "roll back"]
-
-
-class Ledger:
-    """Add up what replicas count since their start. What a replica counted stays when it ends."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, Mapping[tuple[str, int], Sums]] = {}
-        self._total: dict[tuple[str, int], Sums] = {}
-
-    def add(self, reports: Iterable[LoadReport]) -> None:
-        """Take the newest reports."""
-        for report in reports:
-            before = self._last.get(report.replica, {})
-            now = {
-                (one.part, one.version): np.array([getattr(one, name) for name in SUMS], float)
-                for one in report.heads
-            }
-            for key, sums in now.items():
-                self._total[key] = self.of(*key) + sums - before.get(key, 0.0)
-            self._last[report.replica] = now
-
-    def of(self, part: str, version: int) -> Sums:
-        """Return the sums of a version [6]."""
-        return self._total.get((part, version), np.zeros(len(SUMS)))
 
 
 def compared(sums: Sums, other: Sums) -> tuple[float, float]:
@@ -82,37 +61,26 @@ def verdict(canary: Sums, control: Sums) -> Verdict | None:
     return "promote" if gain > 0.0 else "roll back"
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """A canary and the version in force, with what was counted before the canary was seen."""
-
-    numbers: tuple[int, int]
-    before: tuple[Sums, Sums]
-
-
-@dataclass
-class _Watch:
-    """A promoted version, what it did as a canary, and what was counted before this window."""
-
-    number: int
-    expected: Sums
-    before: Sums
-
-
 class CanaryJudge:
     """Promote canaries that draft better than the version in force, and roll back others.
 
     `step` has to be called often, always from the same thread. reports: the replicas' newest load
-    reports. What was counted before a restart of the process is not used: it may be of other
-    traffic. A decision is dropped if what is in force has changed meanwhile, since operators decide
-    too, and so does the actor of a service that this one replaces.
+    reports. The evidence is saved with the versions, so that another process goes on with it. A
+    decision is dropped if what is in force has changed meanwhile, since operators decide too, and
+    so does the actor of a service that this one replaces.
+
+    in_force: the versions that served at the last look.
     """
 
     def __init__(self, versions: VersionStore, reports: Callable[[], Iterable[LoadReport]]) -> None:
+        self.in_force: HeadsInForce | None = None
         self._versions, self._reports = versions, reports
-        self._ledger = Ledger()
-        self._trials: dict[HeadPart, _Trial] = {}
-        self._watched: dict[HeadPart, _Watch] = {}
+        self._store = EvidenceStore(versions.uri)
+        self._ledger: Ledger | None = None
+        self._trials: dict[HeadPart, Trial] = {}
+        self._watched: dict[HeadPart, Watch] = {}
+        self._saved: tuple[dict[HeadPart, Trial], dict[HeadPart, Watch]] = ({}, {})
+        self._save = 0.0
         self._look = 0.0
         self._problem: str | None = None
 
@@ -123,8 +91,11 @@ class CanaryJudge:
             return
         self._look = now + LOOK_SECONDS
         try:
-            self._ledger.add(self._reports())
-            self._decide()
+            ledger = self._ledger or self._restored()
+            ledger.add(self._reports())
+            self.in_force = self._versions.in_force()
+            self._decide(ledger, self.in_force)
+            self._keep(ledger, self.in_force)
         except Exception as error:  # the load board and the store have exceptions of their own
             problem = f"{error or type(error).__name__}"
             if problem != self._problem:
@@ -133,22 +104,46 @@ class CanaryJudge:
         else:
             self._problem = None
 
-    def _decide(self) -> None:
-        heads = self._versions.in_force()
+    def _restored(self) -> Ledger:
+        evidence = self._store.read()
+        self._trials, self._watched = dict(evidence.trials), dict(evidence.watched)
+        self._saved = dict(evidence.trials), dict(evidence.watched)
+        self._ledger = Ledger(evidence)
+        return self._ledger
+
+    def _keep(self, ledger: Ledger, heads: HeadsInForce) -> None:
+        """Save the evidence when a trial begins or ends, and now and then: replicas report all that
+        they have counted, so that only ended ones need the latter."""
+        present, now = (self._trials, self._watched), time.monotonic()
+        if present == self._saved and (not any(present) or now < self._save):
+            return
+        versions = {(part, heads.number(part)) for part in present[0] | present[1]}
+        versions |= {(part, number) for part, one in present[0].items() for number in one.numbers}
+        versions |= {(part, one.number) for part, one in present[1].items()}
+        self._store.save(
+            ledger.evidence(versions).model_copy(
+                update={"trials": self._trials, "watched": self._watched}
+            )
+        )
+        self._saved = dict(self._trials), dict(self._watched)
+        self._save = now + SAVE_SECONDS
+
+    def _decide(self, ledger: Ledger, heads: HeadsInForce) -> None:
         for part in get_args(HeadPart):
             if part in heads.canaries:
                 self._watched.pop(part, None)
-                self._judge(part, heads)
+                self._judge(part, ledger, heads)
             else:
                 self._trials.pop(part, None)
-                self._watch(part, heads)
+                self._watch(part, ledger, heads)
 
-    def _judge(self, part: HeadPart, heads: HeadsInForce) -> None:
-        numbers = heads.canaries[part].number, heads.number(part)
-        canary, control = (self._ledger.of(part, number) for number in numbers)
+    def _judge(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
+        pair = heads.canaries[part].number, heads.number(part)
+        canary, control = (ledger.of(part, number) for number in pair)
         trial = self._trials.get(part)
-        if trial is None or trial.numbers != numbers:
-            self._trials[part] = _Trial(numbers, (canary, control))
+        if trial is None or trial.numbers != pair:
+            before = numbers(canary), numbers(control)
+            self._trials[part] = Trial(numbers=pair, before=before)
             return
         canary, control = canary - trial.before[0], control - trial.before[1]
         decided = verdict(canary, control)
@@ -157,26 +152,30 @@ class CanaryJudge:
         gain, _ = compared(canary, control)
         logger.info(
             "canary %d of %s: %+.1f%% tokens per step in %d answers: %s",
-            *(numbers[0], part, 100.0 * np.expm1(gain), canary[0], decided),
+            *(pair[0], part, 100.0 * np.expm1(gain), canary[0], decided),
         )
         if decided == "promote":
-            self._versions.promote(numbers[0], heads)
-            self._watched[part] = _Watch(numbers[0], canary, self._ledger.of(part, numbers[0]))
+            self._versions.promote(pair[0], heads)
+            self._watched[part] = Watch(
+                number=pair[0],
+                expected=numbers(canary),
+                before=numbers(ledger.of(part, pair[0])),
+            )
         else:
             self._versions.roll_back(part, heads)
 
-    def _watch(self, part: HeadPart, heads: HeadsInForce) -> None:
+    def _watch(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
         """Roll a promoted version back if it drafts far worse than it did as a canary."""
         watch, number = self._watched.get(part), heads.number(part)
         if watch is None or watch.number != number:
             self._watched.pop(part, None)
             return
-        now = self._ledger.of(part, number)
+        now = ledger.of(part, number)
         window = now - watch.before
         if window[0] < WATCHED_ANSWERS:
             return
-        gain, error = compared(window, watch.expected)
-        watch.before = now
+        gain, error = compared(window, np.array(watch.expected))
+        self._watched[part] = watch.model_copy(update={"before": numbers(now)})
         if gain + CLEAR * error < np.log(WORST):
             logger.warning("version %d of %s drafts far worse than before", number, part)
             self._versions.roll_back(part, heads)

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, get_args
 
-from deployments.artifacts import portfolios
+from deployments.artifacts import exchanged_heads
 from deployments.drafters.samples import Samples
 from deployments.drafters.tuning import Tuning, TuningError
 from deployments.drafters.versions import VersionStore
@@ -25,7 +25,6 @@ from schemas import (
     Verdict,
 )
 from workers.bundle import Bundle
-from workers.portfolio import exchanged_parts
 from workers.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
@@ -225,8 +224,7 @@ class HeadTrainer:
 
 def trained_parts(config: AppConfig, bundle: Bundle) -> list[HeadPart]:
     """Return the heads that the served methods draft with in engines that exchange heads."""
-    engines = [exchanged_parts(specs, bundle) for specs in portfolios(config)]
-    used = {part for methods in engines for parts in methods.values() for part in parts}
+    used = {part for parts in exchanged_heads(config, bundle).values() for part in parts}
     return [part for part in get_args(HeadPart) if part in used]
 
 

@@ -10,12 +10,12 @@ continues with the last refit, and a new table on disk starts anew.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.artifacts import served_table
+from deployments.artifacts import exchanged_heads, served_table
 from deployments.learning.file_system import StoreAwayError
 from deployments.learning.history import Occasion
 from deployments.learning.state_store import SupersededError
@@ -33,6 +33,7 @@ from schemas import (
     RoutingTable,
     Snapshot,
 )
+from workers.bundle import load_bundle
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Feedback:
     def __init__(self, config: AppConfig, owner: str | None = None) -> None:
         self._config = config
         self._disk = served_table(config)
+        self._exchanged = exchanged_heads(config, load_bundle(config.bundle))
         self._storage = Storage(config.feedback, self._disk.fit_id, owner)
         self._adaptation = Adaptation(self._disk, config.router)
         self._metrics = DriftMetrics()
@@ -140,6 +142,18 @@ class Feedback:
             {stats.method: times[stats.method] for stats in answers if stats.method in times},
         )
         return True
+
+    async def follow_heads(self, versions: Mapping[str, int]) -> None:
+        """Discount what was learned of methods whose head was exchanged.
+
+        versions: by part, the version in force. The call is repeated; each change counts once.
+        """
+        async with self._learning:
+            if not self._storage.opened or self._storage.superseded:
+                return
+            if self._adaptation.follow_heads(versions, self._exchanged):
+                logger.info("evidence of earlier heads is discounted; in force: %s", versions)
+                await self._saved(self._adaptation)
 
     async def history(self) -> list[Snapshot]:
         """Return the states that `roll_back` can go to, the newest first. Raises StoreAwayError."""

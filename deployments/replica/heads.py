@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from deployments.drafters.canaries import SUMS
+from deployments.drafters.evidence import SUMS
 from deployments.drafters.versions import VersionStore
 from schemas import DecodeStats, FeedbackConfig, HeadCounts, HeadPart, HeadsInForce
 from workers.engine import HeadExchanger

@@ -38,6 +38,8 @@ def test_versions_in_service(service, tiny_bundle):
         versions.promote(1)
         until(lambda: 1 in drafted())
         assert [*running][-1] == "data: [DONE]"
+    # The feedback actor was told: the profile's evidence is of another head.
+    until(lambda: service.routing()["live_profile_share"]["eagle3"] < 1.0)
 
     versions.try_out(2, 0.5)
     until(lambda: drafted() >= {1, 2})

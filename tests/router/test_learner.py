@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 from routing_world import answer_seconds, observe
 
-from router.evidence import ANSWER_TOKENS, acceptance, acceptance_evidence, log_error
+from router.evidence import (
+    ANSWER_TOKENS,
+    acceptance,
+    acceptance_evidence,
+    answers,
+    log_error,
+)
 from router.favourites import favourite
-from router.learner import REMEMBERED_IDS, Learner
+from router.learner import KEPT_OF_HEAD, REMEMBERED_IDS, Learner
 from schemas import RouterConfig, RoutingTable
 
 STRICT = RouterConfig(hysteresis=0.05, confidence=0.9)
@@ -165,3 +171,49 @@ def test_a_favourite_gives_way_to_a_clear_and_proven_lead(
 def test_a_favourite_that_is_not_admissible_gives_way_to_the_fastest() -> None:
     won = favourite([1.0, 3.0, 2.0], [50, 50, 0], [0.1, 0.1, 0.1], 0, STRICT, (1, 2))
     assert won == 2
+
+
+DRAFTS_WITH = {"draft": ("eagle3",), "ngram": ()}
+
+
+def test_evidence_of_a_method_is_discounted_once_when_its_head_changes(table) -> None:
+    learner = Learner(table, CONFIG)
+    short = {"output_tokens": 41, "target_steps": 21}
+    for name in ("draft", "ngram"):
+        learner.observe(observe(table, f"{name} {i}", name, 1, **short) for i in range(9))
+    before = learner.table
+    assert not learner.follow_heads({}, DRAFTS_WITH)
+    assert not learner.follow_heads({"eagle3": 0, "medusa": 0}, DRAFTS_WITH)
+    assert learner.table is before
+    assert [learner.follow_heads({"eagle3": 4}, DRAFTS_WITH) for _ in range(2)] == [True, False]
+    after = learner.table
+    kept = np.array([1.0, KEPT_OF_HEAD, 1.0])[None, :, None]
+    np.testing.assert_allclose(after.live.tokens, kept * before.live.tokens)
+    np.testing.assert_allclose(after.live.steps, kept * before.live.steps)
+    np.testing.assert_array_equal(after.live.profile_share, kept[0, :, 0])
+    # The estimate stays until answers of the new head come; it is less certain.
+    np.testing.assert_allclose(acceptance(after)[1], acceptance(before)[1], rtol=0.02)
+    assert answers(after)[1, 1, 0] < 0.5 * answers(before)[1, 1, 0]
+    assert log_error(after)[1, 1, 0] > log_error(before)[1, 1, 0]
+    # A learner that goes on from the state does not discount it again, and the profiled head's
+    # return brings the profile back.
+    again = Learner.restore(table, CONFIG, learner.state())
+    assert not again.follow_heads({"eagle3": 4}, DRAFTS_WITH)
+    np.testing.assert_array_equal(again.table.live.profile_share, kept[0, :, 0])
+    assert again.follow_heads({}, DRAFTS_WITH)
+    np.testing.assert_array_equal(again.table.live.profile_share, np.ones(3))
+    np.testing.assert_allclose(again.table.live.tokens, kept**2 * before.live.tokens)
+
+
+def test_answers_of_a_new_head_decide_sooner(table) -> None:
+    moved = []
+    for versions in ({}, {"eagle3": 1}):
+        learner = Learner(table, CONFIG)
+        old = {"output_tokens": 41, "target_steps": 21}
+        learner.observe(observe(table, f"old {i}", "draft", 1, **old) for i in range(40))
+        learner.follow_heads(versions, DRAFTS_WITH)
+        before = acceptance(learner.table)[1, 1, 0]
+        new = {"output_tokens": 41, "target_steps": 11}
+        learner.observe(observe(table, f"new {i}", "draft", 1, **new) for i in range(6))
+        moved.append(acceptance(learner.table)[1, 1, 0] - before)
+    assert moved[1] > 1.8 * moved[0] > 0.0

@@ -3,6 +3,7 @@
 import pytest
 from asking import until
 from observations import observation
+from served import service_config
 
 from deployments.artifacts import served_table
 from deployments.learning import link as link_module
@@ -10,6 +11,7 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
+from router.learner import KEPT_OF_HEAD
 
 
 def live_steps(table, method="naive"):
@@ -43,6 +45,19 @@ class TestFeedback:
         assert after.epoch == before.epoch + 1
         repeated = await successor.exchange([observation("0")], ("", -1))
         assert live_steps(repeated.table) == pytest.approx(live_steps(before.table))
+
+    async def test_a_change_of_the_head_discounts_its_method_once(self, tiny_bundle, tmp_path):
+        config = service_config(tmp_path, tiny_bundle, ("naive", "eagle3"))
+        actor = Feedback(config)
+        seen = [observation(str(i), method) for i, method in enumerate(("naive", "eagle3"))]
+        before = (await actor.exchange(seen, ("", -1))).table
+        for _ in range(2):
+            await actor.follow_heads({"eagle3": 2})
+            # Another process goes on from the state.
+            after = (await actor.exchange([], ("", -1))).table
+            assert live_steps(after, "naive") == live_steps(before, "naive")
+            assert live_steps(after, "eagle3") == KEPT_OF_HEAD * live_steps(before, "eagle3")
+            actor = Feedback(config)
 
     async def test_an_older_actor_that_ray_starts_again_leaves_the_live_one_alone(self, config):
         Feedback(config, "old")
