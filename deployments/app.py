@@ -29,8 +29,8 @@ from deployments.replica.scaling import autoscaling
 from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from schemas.keys import KeyRing
-from workers.bundle import load_bundle
 from workers.loader import load_engine
+from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
     if len(set(names)) < len(names):
         raise ConfigError(f"methods: {INGRESS!r} is the HTTP ingress's name: rename the method")
     try:
-        bundle = load_bundle(config.bundle)
+        bundle = served_bundle(config)
         engines = portfolios(config)
         for specs in engines:
             check_portfolio(specs, bundle)

@@ -19,7 +19,9 @@ class HeadOrigin(Schema):
     """Where a version of a head comes from."""
 
     part: HeadPart
-    parent: int = Field(ge=0, description="version that it was tuned from; 0: the bundle's own")
+    parent: int = Field(
+        ge=0, description="version that it was tuned from; 0: the bundle's own, if it has one"
+    )
     created: float = Field(description="seconds since the epoch")
     samples: SampleSpan
     verdict: Verdict = Field(description="comparison with the parent on held samples")
@@ -39,12 +41,16 @@ class Canary(Schema):
 
 
 class HeadsInForce(Schema):
-    """Which versions serve. A part without a number serves the bundle's own head."""
+    """Which versions serve. A part without a number serves the bundle's own head,
+    if it has one."""
 
     revision: int = Field(default=0, ge=0, description="increases with every change")
     numbers: dict[HeadPart, int] = Field(default={}, description="version in force by part")
     canaries: dict[HeadPart, Canary] = Field(default={})
     paused: bool = Field(default=False, description="whether training is paused")
+    training: HeadPart | None = Field(
+        default=None, description="part that is trained, or will be as soon as possible"
+    )
 
     def number(self, part: HeadPart) -> int:
         """Return the version of a part that is in force; 0 is the bundle's own head."""

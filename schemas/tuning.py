@@ -19,12 +19,17 @@ class TuningJob(Schema):
 
     part: HeadPart
     target: Path = Field(description="folder of the target")
-    parent: Path = Field(description="folder of the head to tune")
+    parent: Path | None = Field(
+        default=None, description="folder of the head to tune; without one a new head is made"
+    )
     parent_number: int = Field(default=0, ge=0, description="its version; 0: the bundle's own")
     replay: Path | None = Field(
         default=None, description="other answers, which `specadapt train generate` wrote"
     )
     folder: Path
+    young: bool = Field(
+        default=False, description="whether the parent has learned from little, or there is none"
+    )
     tokens: int = Field(ge=1, description="answer tokens to train on, repeats included")
     threads: int = Field(default=1, ge=1)
     device: Literal["cpu", "cuda"] = "cpu"
@@ -53,6 +58,9 @@ class TuningJob(Schema):
 
 class Gain(Schema):
     """Tokens per step of a parent and its candidate on the same held answers.
+
+    A new head has no parent: `parent` is of look-ups in the answer's own text, `candidate` of the
+    head together with them.
 
     low, high: 95% interval of the relative gain, by a bootstrap over conversations.
     """

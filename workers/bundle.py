@@ -75,7 +75,8 @@ class Bundle:
     Every part is a sub-folder that Hugging Face and vLLM load unchanged; parts of `packaged` are
     in the user's cache. methods: tuned for this family, in place of the methods of the same
     names. portfolio: methods that are served by default; empty: all that have their parts.
-    sampling: defaults of requests.
+    sampling: defaults of requests. growing: heads that the bundle lacks and a service trains, so
+    that their drafters begin without one.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Bundle:
     methods: Mapping[str, MethodSpec] = field(default_factory=dict)
     portfolio: tuple[str, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    growing: frozenset[str] = frozenset()
 
     def part(self, name: str) -> Path:
         """Return the folder of one part. Raises BundleError where the bundle has none."""

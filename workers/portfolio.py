@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -20,6 +21,8 @@ LOOK_UPS = ("ngram", "suffix")
 """The drafters that only look up."""
 ADAPTIVE = "adaptive"
 """The drafter that chooses among others and look-ups."""
+GROWN = "eagle3"
+"""The head that a service makes for a bundle without one."""
 
 
 def learned_methods(spec: MethodSpec) -> list[str]:
@@ -44,8 +47,9 @@ def parts_of(spec: MethodSpec, bundle: Bundle) -> tuple[str, ...]:
     if spec.drafter != ADAPTIVE:
         part = part_of(spec)
         return () if part is None else (part,)
-    parts = dict.fromkeys(part_of(method_of(name, bundle)) for name in learned_methods(spec))
-    return tuple(part for part in parts if part is not None and bundle.has(part))
+    learned = [method_of(name, bundle) for name in learned_methods(spec)]
+    parts = dict.fromkeys(part_of(one) for one in learned if decodable(one, bundle))
+    return tuple(part for part in parts if part is not None)
 
 
 def exchanged_parts(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, tuple[HeadPart, ...]]:
@@ -63,9 +67,23 @@ def exchanged_parts(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, tu
 
 
 def decodable(spec: MethodSpec, bundle: Bundle) -> bool:
-    """Return whether the bundle has the parts that the method needs."""
+    """Return whether the bundle has the parts that the method needs, or grows them."""
     part = part_of(spec)
-    return part is None or bundle.has(part)
+    return part is None or bundle.has(part) or grows(part, spec, bundle)
+
+
+def grows(part: str, spec: MethodSpec, bundle: Bundle) -> bool:
+    """Return whether a method begins without its head, which its engine can gain while it runs."""
+    return spec.engine == "torch" and part in bundle.growing
+
+
+def served_bundle(config: AppConfig) -> Bundle:
+    """Load a configuration's bundle. A service that trains heads grows GROWN where it is not named
+    in bundle.json. Raises BundleError as `load_bundle` does."""
+    bundle = load_bundle(config.bundle)
+    if not config.feedback.drafter_training or GROWN in bundle.parts:
+        return bundle
+    return replace(bundle, growing=frozenset({GROWN}))
 
 
 def copies_predictions(spec: MethodSpec) -> bool:

@@ -16,7 +16,7 @@ from deployments.drafters.versions import VersionStore
 from deployments.loads.board import Loads, load_board
 from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport, Sample
-from workers.bundle import load_bundle
+from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class DraftersActor:
 
     def __init__(self, application: str, config: AppConfig) -> None:
         log_with_serve()
-        bundle = load_bundle(config.bundle)
+        bundle = served_bundle(config)
         self._application, self._config = application, config
         self._samples = Samples(config.feedback, bundle.name)
         self._called = time.monotonic()

@@ -3,24 +3,30 @@
 import fcntl
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, get_args
 
 from deployments.artifacts import exchanged_heads
+from deployments.drafters.rounds import (
+    answer_tokens,
+    are_enough,
+    held_samples,
+    lacking,
+    round_samples,
+    span_of,
+)
 from deployments.drafters.samples import Samples
 from deployments.drafters.tuning import Tuning, TuningError
 from deployments.drafters.versions import VersionStore
 from deployments.metrics import DrafterMetrics
 from schemas import (
-    LEAST_CONVERSATIONS,
     AppConfig,
     HeadOrigin,
     HeadPart,
     HeadsInForce,
-    Sample,
-    SampleSpan,
     TuningJob,
     Verdict,
 )
@@ -31,13 +37,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
 """Time between two looks at samples and versions."""
-ROUND_TOKENS = 30_000
-"""New answer tokens that begin a round: about so many gave 3.6% more tokens per step."""
-MOST_TOKENS = 300_000
-"""Tokens of a round's samples. At least half of them are older samples, if there are as many."""
-MOST_HELD = 300
-"""Held answers that a candidate is judged on, the newest ones."""
-PASSES = 3
+PASSES, YOUNG_PASSES = 3, 10
+YOUNG_TOKENS = 1_000_000
+"""Tokens from which on a head that began with nothing is only tuned."""
 MOST_STARTS = 3
 """Starts of a job whose process is killed, by the system without memory for example."""
 CANARY_SHARE = 0.1
@@ -67,6 +69,8 @@ class HeadTrainer:
         self._folder = (folder or user_cache("tuning").resolve()) / place
         self._seen: dict[HeadPart, float | None] = dict.fromkeys(trained_parts(config, bundle))
         """By part, the time of the newest sample of its last round, if that is known."""
+        self._in_vain = Counter[HeadPart]()
+        """Rounds in a row that gave no better head."""
         self._tuning: Tuning | None = None
         self._lock: IO[bytes] | None = None
         self._look = 0.0
@@ -114,16 +118,19 @@ class HeadTrainer:
 
     def _begin(self) -> None:
         heads = self._versions.in_force()
+        if heads.training not in (None, *self._seen):
+            self._note(None)  # of a service with other methods, which this one has replaced
         job = self._folder / "job"
         tuning: Tuning | None = None
         if job.exists() and self._is_alone():
             tuning = self._continued(Tuning.left(job), heads)
         if tuning is None and not heads.paused:
             free = [part for part in self._seen if part not in heads.canaries]
-            # The part comes first whose last round is the longest ago.
-            free.sort(key=self._newest_seen)
+            # First the part that was asked for, then the one whose last round is the longest ago.
+            free.sort(key=lambda part: (part != heads.training, self._newest_seen(part)))
             tuning = next(filter(None, (self._prepared(p, heads, job) for p in free)), None)
         if tuning is not None:
+            self._note(tuning.job.part)
             logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
             tuning.start()
             self._tuning = tuning
@@ -145,32 +152,47 @@ class HeadTrainer:
     def _prepared(self, part: HeadPart, heads: HeadsInForce, folder: Path) -> Tuning | None:
         """Return a round of a part, None if there are not enough new samples or if another process
         trains."""
-        kept = self._samples.kept()
-        held = sorted((s for s in kept if s.held), key=_time)[-MOST_HELD:]
-        if len({sample.conversation for sample in held}) < LEAST_CONVERSATIONS:
+        kept, since = self._samples.kept(), self._newest_seen(part)
+        due = part == heads.training or are_enough(kept, since, self._in_vain[part])
+        if not due or lacking(kept) is not None or not self._is_alone():
             return None
-        since = self._newest_seen(part)
-        learned = [sample for sample in kept if not sample.held]
-        fresh = [sample for sample in learned if sample.time > since]
-        if sum(len(sample.answer_token_ids) for sample in fresh) < ROUND_TOKENS:
-            return None
-        if not self._is_alone():
-            return None
-        learned = round_samples(learned, since)
+        learned, held = round_samples(kept, since), held_samples(kept)
         number = heads.number(part)
         replay = self._bundle.path / REPLAY
+        young = part in self._bundle.growing and self._learned_tokens(number) < YOUNG_TOKENS
         job = TuningJob(
             part=part,
             target=self._bundle.part("target").resolve(),
-            parent=(self._versions.folder(number) if number else self._bundle.part(part)).resolve(),
+            parent=self._head(part, number),
             parent_number=number,
             replay=replay.resolve() if replay.is_file() else None,
             folder=folder,
-            tokens=PASSES * sum(len(sample.answer_token_ids) for sample in learned),
+            young=young,
+            tokens=(YOUNG_PASSES if young else PASSES) * answer_tokens(learned),
             threads=self._feedback.trainer_threads,
             device="cuda" if self._feedback.trainer_num_gpus else "cpu",
         )
         return Tuning.prepare(job, learned, held)
+
+    def _head(self, part: HeadPart, number: int) -> Path | None:
+        """Return the folder of a version, None where a bundle that grows a head has none yet."""
+        if number:
+            return self._versions.folder(number).resolve()
+        return None if part in self._bundle.growing else self._bundle.part(part).resolve()
+
+    def _learned_tokens(self, number: int) -> int:
+        """Return the tokens that a version and its parents have learned from."""
+        parents = {version.number: version for version in self._versions.all()}
+        tokens = 0
+        while number in parents:
+            tokens += parents[number].samples.tokens
+            number = parents[number].parent
+        return tokens
+
+    def _note(self, part: HeadPart | None) -> None:
+        """Tell operators which head is trained."""
+        if self._versions.in_force().training != part:
+            self._versions.train(part)
 
     def _newest_seen(self, part: HeadPart) -> float:
         """Return the time of the newest sample that the part's last round had, 0 without one."""
@@ -188,19 +210,21 @@ class HeadTrainer:
         except TuningError as error:
             logger.error("tuning %s has failed: %s", part, error)
             self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": "failed"})
+            self._in_vain[part] += 1
         else:
             self._judged(tuning, verdict)
-        self._seen[part] = _span(tuning.samples).last
+        self._seen[part] = span_of(tuning.samples).last
         self._drop(tuning)
 
     def _judged(self, tuning: Tuning, verdict: Verdict) -> None:
         part = tuning.job.part
+        self._in_vain[part] = 0 if verdict.better else self._in_vain[part] + 1
         if verdict.better:
             origin = HeadOrigin(
                 part=part,
                 parent=tuning.job.parent_number,
                 created=time.time(),
-                samples=_span(tuning.samples),
+                samples=span_of(tuning.samples),
                 verdict=verdict,
             )
             number = self._versions.add(tuning.job.out, origin).number
@@ -215,6 +239,7 @@ class HeadTrainer:
     def _drop(self, tuning: Tuning) -> None:
         tuning.remove()
         self._tuning = None
+        self._note(None)
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
@@ -226,43 +251,3 @@ def trained_parts(config: AppConfig, bundle: Bundle) -> list[HeadPart]:
     """Return the heads that the served methods draft with in engines that exchange heads."""
     used = {part for parts in exchanged_heads(config, bundle).values() for part in parts}
     return [part for part in get_args(HeadPart) if part in used]
-
-
-def round_samples(learned: Sequence[Sample], since: float) -> list[Sample]:
-    """Return the samples of one round, at most MOST_TOKENS.
-
-    The newest ones after `since` have up to half of the tokens, or more if there are no older ones
-    to fill the rest, which replay what the head has learned before.
-    """
-    newest = sorted((s for s in learned if s.time > since), key=_time, reverse=True)
-    # By id, which is random: older samples stand for all of their time.
-    older = sorted((s for s in learned if s.time <= since), key=lambda sample: sample.id)
-    recent = _within(newest, MOST_TOKENS // 2)
-    older = _within(older, MOST_TOKENS - _tokens(recent))
-    return older + _within(newest, MOST_TOKENS - _tokens(older))
-
-
-def _within(samples: Sequence[Sample], tokens: int) -> list[Sample]:
-    """Return the first samples, as many as fit into `tokens`."""
-    found, left = [], tokens
-    for sample in samples:
-        left -= sample.tokens
-        if left < 0:
-            break
-        found.append(sample)
-    return found
-
-
-def _tokens(samples: Sequence[Sample]) -> int:
-    return sum(sample.tokens for sample in samples)
-
-
-def _span(samples: Sequence[Sample]) -> SampleSpan:
-    times = [sample.time for sample in samples]
-    return SampleSpan(
-        answers=len(samples), tokens=_tokens(samples), first=min(times), last=max(times)
-    )
-
-
-def _time(sample: Sample) -> float:
-    return sample.time

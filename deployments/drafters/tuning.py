@@ -44,9 +44,15 @@ class Tuning:
 
     @classmethod
     def prepare(cls, job: TuningJob, samples: Iterable[Sample], held: Iterable[Sample]) -> Self:
-        """Write a job's files in place of an earlier job's. Only this user can read them."""
+        """Write a job's files in place of an earlier job's. Only this user can read them.
+
+        The parent is copied: it may leave the cache of a remote store while the job runs.
+        """
         shutil.rmtree(job.folder, ignore_errors=True)
         job.folder.mkdir(parents=True, mode=0o700)
+        if job.parent is not None:
+            parent = shutil.copytree(job.parent, job.folder / "parent")
+            job = job.model_copy(update={"parent": parent})
         for file, chosen in ((job.samples, samples), (job.held, held)):
             lines = (each.model_dump_json() + "\n" for each in chosen)
             file.write_text("".join(lines), encoding="utf-8")

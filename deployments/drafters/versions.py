@@ -52,14 +52,20 @@ class VersionStore:
     def add(self, head: Path, origin: HeadOrigin) -> HeadVersion:
         """Store the files of a head's folder as a new version, which does not serve yet.
 
-        Older versions beyond KEPT are deleted.
+        Older versions beyond KEPT are deleted. Raises what the file system raises, and then leaves
+        no files, as far as that is possible.
         """
         number = self._claimed_number()
-        for file in sorted(path for path in head.iterdir() if path.is_file()):
-            self._fs.put_file(str(file), f"{self._path(number)}/{file.name}")
         version = HeadVersion(number=number, **dict(origin))
-        body = version.model_dump_json().encode()
-        replace_file(self._fs, f"{self._path(number)}/{MANIFEST}", body)
+        try:
+            for file in sorted(path for path in head.iterdir() if path.is_file()):
+                self._fs.put_file(str(file), f"{self._path(number)}/{file.name}")
+            body = version.model_dump_json().encode()
+            replace_file(self._fs, f"{self._path(number)}/{MANIFEST}", body)
+        except Exception:
+            with suppress(Exception):
+                self._fs.rm(self._path(number), recursive=True)
+            raise
         self._tidy_versions()
         return version
 
@@ -129,6 +135,10 @@ class VersionStore:
     def pause(self, paused: bool) -> HeadsInForce:
         """Pause training, or let it go on. Versions in force stay."""
         return self._change(lambda heads: heads.model_copy(update={"paused": paused}))
+
+    def train(self, part: HeadPart | None) -> HeadsInForce:
+        """Note the head that is trained, or will be as soon as possible; None: no longer."""
+        return self._change(lambda heads: heads.model_copy(update={"training": part}))
 
     def _rolled_back(self, heads: HeadsInForce, part: HeadPart) -> HeadsInForce:
         number = heads.number(part)
@@ -200,8 +210,10 @@ class VersionStore:
 
     def _tidy_versions(self) -> None:
         serving = self._serving()
-        for number in self._numbers()[:-KEPT]:
-            if number not in serving:
+        kept = [version.number for version in self.all()][:KEPT]
+        # What a killed writer has left does not count, and goes with older versions.
+        for number in self._numbers():
+            if number < kept[-1] and number not in serving:
                 # The manifest first: without it the version does not exist.
                 self._remove([f"{self._path(number)}/{MANIFEST}"])
                 with suppress(FileNotFoundError):

@@ -30,6 +30,7 @@ from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadRepo
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
 from workers.loader import load_engine
+from workers.portfolio import served_bundle
 from workers.replay_engine.engine import ReplayEngine
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class MethodReplica:
         self._streams = 0
         self._measured = set[str]()
         settings = placed_engine(resources, specs, config.engine)
-        self._engine = load_engine(specs, load_bundle(config.bundle), settings, self._replica)
+        self._engine = load_engine(specs, served_bundle(config), settings, self._replica)
         self._application = context.app_name
         self._metrics = ReplicaMetrics(self._replica)
         self._table = served_table(config)

@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from workers.bundle import Bundle
-from workers.portfolio import part_of
+from workers.portfolio import grows, part_of
 from workers.vllm_engine.environment import process_environment
 from workers.vllm_engine.versions import require
 
@@ -97,7 +97,7 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
         )
     for spec in specs:
         part = part_of(spec)
-        if part is not None and spec.engine != "replay":
+        if part is not None and spec.engine != "replay" and not grows(part, spec, bundle):
             bundle.part(part)
     if _in_vllm(specs):
         require(specs, bundle)

@@ -1,7 +1,5 @@
-"""`specadapt drafters`: the heads that a service has trained, and the answers that it keeps."""
+"""`specadapt drafters`: the heads that a service trains."""
 
-import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,10 +11,11 @@ import typer
 from ops.harness import flags
 from ops.harness.boundary import InputError, show_help
 from ops.harness.output import emit, table
+from ops.operate.samples import place_of, samples
 
 if TYPE_CHECKING:
     from deployments.drafters.versions import VersionStore
-    from schemas import FeedbackConfig, Gain, HeadsInForce, HeadVersion
+    from schemas import Gain, HeadPart, HeadsInForce, HeadVersion
 
 Number = Annotated[int, typer.Argument(min=1, metavar="NUMBER", help="number of the version")]
 
@@ -53,6 +52,7 @@ def show(number: Number, config: flags.Config = None, json: flags.Json = None) -
     with _known():
         version = store.get(number)
     verdict, samples = version.verdict, version.samples
+    descent = f"tuned from {version.parent}" if version.parent else "the first of its line, trained"
     groups = {"all": verdict.overall, **verdict.by_group}
     columns = ["group", "held", "parent", "candidate", "gain", "interval"]
     rows = [
@@ -64,7 +64,7 @@ def show(number: Number, config: flags.Config = None, json: flags.Json = None) -
         if gain is not None
     ]
     text = (
-        f"version {number} of {version.part}, tuned from {version.parent or 'the bundle'} on "
+        f"version {number} of {version.part}, {descent} on "
         f"{samples.answers} answers ({samples.tokens} tokens) from {_time(samples.first)} to "
         f"{_time(samples.last)}; {_serves(version, store.in_force()) or 'does not serve'}"
     )
@@ -103,6 +103,44 @@ def rollback(
     _emit(_followed(config).roll_back(parts[part]), json)
 
 
+def train(
+    part: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PART]",
+            help="eagle3, eagle or medusa, if several are served",
+            show_default=False,
+        ),
+    ] = None,
+    config: flags.Config = None,
+    json: flags.Json = None,
+) -> None:
+    """Train a head now, however few new answers there are.
+
+    The running service begins within a minute. On a CPU the training waits while requests run.
+
+    Example: `specadapt drafters train --config my.yaml`
+    """
+    from deployments.drafters.rounds import lacking
+    from deployments.drafters.sample_store import SampleStore
+    from deployments.drafters.samples import Samples
+
+    store = _followed(config)
+    heads, chosen = store.in_force(), _trained(part, config)
+    missing = lacking(SampleStore(Samples(*place_of(config)).uri).read_new())
+    refusals = {
+        "training is paused: `specadapt drafters resume` continues it": heads.paused,
+        f"{heads.training} is trained already": heads.training is not None,
+        f"the canary of {chosen} is not decided yet: wait, promote it or roll it back": (
+            chosen in heads.canaries
+        ),
+        f"too few answers: {missing}": missing is not None,
+    }
+    if problem := next((why for why, refused in refusals.items() if refused), None):
+        raise InputError(problem)
+    _emit(store.train(chosen), json)
+
+
 def pause(config: flags.Config = None, json: flags.Json = None) -> None:
     """Pause the training of heads. Versions in force stay.
 
@@ -119,62 +157,30 @@ def resume(config: flags.Config = None, json: flags.Json = None) -> None:
     _emit(_followed(config).pause(False), json)
 
 
-def samples(
-    erase: Annotated[
-        str | None,
-        typer.Option(
-            "--erase",
-            metavar="OWNER",
-            help="delete the answers of an owner, as the list names it: 'tenant NAME' or 'key "
-            "NAME'; '' without API keys",
-        ),
-    ] = None,
-    config: flags.Config = None,
-    json: flags.Json = None,
-) -> None:
-    """Count the answers that are kept for training by owner, or delete an owner's.
-
-    A running service deletes its own copy of what is erased within ten minutes.
-
-    Example: `specadapt drafters samples --erase "tenant acme" --config my.yaml`
-    """
-    from deployments.drafters.sample_store import SampleStore
-    from deployments.drafters.samples import Samples
-
-    if erase and not re.fullmatch(r"(tenant|key) .+", erase):
-        raise InputError(f"--erase: give 'tenant {erase}' or 'key {erase}'")
-    kept = Samples(*_place(config))
-    found = {sample.id: sample for sample in SampleStore(kept.uri).read_new()}.values()
-    answers = Counter(sample.owner for sample in found)
-    tokens = Counter[str]()
-    for sample in found:
-        tokens[sample.owner] += sample.tokens
-    if erase is not None:
-        kept.erase(erase)
-        erased = {"erased": erase, "answers": answers[erase], "tokens": tokens[erase]}
-        text = f"{answers[erase]} answers of {erase or 'requests without keys'} are erased"
-        emit(erased, lambda: [text], json)
-        return
-    rows = [[owner, answers[owner], tokens[owner]] for owner in sorted(answers)]
-    columns = ["owner", "answers", "tokens"]
-    figures = [dict(zip(columns, row, strict=True)) for row in rows]
-    emit(figures, lambda: [table(f"Answers in {kept.uri}", columns, rows)], json)
-
-
-def _place(config: Path | None) -> "tuple[FeedbackConfig, str]":
-    """Return where a service keeps what it has learned, and its bundle's name."""
+def _trained(part: str | None, config: Path | None) -> "HeadPart":
+    """Return the head that is meant among those that the configured service trains."""
     from deployments.configuration import resolved
+    from deployments.drafters.trainer import trained_parts
     from ops.harness.settings import served_config
-    from workers.bundle import load_bundle
+    from workers.portfolio import served_bundle
 
     settings = resolved(served_config(config))
-    return settings.feedback, load_bundle(settings.bundle).name
+    parts = {str(one): one for one in trained_parts(settings, served_bundle(settings))}
+    names = ", ".join(parts)
+    if not parts:
+        raise InputError("methods: none drafts with a head that is trained: add adaptive or eagle3")
+    if part is None and len(parts) > 1:
+        raise InputError(f"PART: several heads are trained: name one of {names}")
+    chosen = part or names
+    if chosen not in parts:
+        raise InputError(f"PART: {chosen!r} is not trained by this service, only {names}")
+    return parts[chosen]
 
 
 def _store(config: Path | None) -> "VersionStore":
     from deployments.drafters.versions import VersionStore
 
-    return VersionStore(*_place(config))
+    return VersionStore(*place_of(config))
 
 
 def _followed(config: Path | None) -> "VersionStore":
@@ -206,6 +212,8 @@ def _emit(heads: "HeadsInForce", json: Any) -> None:
             rows.append([part, number or "the bundle's own", share])
         yield table("In force", ["part", "version", "canary"], rows)
         yield "Training is paused." if heads.paused else "Training is not paused."
+        if heads.training:
+            yield f"{heads.training} is trained, or will be when the service next looks."
 
     emit(heads.model_dump(mode="json"), tables, json)
 
@@ -228,7 +236,8 @@ def _time(seconds: float) -> str:
 
 
 drafters = typer.Typer(
-    help="Inspect, promote and roll back the heads that a service has trained, and erase answers.",
+    help="Inspect, promote and roll back the heads that a service trains, train one now, and erase "
+    "answers.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -236,6 +245,7 @@ drafters.command("list")(listing)
 drafters.command("show")(show)
 drafters.command("promote")(promote)
 drafters.command("rollback")(rollback)
+drafters.command("train")(train)
 drafters.command("pause")(pause)
 drafters.command("resume")(resume)
 drafters.command("samples")(samples)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.training.counting import GEOMETRY, make_rows
 from training.heads.data import batch_tensors
 from training.heads.eagle import Eagle
-from training.heads.eagle3 import Eagle3, capture_layers
+from training.heads.eagle3 import Eagle3
 from training.heads.head import Head
 from training.heads.loss import head_loss, hits
 from training.heads.medusa import Medusa
@@ -22,6 +22,7 @@ from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 from training.model import Llama
 from training.tokens import answers_only
+from workers.torch_engine.models.heads.eagle3 import capture_layers
 
 SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
 WORDS = torch.arange(4, 64, 2)

@@ -42,13 +42,35 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
     assert words is not None
     assert words.tolist() == list(range(6, 64))
 
-    spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"))
+    spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"), job.out)
     assert not spoilt.better
     assert spoilt.overall is not None
     assert spoilt.overall.high < 0
-    same = _judged(job, samples, job.out)
+    same = _judged(job, samples, job.out, job.out)
     assert same.reason is not None
     assert "not better" in same.reason
+
+
+def test_a_new_head_has_to_beat_look_ups(
+    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "LEAST_WORDS", 2)
+    job = _job("eagle3", bundle, samples, tmp_path, tokens=100_000)
+    job = job.model_copy(update={"parent": None, "young": True})
+    found = tuning.run_job(job, report=lambda _: None)
+    assert found.better, found.reason
+    assert found.overall is not None
+    words = StoredHead(job.out, "eagle3").vocabulary
+    assert words is not None
+    seen = [token for s in samples if not s.held for token in s.answer_token_ids]
+    known = {*words.tolist()}
+    assert sum(token in known for token in seen) >= tuning.COVERED * len(seen)
+
+    spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"), None)
+    assert spoilt.overall is not None
+    assert spoilt.overall.parent == found.overall.parent < found.overall.candidate
+    assert spoilt.reason is not None
+    assert "not better than look-ups by 10%" in spoilt.reason
 
 
 def test_an_interrupted_job_gives_the_same_head(
@@ -100,12 +122,15 @@ def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
     forgot = verdict([*_measured(40, "b", 8), *_measured(10, "replay", 2)])
     assert forgot.reason == "worse beyond the interval in replay"
     assert verdict(_measured(40, "replay", 8)).overall is None
+    slightly = [*_measured(10, "a", 2), *_measured(40, "b", 6)]
+    assert "by 10% beyond the interval" in str(verdict(slightly, new=True).reason)
+    assert verdict([*_measured(10, "a", 2), *_measured(40, "b", 9)], new=True).better
 
 
 def _measured(count: int, group: str = "a", candidate: int = 8) -> list[Measured]:
     """Two answers of each conversation, whose parent has 5 of 10 tokens accepted."""
     names = [f"{group}{i}" for i in range(count) for _ in range(2)]
-    return [Measured(name, (group,), 10, 5, candidate) for name in names]
+    return [Measured(name, (group,), (15, 10), (10 + candidate, 10)) for name in names]
 
 
 def _interrupt(line: str) -> None:
@@ -142,9 +167,11 @@ def _emptied(head: Path, spoilt: Path) -> Path:
     return spoilt
 
 
-def _judged(job: TuningJob, samples: list[Sample], candidate: Path) -> Verdict:
+def _judged(job: TuningJob, samples: list[Sample], candidate: Path, parent: Path | None) -> Verdict:
     teacher = Teacher.load(job.target)
     before, after = (
-        load_head(StoredHead(folder, job.part), teacher) for folder in (job.out, candidate)
+        folder and load_head(StoredHead(folder, job.part), teacher)
+        for folder in (parent, candidate)
     )
+    assert after is not None
     return judge(teacher, before, after, [s for s in samples if s.held])

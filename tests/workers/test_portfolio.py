@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from schemas import AppConfig, MethodDeployment
+from schemas import AppConfig, FeedbackConfig, MethodDeployment
 from workers.bundle import load_bundle
 from workers.methods import METHODS, get_method
 from workers.portfolio import (
     SMALL_DEMO,
+    decodable,
     exchanged_parts,
     method_of,
     part_of,
     parts_of,
+    served_bundle,
     with_bundle,
     with_portfolio,
 )
@@ -62,6 +64,21 @@ def test_heads_are_exchanged_in_our_engine_and_in_shared_ones_of_vllm(tiny_bundl
     assert parts("vllm_naive", "vllm_eagle3") == {"vllm_naive": (), "vllm_eagle3": ("eagle3",)}
     assert parts("vllm_adaptive") == {"vllm_adaptive": ("eagle3", "medusa")}
     assert parts("vllm_adaptive", bundle=without_drafts) == {"vllm_adaptive": ("eagle3",)}
+
+
+def test_a_service_that_trains_grows_the_head_that_its_bundle_lacks(tiny_bundle, tmp_path):
+    folder = shutil.copytree(tiny_bundle.path, tmp_path / "bundle")
+    body = json.loads((folder / "bundle.json").read_text())
+    config = AppConfig(bundle=folder, feedback=FeedbackConfig(drafter_training=True))
+    assert not served_bundle(config).growing
+    for part in ("eagle", "eagle3"):
+        del body["parts"][part]
+    (folder / "bundle.json").write_text(json.dumps(body))
+    assert not served_bundle(AppConfig(bundle=folder)).growing
+    bundle = served_bundle(config)
+    assert parts_of(get_method("adaptive"), bundle) == ("medusa", "eagle3")
+    names = ("eagle3", "adaptive_length", "eagle2", "vllm_eagle3")
+    assert [decodable(get_method(name), bundle) for name in names] == [True, True, False, False]
 
 
 def test_a_length_is_decided_for_the_one_drafter_that_is_named():

@@ -10,18 +10,7 @@ from transformers import LlamaConfig
 from training.heads.head import Head, ScaledLinear, llama_config, size
 from training.heads.rolling import Roll, RolledBlock, initialise
 from training.heads.teacher import Teacher
-
-
-def capture_layers(layers: int) -> tuple[int, ...]:
-    """Return the layers whose inputs the head reads: vLLM's (2, L/2, L - 3).
-
-    If these are not three layers, take the first, the middle and the last. Raises ValueError for a
-    target of fewer than three layers.
-    """
-    if layers < 3:
-        raise ValueError(f"target: EAGLE-3 reads three layers' inputs, the target has {layers}")
-    usual = (2, layers // 2, layers - 3)
-    return usual if usual[0] < usual[1] < usual[2] else (0, layers // 2, layers - 1)
+from workers.torch_engine.models.heads.eagle3 import capture_layers
 
 
 class Midlayer(RolledBlock):

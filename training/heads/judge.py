@@ -13,51 +13,66 @@ from schemas import LEAST_CONVERSATIONS, Gain, Sample, Verdict
 from training.heads.head import Head
 from training.heads.teacher import Teacher
 from training.precision import arithmetic, autocast
+from workers.drafting.lookup.look_ups import LookUps
+from workers.drafting.lookup.past import PastAnswers
 
-DRAFTED = 4
-"""Tokens of a chain, or fewer if the head drafts fewer."""
+DRAFTED, LOOKED_UP = 4, 16
+"""Tokens of a head's chain, or fewer if it drafts fewer, and most looked-up tokens."""
 LONGEST = 2048
 """Tokens of a held answer with its prompt; a longer one loses its first tokens."""
 LARGE_GROUP = 10
 """Held conversations from which on a group of its own may not lose."""
 REPLAY = "replay"
 """Fit id of answers that were not served, which are a group of their own."""
+WORTH = 0.1
+"""Gain that makes a new head worth its time: each of its forwards takes up to a tenth of a small
+target's step, and less of a large one's."""
+LEAST = 0.02
+"""Least probability of looked-up tokens, as the adaptive drafter has it."""
 RESAMPLES = 2000
 INTERVAL = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """How many tokens of each head's chains a held answer accepts, summed over its places."""
+    """Tokens and steps of a held answer with each head's drafts."""
 
     conversation: str
     groups: tuple[str, ...]
-    places: int
-    parent: int
-    candidate: int
+    parent: tuple[int, int]
+    candidate: tuple[int, int]
 
 
-def judge(teacher: Teacher, parent: Head, candidate: Head, held: Sequence[Sample]) -> Verdict:
-    """Compare two heads of one shape on held answers of the target.
+def judge(
+    teacher: Teacher, parent: Head | None, candidate: Head, held: Sequence[Sample]
+) -> Verdict:
+    """Compare two heads that read the same states, on held answers of the target.
 
     A chain is drafted greedily at every place of an answer, and accepted as far as it equals the
     answer. That is what one-hot verification accepts at the answer's own temperature, since the
-    answer is a draw of the target.
+    answer is a draw of the target. Two heads are compared at all places. A new head, without a
+    parent, is compared with look-ups in the answer's own text, in the steps that decode the answer:
+    look-ups alone, and the better of both drafts in each step, as the adaptive drafter merges them.
     """
     fit_id = max(held, key=lambda sample: sample.time).fit_id if held else ""
-    measured = []
+    measured, look_ups = [], LookUps(least=LEAST, past=PastAnswers())
     for sample in held:
         prompt, answer = sample.prompt_token_ids, sample.answer_token_ids
         if len(answer) < 2:  # the target itself gives the first token
             continue
         ids = torch.tensor([[*prompt, *answer][-LONGEST:]], device=teacher.device)
         first = max(1, ids.shape[1] - len(answer))
-        states = teacher.states(ids, torch.ones_like(ids), parent.captures)
-        chains = [_accepted(head, ids, states, first) for head in (parent, candidate)]
-        counts = [int(chain.sum()) for chain in chains]
-        groups = _groups(sample, fit_id)
-        measured.append(Measured(sample.conversation, groups, len(chains[0]), *counts))
-    return verdict(measured)
+        states = teacher.states(ids, torch.ones_like(ids), candidate.captures)
+        drafted = _accepted(candidate, ids, states, first)
+        if parent is None:
+            greedy = sample.temperature == 0
+            found = _looked_up(look_ups, ids[0].tolist(), first, greedy=greedy)
+            both = _steps(found), _steps([max(pair) for pair in zip(found, drafted, strict=True)])
+        else:
+            of_parent, places = _accepted(parent, ids, states, first), len(drafted)
+            both = (places + sum(of_parent), places), (places + sum(drafted), places)
+        measured.append(Measured(sample.conversation, _groups(sample, fit_id), *both))
+    return verdict(measured, new=parent is None)
 
 
 def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
@@ -68,8 +83,11 @@ def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
     return (f"cluster {sample.cluster}", band) if sample.fit_id == fit_id else (band,)
 
 
-def verdict(measured: Sequence[Measured]) -> Verdict:
-    """Decide by the intervals: better over all served answers, and worse in no large group."""
+def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
+    """Decide by the intervals: better over all served answers, and worse in no large group.
+
+    A new head has to be better by WORTH, over all.
+    """
     served = [m for m in measured if REPLAY not in m.groups]
     conversations = len({m.conversation for m in served})
     if conversations < LEAST_CONVERSATIONS:
@@ -79,10 +97,11 @@ def verdict(measured: Sequence[Measured]) -> Verdict:
     by_group = {g: _gain([m for m in measured if g in m.groups]) for g in groups}
     lost = [g for g, one in by_group.items() if one.conversations >= LARGE_GROUP and one.high < 0]
     reason: str | None = None
-    if overall.low <= 0:
+    if overall.low <= (WORTH if new else 0.0):
         low, high = (f"{100 * bound:+.1f}%" for bound in (overall.low, overall.high))
-        reason = f"not better beyond the interval: {low} to {high} tokens per step"
-    elif lost:
+        than = f" than look-ups by {WORTH:.0%}" if new else ""
+        reason = f"not better{than} beyond the interval: {low} to {high} tokens per step"
+    elif lost and not new:
         reason = f"worse beyond the interval in {', '.join(lost)}"
     return Verdict(better=reason is None, reason=reason, overall=overall, by_group=by_group)
 
@@ -90,32 +109,30 @@ def verdict(measured: Sequence[Measured]) -> Verdict:
 def _gain(measured: Sequence[Measured]) -> Gain:
     """Resample whole conversations, whose answers resemble each other."""
     names = {name: i for i, name in enumerate(dict.fromkeys(m.conversation for m in measured))}
-    sums = np.zeros((3, len(names)))
+    sums = np.zeros((4, len(names)))
     for m in measured:
-        # Each place of an answer is a step, which has one token of the target's own.
-        sums[:, names[m.conversation]] += (m.places, m.places + m.parent, m.places + m.candidate)
-    places, parent, candidate = sums.sum(1)
+        sums[:, names[m.conversation]] += (*m.parent, *m.candidate)
+    parent, candidate = _rates(sums.sum(1))
     low, high = np.quantile(_resampled(sums), INTERVAL)
-    return Gain(
-        conversations=len(names),
-        parent=parent / places,
-        candidate=candidate / places,
-        low=low,
-        high=high,
-    )
+    return Gain(conversations=len(names), parent=parent, candidate=candidate, low=low, high=high)
 
 
 def _resampled(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the relative gain in each resample, [RESAMPLES]; sums: [3, conversations]."""
+    """Return the relative gain in each resample, [RESAMPLES]; sums: [4, conversations]."""
     count = sums.shape[1]
     times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    _, parent, candidate = sums @ times.T
+    parent, candidate = _rates(sums @ times.T)
     return np.asarray(candidate / parent - 1)
 
 
+def _rates(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return tokens per step of the parent and the candidate; sums: [4] or [4, n]."""
+    return sums[::2] / sums[1::2]
+
+
 @torch.no_grad()
-def _accepted(head: Head, ids: Tensor, states: Tensor, first: int) -> Tensor:
-    """Return the accepted tokens of the chain at each place of an answer, int64 [places].
+def _accepted(head: Head, ids: Tensor, states: Tensor, first: int) -> list[int]:
+    """Return the accepted tokens of the chain at each place of an answer.
 
     ids: [1, t], whose answer begins at `first`. The target itself gives the first token after a
     place, so that drafts begin with the one after that.
@@ -131,4 +148,28 @@ def _accepted(head: Head, ids: Tensor, states: Tensor, first: int) -> Tensor:
             best = head.logits(output[0, places]).argmax(-1)
             drafted = best if head.vocabulary is None else head.vocabulary[best]
             same.append(drafted == text[places + 2 + position])
-    return torch.stack(same).long().cumprod(0).sum(0)
+    accepted: list[int] = torch.stack(same).long().cumprod(0).sum(0).tolist()
+    return accepted
+
+
+def _looked_up(look_ups: LookUps, tokens: Sequence[int], first: int, *, greedy: bool) -> list[int]:
+    """Return the accepted looked-up tokens at each place of `_accepted`."""
+    known, accepted = list(tokens[: first + 1]), []
+    look_ups.begin(0, known, "", greedy=greedy)
+    for place in range(first + 1, len(tokens)):
+        coming = tokens[place : place + LOOKED_UP]
+        found = look_ups.look_up(0, LOOKED_UP).tokens
+        same = [a == b for a, b in zip(found, coming, strict=False)]
+        accepted.append([*same, False].index(False))
+        look_ups.learn(0, coming, len(found))
+        known.append(coming[0])
+    look_ups.end(0)
+    return accepted
+
+
+def _steps(accepted: Sequence[int]) -> tuple[int, int]:
+    """Return the tokens and steps that decode an answer with so many accepted at each place."""
+    place = steps = 0
+    while place < len(accepted):
+        place, steps = place + 1 + accepted[place], steps + 1
+    return place, steps

@@ -131,10 +131,14 @@ def _slots(first: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.i
 
 def frequent_tokens(rows: TokenRows, count: int, vocabulary: int) -> NDArray[np.int64]:
     """Return the `count` most frequent answer tokens of a pass, ascending."""
-    sizes = np.diff(rows.offsets)
-    weight = rows.weight * np.repeat(rows.repeats, sizes)
-    seen = np.bincount(rows.tokens, weights=weight, minlength=vocabulary)
+    seen = token_counts(rows, vocabulary)
     return np.sort(np.argsort(-seen, kind="stable")[:count])
+
+
+def token_counts(rows: TokenRows, vocabulary: int) -> NDArray[np.float64]:
+    """Return how often each token is learned in a pass, [vocabulary]."""
+    weight = rows.weight * np.repeat(rows.repeats, np.diff(rows.offsets))
+    return np.bincount(rows.tokens, weights=weight, minlength=vocabulary).astype(np.float64)
 
 
 def first_rows(rows: TokenRows, domain: str, count: int) -> TokenRows | None:

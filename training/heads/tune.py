@@ -1,19 +1,23 @@
 """Tune a bundle's head on answers that its target gave while serving."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from schemas import Sample, TuningJob, Verdict
 from schemas.json_files import json_lines
 from training.generations import Answer, answer_rows, read_generations
 from training.heads.judge import REPLAY, judge
-from training.heads.kinds import continued_head, load_head
+from training.heads.kinds import continued_head, load_head, new_head
+from training.heads.packing import frequent_tokens, token_counts
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
-from training.heads.train import Plan, fit_head
+from training.heads.train import HEAD_HYPER, Plan, fit_head
 from training.tokens import TokenRows, mixed
 from training.trainer import Budget, Hyper, Run
 
@@ -23,7 +27,12 @@ HYPER = Hyper(matrix_lr=5e-4, other_lr=7.5e-5, batches_per_step=1, compile=False
 SmolLM2's EAGLE-3 head, tuned on 60,000 answer tokens of one kind, gained 2.0% tokens per step on
 that kind and lost 1.3% on other kinds. At four times these rates it gained 2.3% and lost 4.0%.
 """
-POSITIONS = 2
+YOUNG_HYPER = replace(HEAD_HYPER, tokens_per_batch=1024, compile=False)
+"""Small batches: 10 passes over 30,000 answer tokens are 600 steps."""
+POSITIONS, NEW_POSITIONS = 2, 4
+COVERED, LEAST_WORDS = 0.995, 2048
+"""A new head drafts the most frequent tokens, so many that they make up this share of the answers;
+and at least so many."""
 LENGTHS = (512, 1024, 2048)
 WHOLE = 0.9
 """Packed rows have the smallest of LENGTHS that holds this share of the samples whole."""
@@ -42,27 +51,35 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
     torch.set_num_threads(job.threads)
     teacher = Teacher.load(job.target, job.device)
     tune(teacher, job, report)
-    parent, candidate = (
-        load_head(StoredHead(folder, job.part), teacher) for folder in (job.parent, job.out)
-    )
+    parent = load_head(StoredHead(job.parent, job.part), teacher) if job.parent else None
+    candidate = load_head(StoredHead(job.out, job.part), teacher)
     others = [answer for answer in _replayed(job.replay) if answer.held]
     return judge(teacher, parent, candidate, [*_samples(job.held), *others])
 
 
 def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:
-    """Train a copy of the job's parent, which keeps its shape and vocabulary, into `job.out`.
+    """Train a copy of the job's parent, which keeps its shape and vocabulary, or a new head, into
+    `job.out`.
 
     Raises ValueError as `run_job` does.
     """
-    parent = StoredHead(job.parent, job.part)
     samples = _samples(job.samples)
     if not samples:
         raise ValueError(f"{job.samples}: there is no answer to learn from")
     length = _length(samples)
+    others = [answer for answer in _replayed(job.replay) if not answer.held]
+    rows = _rows(samples, others, length)
     torch.manual_seed(job.seed)
-    head = continued_head(parent, teacher).to(teacher.device)
+    if job.parent is None:
+        parent, positions = None, NEW_POSITIONS
+        words = _words(rows, len(teacher.lm_head))
+        head = new_head(job.part, teacher, words, positions)
+    else:
+        parent = StoredHead(job.parent, job.part)
+        positions = parent.positions if job.part == "medusa" else POSITIONS
+        head = continued_head(parent, teacher)
     plan = Plan(
-        positions=parent.positions if job.part == "medusa" else POSITIONS,
+        positions=positions,
         features=job.folder / "features",
         length=length,
         cache_gb=CACHE_GB,
@@ -72,14 +89,22 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
         folder=job.folder,
         out=job.out,
         budget=Budget(job.tokens, warmup_tokens=int(WARMUP_SHARE * job.tokens)),
-        hyper=HYPER,
+        hyper=YOUNG_HYPER if job.young else HYPER,
         seed=job.seed,
         device=job.device,
         report=report,
         checkpoint_seconds=CHECKPOINT_SECONDS,
     )
-    others = [answer for answer in _replayed(job.replay) if not answer.held]
-    fit_head(head, teacher, _rows(samples, others, length), run, plan, dict)
+    fit_head(head.to(teacher.device), teacher, rows, run, plan, dict)
+
+
+def _words(rows: TokenRows, vocabulary: int) -> Tensor | None:
+    """Return the tokens that a new head drafts, int64 [k] ascending, None for all."""
+    counts = np.sort(token_counts(rows, vocabulary))[::-1].cumsum()
+    count = max(LEAST_WORDS, 1 + int(np.searchsorted(counts, COVERED * counts[-1])))
+    if count >= vocabulary:
+        return None
+    return torch.from_numpy(frequent_tokens(rows, count, vocabulary))
 
 
 def _samples(file: Path) -> list[Sample]:

@@ -39,7 +39,8 @@ def rehearse(target: Target, methods: Iterable[Method], materials: Materials, ro
     by_name = {name: one for drafter in deciding for name, one in drafter.learned.items()}
     rehearsal = _Rehearsal(target, materials, rows)
     for one in by_name.values():
-        rehearsal.of(one)
+        if one.ready:
+            rehearsal.of(one)
 
 
 class _Rehearsal:

@@ -13,14 +13,19 @@ import pytest
 from sampled import sample
 from stored_heads import head, origin
 
+from deployments.drafters import rounds
 from deployments.drafters import trainer as training
+from deployments.drafters.rounds import are_enough, round_samples
 from deployments.drafters.samples import Samples
-from deployments.drafters.trainer import HeadTrainer, round_samples
+from deployments.drafters.trainer import HeadTrainer
+from deployments.drafters.tuning import Tuning
 from deployments.drafters.versions import VersionStore
 from schemas import AppConfig, FeedbackConfig, MethodDeployment, Sample
-from tests.training.counting import make_samples, save_bundle, train_counting
+from tests.training.counting import make_samples
 from workers.bundle import load_bundle
 
+LEARNED = "1" * 64
+"""A conversation that is not held."""
 STARTER = """
 import sys, time
 from pathlib import Path
@@ -51,18 +56,12 @@ class Setting:
         )
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("counting")
-    return save_bundle(train_counting(folder), folder / "bundle")
-
-
 @pytest.fixture
-def setting(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+def setting(counting_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(training, "ROUND_TOKENS", 1000)
-    monkeypatch.setattr(training, "PASSES", 50)
-    return Setting(bundle, tmp_path)
+    monkeypatch.setattr(rounds, "ROUND_TOKENS", 1000)
+    monkeypatch.setattr(training, "PASSES", 15)
+    return Setting(counting_bundle, tmp_path)
 
 
 def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Setting) -> None:
@@ -142,10 +141,10 @@ def test_nothing_begins_without_news_or_while_paused_or_before_a_canary_is_judge
 
 
 def test_a_failed_round_says_why_and_waits_for_new_samples(
-    setting: Setting, bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    setting: Setting, counting_bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = tmp_path / "broken"
-    shutil.copytree(bundle, broken)
+    shutil.copytree(counting_bundle, broken)
     (broken / "eagle3" / "config.json").unlink()
     setting.config = setting.config.model_copy(update={"bundle": broken})
     setting.samples.take(make_samples(240))
@@ -182,6 +181,7 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
     tuning.kill()
     tuning.wait()
     (job,) = setting.folder.glob("*/job")
+    assert Tuning(job).job.parent == job.resolve() / "parent"
     del first
 
     setting.now += 3600.0 * setting.config.feedback.retain_hours
@@ -196,8 +196,8 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
 
 
 def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MOST_TOKENS", 60)
-    kept = [sample(str(i), time=float(i)) for i in range(20)]
+    monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
+    kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(20)]
 
     def times(samples: list[Sample]) -> list[float]:
         return sorted(each.time for each in samples)
@@ -209,6 +209,17 @@ def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyP
     alone = times(round_samples(kept, 18.0))
     assert alone[-1] == 19
     assert len(alone) == 6
+
+
+def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
+    kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(100)]
+    assert are_enough(kept, 97.0, 0)
+    assert not are_enough(kept, 98.0, 0)
+    assert are_enough(kept, 91.0, 2)
+    assert not are_enough(kept, 92.0, 2)
+    assert are_enough(kept, 49.0, 60), "never more than half of what is kept"
+    assert not are_enough(kept, 50.0, 60)
 
 
 def _tunings() -> list[psutil.Process]:

@@ -61,7 +61,25 @@ def test_a_killed_writer_leaves_no_version(
     assert one.all() == []
     with pytest.raises(UnknownVersionError):
         one.promote(1)
-    assert one.add(tmp_path / "head", origin()).number == 2
+    monkeypatch.setattr(versions, "KEPT", 2)
+    assert [one.add(tmp_path / "head", origin()).number for _ in range(2)] == [2, 3]
+    assert one._numbers() == [2, 3], "what was left is removed, and has not counted"
+
+
+def test_a_failed_upload_leaves_no_files(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise OSError("the store is away")
+
+    one = store(uri)
+    with monkeypatch.context() as patched:
+        patched.setattr(versions, "replace_file", away)
+        for _ in range(2):
+            with pytest.raises(OSError, match="away"):
+                one.add(head(tmp_path / "head"), origin())
+    assert one._numbers() == []
+    assert one.add(tmp_path / "head", origin()).number == 1
 
 
 def test_a_damaged_manifest_is_no_version(tmp_path: Path) -> None:

@@ -83,6 +83,28 @@ def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_p
     assert "feedback.drafter_training is false" in refused
 
 
+def test_a_head_is_trained_by_hand(
+    specadapt, config: Path, versions: VersionStore, tmp_path: Path
+) -> None:
+    def refused(*arguments: object) -> str:
+        return specadapt.refusal("drafters", "train", *arguments, "--config", config)
+
+    feedback = FeedbackConfig(state_uri=str(tmp_path / "state"))
+    assert "PART: several heads are trained: name one of eagle3, eagle, medusa" in refused()
+    assert "'draft' is not trained by this service, only eagle3" in refused("draft")
+    assert "too few answers: 0 answers are kept, of 0 held conversations" in refused("eagle3")
+    Samples(feedback, "tiny").take([sample(str(i), time=time.time()) for i in range(300)])
+    versions.try_out(2, 0.1)
+    assert "the canary of eagle3 is not decided yet" in refused("eagle3")
+    versions.roll_back("eagle3")
+    versions.pause(True)
+    assert "training is paused" in refused("eagle3")
+    versions.pause(False)
+    asked = specadapt.json("drafters", "train", "eagle3", "--config", config)
+    assert asked["training"] == versions.in_force().training == "eagle3"
+    assert "eagle3 is trained already" in refused("medusa")
+
+
 def test_answers_are_counted_and_erased_by_owner(specadapt, config: Path, tmp_path: Path) -> None:
     feedback = FeedbackConfig(state_uri=str(tmp_path / "state"))
     now = time.time()

@@ -4,6 +4,7 @@ import itertools
 import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,44 @@ def test_each_answer_is_drafted_by_one_version(
             compare(drafted, lambda known, path, head=head: reference(head, known, path))
     drafter.versions._unload()
     assert list(drafter.versions._loaded) == [0]
+
+
+def test_an_engine_gains_its_first_head_while_it_decodes(
+    make_rig, bundle: Bundle, tmp_path: Path
+) -> None:
+    """Answers that began without a head end without one; then versions of other vocabularies
+    serve side by side, on rows that hold no pairs; and the engine can return to none."""
+    grown = ("eagle3",)
+    without = {name: part for name, part in bundle.parts.items() if name not in (*grown, "medusa")}
+    bare = replace(bundle, parts=without, growing=frozenset(grown))
+    rig = make_rig(bare, ["eagle3", "adaptive"], prefill_chunk=CHUNK, max_batch=4)
+    target = hugging_face(bundle.part("target")).config
+    random_heads.save_eagle3(tmp_path / "whole", target, reduced=False)
+    rng = random.Random(4)
+    beginning = [rng.randrange(VOCAB) for _ in range(40)]
+    numbers, drafted = itertools.count(), list[set[tuple[int, bool]]]()
+    for version, folder, share in (
+        (0, None, 1.0),
+        (1, bundle.part("eagle3"), 1.0),
+        (2, tmp_path / "whole", 0.5),
+        (0, None, 1.0),
+    ):
+        rig.engine.exchange("eagle3", version, folder, share)
+        asked = [
+            submit(rig, method, [*beginning, *prompt], next(numbers), 24)
+            for prompt in prompts(3, VOCAB, seed=version)
+            for method in ("eagle3", "adaptive")
+        ]
+        while not all(sequence.output_tokens for sequence in asked):
+            rig.round()
+        drafted.append(set())
+        for sequence, answer in zip(asked, rig.finish(*asked), strict=True):
+            assert_greedy(bundle, sequence.request.prompt_token_ids, answer.tokens, 24)
+            by_head = answer.stats.drafted_tokens > 0
+            if sequence.request.method == "eagle3":
+                drafted[-1].add((answer.stats.head_versions["eagle3"], by_head))
+    assert drafted == [{(0, False)}, {(1, True)}, {(1, True), (2, True)}, {(0, False)}]
+    assert not rig.engine.load().drafter_failures
 
 
 def test_any_method_stays_exact(make_rig, six: Bundle, tmp_path: Path) -> None:

@@ -152,7 +152,10 @@ class Adaptive:
         one = self.learned[name]
         if self._guard.rests(one.drafter):
             return None
-        return [None if self._guard.is_off(one.drafter, s) else one.unread(s) for s in sequences]
+        can = [one.drafts_for(s) and not self._guard.is_off(one.drafter, s) for s in sequences]
+        if not any(can):
+            return None
+        return [one.unread(s) if yes else None for s, yes in zip(sequences, can, strict=True)]
 
     def _draft(self, decision: Decision, proposals: Sequence[Proposal]) -> float:
         """Let the chosen drafter draft; return its seconds."""

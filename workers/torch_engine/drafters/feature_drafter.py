@@ -17,6 +17,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
+from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.transfer import indices
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import DecodeSequence
@@ -48,32 +49,53 @@ class FeatureDrafter:
     predicted for its parent. Pairs of nodes are dropped after the step.
 
     All versions of the head share the pool: a row holds the pairs of one sequence.
+
+    captures: what the head will read, for a bundle that grows it. Sequences then have no drafts
+    until a version is exchanged in, and the first one makes the pool.
     """
 
     has_distribution = True
 
-    def __init__(self, kind: type[FeatureHead], part: str, materials: Materials) -> None:
-        own = kind(materials.bundle.part(part), materials.target)
-        self.captures = frozenset(own.captures)
-        self.pool = own.make_pool(materials.rows, materials.capacity)
-        bundled, like = materials.bundle.part(part), (own.shape, own.captures)
+    def __init__(
+        self,
+        kind: type[FeatureHead],
+        part: str,
+        materials: Materials,
+        captures: tuple[int, ...] | None = None,
+    ) -> None:
+        bundled = materials.bundle.part(part) if captures is None else None
+        self._rows = CompanionRows()
+        self._states: dict[int, _State] = {}
+        like: tuple[LlamaShape, tuple[int, ...]] | None = None
 
-        def load(folder: FilePath | None) -> FeatureHead:
-            head = kind(folder or bundled, materials.target)
+        def load(folder: FilePath | None) -> FeatureHead | None:
+            nonlocal like
+            if (source := folder or bundled) is None:
+                return None
+            head = kind(source, materials.target)
+            if like is None and captures in (None, head.captures):
+                like = head.shape, head.captures
+                self._rows.pool = head.make_pool(materials.rows, materials.capacity)
             if (head.shape, head.captures) != like:
                 raise BundleError(
                     f"{folder}/config.json: this head has another shape, or reads other layers, "
-                    f"than the bundle's part {part!r}: only a head trained from that one fits"
+                    f"than the part {part!r} that is served: only a head trained from that one fits"
                 )
             head.use(self.pool)
             return head
 
+        own = load(None)
+        self.captures = frozenset(own.captures if own else captures or ())
         self.versions = HeadVersions(part, own, load)
-        self._rows = CompanionRows(self.pool)
-        self._states: dict[int, _State] = {}
+
+    @property
+    def pool(self) -> KvPool:
+        """The pairs of all sequences; there is none before the first head."""
+        return self._rows.pool
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree by levels until its limit, its stop or an empty frontier."""
+        proposals = [p for p in proposals if p.sequence.id in self._states]
         for proposal in proposals:
             self._catch_up(proposal.sequence)
         ordered = sorted(proposals, key=lambda p: self._states[p.sequence.id].lease.row)
@@ -85,6 +107,9 @@ class FeatureDrafter:
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the target's states of the read tokens and the accepted path."""
         sequence = proposal.sequence
+        head = self.versions.of(sequence)
+        if head is None:
+            return
         start, pending = output.starts[sequence.id], output.pending[sequence.id]
         if sequence.id not in self._states:
             if sequence.lease not in self._rows:
@@ -92,7 +117,7 @@ class FeatureDrafter:
             own = self._rows[sequence.lease]
             # another drafter may have read less: then the states begin where it ends
             own.length = min(own.length, sequence.lease.length - pending - len(path.nodes))
-            self._states[sequence.id] = _State(self.versions.of(sequence), own)
+            self._states[sequence.id] = _State(head, own)
         rows: slice | Tensor = slice(start, start + pending + len(path.nodes))
         if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
             tree = start + pending
@@ -106,6 +131,8 @@ class FeatureDrafter:
     def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:
         """Continue after the other row's pairs; return how many tokens the target need not read
         again. The next pair begins with the last token's state, so that token is read again."""
+        if self.versions.of(sequence) is None:
+            return length
         return self._rows.begin(lease, source, length - 1, self.versions.bind(sequence))
 
     def unread(self, sequence: DecodeSequence) -> int:

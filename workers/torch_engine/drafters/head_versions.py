@@ -16,8 +16,8 @@ class HeadVersions(Generic[Head]):
     """Hold the loaded versions of a drafter's head and bind each sequence to one of them.
 
     A sequence keeps its version until it ends, because no other version can read the keys and
-    values that this one has computed. Version 0 is the bundle's own head. New sequences get the
-    version in force, and a share of them the canary, if there is one.
+    values that this one has computed. Version 0 is the bundle's own head, None if it has none. New
+    sequences get the version in force, and a share of them the canary, if there is one.
 
     `exchange` may be called in any thread, by one caller at a time. Everything else belongs to the
     stepper thread.
@@ -42,8 +42,9 @@ class HeadVersions(Generic[Head]):
         The version is loaded first, unless it is there. A version in force ends the canary.
         Raises BundleError, and changes nothing, for a head that does not fit or holds NaN.
         """
-        head = self._loaded.get(version)
-        if head is None:
+        if version in self._loaded:
+            head = self._loaded[version]
+        else:
             if folder is not None:
                 refuse_not_finite(folder)
             head = self._load(folder)
@@ -53,6 +54,11 @@ class HeadVersions(Generic[Head]):
                 self._loaded[version] = head
                 self._in_force, self._canary, self._share = serving
                 self.changes += 1
+
+    @property
+    def in_force(self) -> Head:
+        """The head of the version in force."""
+        return self._loaded[self._in_force]
 
     def bind(self, sequence: DecodeSequence) -> int:
         """Return the version that drafts for a sequence. The first call chooses it, by a hash of

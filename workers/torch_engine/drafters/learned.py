@@ -56,6 +56,11 @@ class Learned:
         """The name of its method."""
         return self.expectation.name
 
+    @property
+    def ready(self) -> bool:
+        """Whether new sequences have a head, most or all of them."""
+        return self._versions is None or self._versions.in_force is not None
+
     def plan(self, sequences: int) -> Plan:
         """Return the parts that draft for so many sequences."""
         width = max(1, min(WIDEST, READ_TOGETHER // sequences))
@@ -68,6 +73,10 @@ class Learned:
             self._changes = changes
             self.expectation.discount()
             self.confidence.discount()
+
+    def drafts_for(self, sequence: DecodeSequence) -> bool:
+        """Return whether it has a head for a sequence."""
+        return self._versions is None or self._versions.of(sequence) is not None
 
     def unread(self, sequence: DecodeSequence) -> int:
         """Return the tokens of a sequence that it reads before it drafts."""

@@ -7,11 +7,14 @@ class CompanionRows:
     """Map each row of the target's pool, in use or kept, to the drafter's row of the same text.
 
     A row that the drafter has not read has none. The drafter's pool has as many rows as the
-    target's, so that a row is always free.
+    target's, so that a row is always free. It may be set later, before the first row is taken.
     """
 
-    def __init__(self, pool: KvPool) -> None:
-        self.pool = pool
+    pool: KvPool
+
+    def __init__(self, pool: KvPool | None = None) -> None:
+        if pool is not None:
+            self.pool = pool
         self._used: dict[Lease, Lease] = {}
         self._kept: dict[Lease, Lease] = {}
 

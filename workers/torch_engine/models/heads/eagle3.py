@@ -92,6 +92,18 @@ def _draft_ids(folder: Path, offsets: Tensor, size: int) -> Tensor:
     return torch.arange(size) + offsets
 
 
+def capture_layers(layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs a new head reads: vLLM's (2, L/2, L - 3).
+
+    If these are not three layers, take the first, the middle and the last. Raises ValueError for a
+    target of fewer than three layers.
+    """
+    if layers < 3:
+        raise ValueError(f"target: EAGLE-3 reads three layers' inputs, the target has {layers}")
+    usual = (2, layers // 2, layers - 3)
+    return usual if usual[0] < usual[1] < usual[2] else (0, layers // 2, layers - 1)
+
+
 def captured_layers(config: dict[str, Any], layers: int) -> tuple[int, ...]:
     """Return the layers whose inputs are concatenated, in ascending order as vLLM does it."""
     eagle: dict[str, Any] = config.get("eagle_config") or {}

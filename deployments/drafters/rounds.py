@@ -1,0 +1,87 @@
+"""Samples of a round: when there are enough, which a head learns from, and which judge it."""
+
+from collections.abc import Iterable, Sequence
+
+from schemas import LEAST_CONVERSATIONS, Sample, SampleSpan
+from schemas.sample import HELD_BACK
+
+ROUND_TOKENS = 30_000
+"""New answer tokens that begin a round: about so many gave 3.6% more tokens per step."""
+MOST_TOKENS = 300_000
+"""Tokens of a round's samples. At least half of them are older samples, if there are as many."""
+MOST_HELD = 300
+"""Held answers that a candidate is judged on, the newest ones."""
+
+
+def lacking(kept: Sequence[Sample]) -> str | None:
+    """Return what the kept samples lack for a round, None if they suffice."""
+    held = len({sample.conversation for sample in kept if sample.held})
+    if held >= LEAST_CONVERSATIONS and any(not sample.held for sample in kept):
+        return None
+    return (
+        f"{len(kept)} answers are kept, of {held} held conversations (one in {HELD_BACK}): "
+        f"{LEAST_CONVERSATIONS} are needed to judge a head"
+    )
+
+
+def are_enough(kept: Iterable[Sample], since: float, in_vain: int) -> bool:
+    """Return whether a round is due: samples after `since` have ROUND_TOKENS answer tokens.
+
+    Each round in a row that gave no better head (in_vain) doubles what the next one needs, up to
+    half of what is kept.
+    """
+    learned = [sample for sample in kept if not sample.held]
+    fresh = answer_tokens(sample for sample in learned if sample.time > since)
+    return fresh >= max(ROUND_TOKENS, min(ROUND_TOKENS << in_vain, answer_tokens(learned) // 2))
+
+
+def held_samples(kept: Iterable[Sample]) -> list[Sample]:
+    """Return the samples that judge a head, oldest first."""
+    return sorted((sample for sample in kept if sample.held), key=_time)[-MOST_HELD:]
+
+
+def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:
+    """Return the samples that a head learns from in one round, at most MOST_TOKENS.
+
+    The newest ones after `since` have up to half of the tokens, or more if there are no older ones
+    to fill the rest, which replay what the head has learned before.
+    """
+    learned = [sample for sample in kept if not sample.held]
+    newest = sorted((s for s in learned if s.time > since), key=_time, reverse=True)
+    # By id, which is random: older samples stand for all of their time.
+    older = sorted((s for s in learned if s.time <= since), key=lambda sample: sample.id)
+    recent = _within(newest, MOST_TOKENS // 2)
+    older = _within(older, MOST_TOKENS - _tokens(recent))
+    return older + _within(newest, MOST_TOKENS - _tokens(older))
+
+
+def span_of(samples: Sequence[Sample]) -> SampleSpan:
+    """Return the count and the time of samples. Raises ValueError if there are none."""
+    times = [sample.time for sample in samples]
+    return SampleSpan(
+        answers=len(samples), tokens=_tokens(samples), first=min(times), last=max(times)
+    )
+
+
+def answer_tokens(samples: Iterable[Sample]) -> int:
+    """Return the number of answer tokens."""
+    return sum(len(sample.answer_token_ids) for sample in samples)
+
+
+def _within(samples: Sequence[Sample], tokens: int) -> list[Sample]:
+    """Return the first samples, as many as fit into `tokens`."""
+    found, left = [], tokens
+    for sample in samples:
+        left -= sample.tokens
+        if left < 0:
+            break
+        found.append(sample)
+    return found
+
+
+def _tokens(samples: Iterable[Sample]) -> int:
+    return sum(sample.tokens for sample in samples)
+
+
+def _time(sample: Sample) -> float:
+    return sample.time
