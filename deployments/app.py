@@ -13,6 +13,7 @@ from ray import serve
 from deployments import user_config
 from deployments.artifacts import portfolios, read_template, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
+from deployments.drafters.trainer import trained_parts
 from deployments.errors import RETRY_AFTER_SECONDS
 from deployments.guard.isolation import check_isolation
 from deployments.guard.key_file import read_keys
@@ -90,6 +91,11 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         check_clusters(config, len(served_table(config).assignment))
         if config.http.guard.keys_file is not None:
             _warn_if_no_key_teaches(read_keys(config.http.guard.keys_file), config)
+        if config.feedback.drafter_training and not trained_parts(config, bundle):
+            logger.warning(
+                "feedback.drafter_training: no served method drafts with a head that is trained: "
+                "add adaptive to methods"
+            )
         if config.http.chat_template is not None:
             read_template(config.http.chat_template)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
