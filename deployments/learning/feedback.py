@@ -33,7 +33,7 @@ from schemas import (
     RoutingTable,
     Snapshot,
 )
-from workers.bundle import load_bundle
+from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Feedback:
     def __init__(self, config: AppConfig, owner: str | None = None) -> None:
         self._config = config
         self._disk = served_table(config)
-        self._exchanged = exchanged_heads(config, load_bundle(config.bundle))
+        self._exchanged = exchanged_heads(config, served_bundle(config))
         self._storage = Storage(config.feedback, self._disk.fit_id, owner)
         self._adaptation = Adaptation(self._disk, config.router)
         self._metrics = DriftMetrics()
