@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 from schemas import HeadPart, Sample, TuningJob, Verdict
 from tests.training.counting import Counting, make_samples, save_bundle
 from training.heads import tune as tuning
+from training.heads import vocabulary
 from training.heads.judge import Measured, judge, verdict
-from training.heads.kinds import load_head
+from training.heads.kinds import load_head, new_head
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 
@@ -54,7 +55,7 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
 def test_a_new_head_has_to_beat_look_ups(
     bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "LEAST_WORDS", 2)
+    monkeypatch.setattr(vocabulary, "LEAST_WORDS", 2)
     job = _job("eagle3", bundle, samples, tmp_path, tokens=100_000)
     job = job.model_copy(update={"parent": None, "young": True})
     found = tuning.run_job(job, report=lambda _: None)
@@ -64,13 +65,43 @@ def test_a_new_head_has_to_beat_look_ups(
     assert words is not None
     seen = [token for s in samples if not s.held for token in s.answer_token_ids]
     known = {*words.tolist()}
-    assert sum(token in known for token in seen) >= tuning.COVERED * len(seen)
+    assert sum(token in known for token in seen) >= vocabulary.COVERED * len(seen)
 
     spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"), None)
     assert spoilt.overall is not None
     assert spoilt.overall.parent == found.overall.parent < found.overall.candidate
     assert spoilt.reason is not None
     assert "not better than look-ups by 10%" in spoilt.reason
+
+
+def test_frequent_tokens_of_the_answers_replace_the_rarest_words(
+    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All words of the language are as frequent; tokens below 8 are in no answer."""
+    monkeypatch.setattr(vocabulary, "MOST_REPLACED", 0.1)
+    teacher = Teacher.load(bundle / "target")
+    words = torch.tensor([2, 3, 4, *range(8, 60)])
+    new_head("eagle3", teacher, words, 2).save(tmp_path / "parent")
+    before = StoredHead(tmp_path / "parent", "eagle3").weights["lm_head.weight"]
+    rows = tuning._answers([s for s in samples if not s.held], 512)
+    stored = StoredHead(tmp_path / "parent", "eagle3")
+    vocabulary.replace_rare_words(stored, rows, teacher)
+    assert stored.vocabulary is not None
+    assert {60, 61, 62, 63} >= {*stored.vocabulary.tolist()} - {*words.tolist()}
+    assert not {2, 3, 4} & {*stored.vocabulary.tolist()}
+    head = stored.weights["lm_head.weight"]
+    for row, word in zip(head, stored.vocabulary, strict=True):
+        known = (words == word).nonzero().flatten().tolist()
+        expected = before[known[0]] if known else teacher.lm_head[word].to(before)
+        torch.testing.assert_close(row, expected)
+
+    job = _job("eagle3", bundle, samples, tmp_path, tokens=60_000)
+    job = job.model_copy(update={"parent": tmp_path / "parent", "young": True})
+    found = tuning.run_job(job, lambda _: None)
+    assert found.better, found.reason
+    saved = StoredHead(job.out, "eagle3").vocabulary
+    assert saved is not None
+    assert saved.tolist() == stored.vocabulary.tolist()
 
 
 def test_an_interrupted_job_gives_the_same_head(

@@ -5,19 +5,17 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from schemas import Sample, TuningJob, Verdict
 from schemas.json_files import json_lines
 from training.generations import Answer, answer_rows, read_generations
 from training.heads.judge import REPLAY, judge
 from training.heads.kinds import continued_head, load_head, new_head
-from training.heads.packing import frequent_tokens, token_counts
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 from training.heads.train import HEAD_HYPER, Plan, fit_head
+from training.heads.vocabulary import covering_words, replace_rare_words
 from training.tokens import TokenRows, mixed
 from training.trainer import Budget, Hyper, Run
 
@@ -30,9 +28,6 @@ that kind and lost 1.3% on other kinds. At four times these rates it gained 2.3%
 YOUNG_HYPER = replace(HEAD_HYPER, tokens_per_batch=1024, compile=False)
 """Small batches: 10 passes over 30,000 answer tokens are 600 steps."""
 POSITIONS, NEW_POSITIONS = 2, 4
-COVERED, LEAST_WORDS = 0.995, 2048
-"""A new head drafts the most frequent tokens, so many that they make up this share of the answers;
-and at least so many."""
 LENGTHS = (512, 1024, 2048)
 WHOLE = 0.9
 """Packed rows have the smallest of LENGTHS that holds this share of the samples whole."""
@@ -58,8 +53,7 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
 
 
 def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:
-    """Train a copy of the job's parent, which keeps its shape and vocabulary, or a new head, into
-    `job.out`.
+    """Train a copy of the job's parent, which keeps its shape, or a new head, into `job.out`.
 
     Raises ValueError as `run_job` does.
     """
@@ -72,10 +66,11 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
     torch.manual_seed(job.seed)
     if job.parent is None:
         parent, positions = None, NEW_POSITIONS
-        words = _words(rows, len(teacher.lm_head))
+        words = covering_words(rows, len(teacher.lm_head))
         head = new_head(job.part, teacher, words, positions)
     else:
         parent = StoredHead(job.parent, job.part)
+        replace_rare_words(parent, rows, teacher)
         positions = parent.positions if job.part == "medusa" else POSITIONS
         head = continued_head(parent, teacher)
     plan = Plan(
@@ -96,15 +91,6 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
         checkpoint_seconds=CHECKPOINT_SECONDS,
     )
     fit_head(head.to(teacher.device), teacher, rows, run, plan, dict)
-
-
-def _words(rows: TokenRows, vocabulary: int) -> Tensor | None:
-    """Return the tokens that a new head drafts, int64 [k] ascending, None for all."""
-    counts = np.sort(token_counts(rows, vocabulary))[::-1].cumsum()
-    count = max(LEAST_WORDS, 1 + int(np.searchsorted(counts, COVERED * counts[-1])))
-    if count >= vocabulary:
-        return None
-    return torch.from_numpy(frequent_tokens(rows, count, vocabulary))
 
 
 def _samples(file: Path) -> list[Sample]:
