@@ -39,8 +39,8 @@ def listing(config: flags.Config = None, json: flags.Json = None) -> None:
         ]
         for version in versions
     ]
-    training = "paused" if heads.paused else "not paused"
-    emit(figures, lambda: [table(f"Versions in {store.uri}", columns, rows), training], json)
+    title = f"Versions in {store.uri}"
+    emit(figures, lambda: [table(title, columns, rows), _training(heads)], json)
 
 
 def show(number: Number, config: flags.Config = None, json: flags.Json = None) -> None:
@@ -211,11 +211,15 @@ def _emit(heads: "HeadsInForce", json: Any) -> None:
             share = f"{canary.number} for {canary.share:.0%} of requests" if canary else None
             rows.append([part, number or "the bundle's own", share])
         yield table("In force", ["part", "version", "canary"], rows)
-        yield "Training is paused." if heads.paused else "Training is not paused."
-        if heads.training:
-            yield f"{heads.training} is trained, or will be when the service next looks."
+        yield _training(heads)
 
     emit(heads.model_dump(mode="json"), tables, json)
+
+
+def _training(heads: "HeadsInForce") -> str:
+    state = "Training is paused." if heads.paused else "Training is not paused."
+    part = heads.training
+    return f"{state} {part} is trained, or will be as soon as possible." if part else state
 
 
 def _serves(version: "HeadVersion", heads: "HeadsInForce") -> str:

@@ -103,6 +103,7 @@ def test_a_head_is_trained_by_hand(
     asked = specadapt.json("drafters", "train", "eagle3", "--config", config)
     assert asked["training"] == versions.in_force().training == "eagle3"
     assert "eagle3 is trained already" in refused("medusa")
+    assert "eagle3 is trained" in specadapt("drafters", "list", "--config", config).stdout
 
 
 def test_answers_are_counted_and_erased_by_owner(specadapt, config: Path, tmp_path: Path) -> None:
