@@ -12,14 +12,14 @@ const SHAPES = [
   "M 0 1.3 L 1.25 -.85 H -1.25 Z",
 ];
 
-function shape(tag, attributes, title = "") {
+export function shape(tag, attributes, title = "") {
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   if (title) made.append(Object.assign(document.createElementNS(SVG, "title"), { textContent: title }));
   return made;
 }
 
-function marker(method, x, y, radius, title) {
+export function marker(method, x, y, radius, title) {
   const d = SHAPES[method % SHAPES.length];
   const transform = `translate(${x} ${y}) scale(${radius})`;
   return shape("path", { d, transform, class: `method-${method % SHAPES.length}` }, title);

@@ -2,6 +2,7 @@
 
 import { explain, routing } from "./api.js";
 import { $, element, speed } from "./dom.js";
+import { followHeads, headChart } from "./heads.js";
 import { map, sign } from "./map.js";
 
 const REFRESH_MS = 2000;
@@ -121,6 +122,20 @@ function draw(table) {
     table.methods.map((method) => methodRow(table, method, steps)));
 }
 
+// Nothing to see where no head drafts, or drafters are not trained.
+function drawHeads(loads) {
+  const heads = followHeads(loads);
+  $("heads").hidden = !heads.length;
+  if (!heads.length) return;
+  const said = heads.map(({ name, tokens, steps }) => `${name}: ${number(steps && tokens / steps, 2)}`);
+  const any = heads.some(({ points }) => points.length);
+  const label = `Tokens per step over time by version: ${said.join(", ")}. The table below has them.`;
+  $("acceptance").replaceChildren(...(any ? [headChart($("acceptance").clientWidth, heads, label)] : []));
+  fill($("versions"), ["Head", "Answers", "Tokens/step"], heads.map(({ name, answers, steps, tokens }, index) => row([
+    rowHead(sign(index), name), String(answers), number(steps ? tokens / steps : null, 2),
+  ])));
+}
+
 function place() {
   if (!last) return "Ask something, and this page shows where it falls.";
   const { method } = last.speculative;
@@ -137,6 +152,7 @@ async function refresh() {
       last.spot = point && { point, cluster };
     }
     draw(table);
+    drawHeads(table.loads);
     $("fell").textContent = place();
     $("fell").className = "";
   } catch (error) {

@@ -159,6 +159,43 @@ def test_the_picture_keeps_up_with_the_table(page: "ChatPage") -> None:
     assert page.run("return window.asked") <= 1, "asked for while out of sight"
 
 
+COUNTED = """const real = window.fetch;
+window.counts = {0: [30, 300, 600]};
+window.fetch = async (url, options) => {
+  if (url !== 'v1/routing') return real(url, options);
+  const table = await (await real(url, options)).json();
+  const sums = Object.entries(window.counts);
+  table.loads[0].heads = sums.map(([version, [answers, steps, tokens]]) => (
+    { part: 'eagle3', version: Number(version), answers, steps, tokens }));
+  return new Response(JSON.stringify(table));
+};"""
+"""Adds counts of a head's versions to a replica's load report, as trained drafters have them."""
+
+
+def test_what_the_versions_of_a_head_bring_is_drawn_over_time(page: "ChatPage") -> None:
+    page.view("Routing")
+    page.until(lambda: page.all("#map svg"))
+    assert not page.one("#heads").is_displayed()
+
+    page.run(COUNTED)
+    page.until(lambda: len(page.all("#acceptance path")) == 1)
+    # Another version, and the first one in other steps; too few for a point at first.
+    page.run("window.counts = {0: [40, 399, 700], 10: [9, 90, 270], 2: [30, 250, 750]};")
+    page.until(lambda: len(page.all("#acceptance path")) == 2)
+    page.run("window.counts = {0: [60, 500, 1000], 10: [9, 90, 270], 2: [30, 250, 750]};")
+    page.until(lambda: len(page.all("#acceptance path")) == 3)
+    titles = page.run(
+        "return [...document.querySelectorAll('#acceptance title')].map((e) => e.textContent);"
+    )
+    said = [title.partition(" tokens")[0] for title in titles]
+    assert said == ["eagle3 0: 2.00", "eagle3 0: 2.00", "eagle3 2: 3.00"]
+    rows = [" ".join(row.split()) for row in page.texts("#versions tbody tr")]
+    assert rows == ["eagle3 0 60 2.00", "eagle3 2 30 3.00", "eagle3 10 9 3.00"]
+    assert any("eagle3 0: 2.00, eagle3 2: 3.00" in picture for picture in page.heard()["image"])
+    assert page.sideways() == 0
+    assert page.console_errors() == []
+
+
 def test_a_table_out_of_reach_is_said(page: "ChatPage", browser: "Browser") -> None:
     browser.offline(True)
     page.view("Routing")

@@ -11,7 +11,10 @@ import torch
 from decoding import Answer, decode, request, until
 from engine_config import IN_PIECES
 from safetensors.torch import load_file, save_file
+from stored_heads import origin, store
 
+from deployments.replica.heads import HeadFollower
+from schemas import FeedbackConfig
 from workers.bundle import Bundle, BundleError
 from workers.engine import HeadExchanger
 
@@ -147,3 +150,23 @@ async def test_a_prompt_is_read_anew_for_another_head(engine, bundle, prompts, t
         assert (await cached("vllm_eagle3") > 0) == known
         assert await cached("vllm_eagle3") > 0
         assert await cached("vllm_naive") > 0
+
+
+async def test_a_replica_follows_the_store(engine, bundle, prompts, tmp_path):
+    kept = store(str(tmp_path / "state"))
+    kept.add(changed(bundle, "medusa", tmp_path / "head"), origin("medusa"))
+    follower = HeadFollower(engine, FeedbackConfig(state_uri=str(tmp_path / "state")), "tiny")
+
+    async def drafts() -> set[int | None]:
+        await asyncio.to_thread(follower.follow)
+        return versions([await decode(engine, "vllm_medusa", prompts[0], max_tokens=4)], "medusa")
+
+    assert await drafts() == {0}
+    kept.try_out(1, 0.999)  # nearly all requests are its turn
+    assert await drafts() == {1}
+    assert follower.serving == {"medusa": 0}
+    kept.promote(1)
+    assert await drafts() == {1}
+    kept.roll_back("medusa")
+    assert await drafts() == {0}
+    assert follower.serving == {"medusa": 0}
