@@ -59,11 +59,14 @@ class HeadExchanger(Protocol):
     def exchange(self, part: str, version: int, folder: Path | None, share: float) -> None:
         """Put a version of a part's head in force, or let it draft for a share of new requests.
 
-        Blocks while the head is loaded; call it in a thread, one call at a time. Requests are
-        divided by a hash of their ids, and running ones keep their version. At share 1 the version
-        replaces the others, a canary too. folder: of the head, in the layout of the part; None
-        stands for the bundle's own, which is version 0. share: above 0, at most 1. Raises
-        BundleError for a head that does not fit or holds NaN; then nothing changes.
+        Blocks while the head is loaded; call it in a thread, one call at a time. Our engine divides
+        requests by a hash of their ids, and running ones keep their version. vLLM's drafts with one
+        version at a time, a canary in turns, and running requests go on with the new one; their
+        statistics name no version. At share 1 the version replaces the others, a canary too.
+
+        folder: of the head, in the layout of the part; None stands for the bundle's own, which is
+        version 0. share: above 0, at most 1. Raises BundleError for a head that does not fit or
+        holds NaN; then nothing changes.
         """
         ...
 

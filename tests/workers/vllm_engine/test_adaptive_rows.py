@@ -113,6 +113,18 @@ def test_where_nothing_is_kept_other_methods_are_not_followed():
     assert not world.adaptive._others
 
 
+def test_little_is_known_of_a_drafter_whose_head_is_exchanged():
+    world = World(MEDUSA, EAGLE)
+    for drafter in ("medusa", "eagle3"):
+        world.has_seen(drafter, 3)
+    known = {name: one.share(0) for name, one in world.adaptive._controller.drafters.items()}
+    world.adaptive.exchanged("eagle")  # another method's
+    world.adaptive.exchanged("medusa")
+    now = {name: one.share(0) for name, one in world.adaptive._controller.drafters.items()}
+    assert now["medusa"] < known["medusa"]
+    assert now["eagle3"] == known["eagle3"]
+
+
 def test_what_has_ended_is_forgotten():
     world = World(MEDUSA)
     say(world, "s/a", [5, 6])
