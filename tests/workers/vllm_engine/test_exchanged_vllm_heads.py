@@ -105,6 +105,35 @@ async def test_answers_stay_exact_and_acceptance_follows_the_head(
         assert acceptance(again[of_part]) == pytest.approx(acceptance(own[of_part]), rel=0.03)
 
 
+def reordered(bundle: Bundle, part: str, folder: Path) -> Path:
+    """A head that drafts as a part's own does, with its words in another order."""
+    shutil.copytree(bundle.part(part), folder)
+    weights = load_file(folder / "model.safetensors")
+    words = len(weights["lm_head.weight"])
+    order, places = torch.arange(words).flip(0), torch.arange(words)
+    weights["lm_head.weight"] = weights["lm_head.weight"][order]
+    if part == "medusa":
+        weights["token_map"] = weights["token_map"][order]
+    else:
+        weights["d2t"] = (places + weights["d2t"])[order] - places
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+async def test_a_head_may_draft_other_words(engine, bundle, prompts, tmp_path):
+    parts = ("medusa", "eagle3")
+    jobs = [(f"vllm_{part}", prompts[0]) for part in parts]
+    own = await answers(engine, jobs)
+    for part in parts:
+        head = reordered(bundle, part, tmp_path / part)
+        await asyncio.to_thread(engine.exchange, part, next(_version), head, 1.0)
+    same = await answers(engine, jobs)
+    for part, before, after in zip(parts, own, same, strict=True):
+        assert after.tokens == before.tokens
+        assert acceptance([after]) == pytest.approx(acceptance([before]), rel=0.1) != 0.0
+        await asyncio.to_thread(engine.exchange, part, 0, None, 1.0)
+
+
 async def test_an_answer_names_the_heads_that_could_draft(engine, prompts):
     named = {
         method: set((await decode(engine, method, prompts[0], max_tokens=4)).stats.head_versions)
