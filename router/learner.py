@@ -168,6 +168,7 @@ class Learner:
             answers=self._answers.copy(),
             step_ratio=ratio,
             batch_ratio=batch_ratio,
+            context_slope=self._speed.context_slopes(),
             step_weight=self._speed.step_weight(),
             prefill_ratio=self._speed.prefill_ratios(),
             cached_share=self._speed.cached_share(),

@@ -7,23 +7,20 @@ factor of its own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from router import evidence, predict
+from router.decaying_sums import DecayingSums
 from router.evidence import Floats
 from schemas import DecodeStats, Observation, RoutingTable
+from schemas.observation import WARM_UP
 
 OWN_HALF_LIFE = 8.0
 """Half-life of step and prefill ratios, in answers of the same method. One answer averages tens of
 steps or prompt tokens, so a few answers suffice."""
-
-UNTRIED_HALF_LIVES = 4.0
-"""Sums of a method also halve after this many half-lives of answers of any method, so that a method
-without traffic drifts back to its profiled speed. It is above 1 because a method is seen in every
-cluster."""
 
 CACHE_PRIOR_ANSWERS = 4.0
 """Weight, in answers, of the assumption that a method finds no prompt tokens in the prefix cache.
@@ -31,6 +28,15 @@ A drafter that cannot resume from a cached prefix never finds any."""
 
 ALONE_BATCH = 1.5
 """Mean sequences per step up to which an answer counts as decoded alone."""
+
+OUTLIER = 3.0 * evidence.STEP_SPREAD
+"""Deviation of a log time from its prediction that an answer needs a second one to confirm. Pauses
+of the machine make single answers hundreds of times as long; a machine that has become slow makes
+the next one long too."""
+
+FULL_STEPS = 8
+"""Decode steps from which on an answer counts in full for step time. One of a single step says
+little."""
 
 LEAST_READ = 32
 """Tokens of a partly cached prompt that must be left to read for its prefill time to count. The
@@ -44,66 +50,17 @@ OLDER_STEPS = ("log_ratio", "ratio_weight")
 """Names of the sums in older states, which did not distinguish batch sizes."""
 
 
-class DecayingSums:
-    """Sums [m, c] of c named values over the answers of m methods, in which old answers decay.
-
-    An answer's weight halves after `own_half_life` more answers of the same method, and after
-    UNTRIED_HALF_LIVES x `half_life` more answers of any method.
-    """
-
-    def __init__(
-        self, methods: int, names: Sequence[str], own_half_life: float, half_life: float
-    ) -> None:
-        self._names = tuple(names)
-        self._own = own_half_life
-        self._any = UNTRIED_HALF_LIVES * half_life
-        self._sums = np.zeros((methods, len(self._names)))
-
-    @property
-    def columns(self) -> Floats:
-        """The sums by name and method [c, m]; a copy."""
-        return self._sums.T.copy()
-
-    def add(self, method: int, values: Sequence[float], share: float = 1.0) -> None:
-        """Count an answer of one method (by index) as `share` of an answer."""
-        self._sums *= 0.5 ** (share / self._any)
-        self._sums[method] *= 0.5 ** (share / self._own)
-        self._sums[method] += share * np.asarray(values)
-
-    def add_each(self, values: Floats, shares: Floats) -> None:
-        """Count one answer with values [m, c] as a share [m] of an answer of each method."""
-        self._sums *= 0.5 ** (shares.sum() / self._any) * 0.5 ** (shares / self._own)[:, None]
-        self._sums += shares[:, None] * values
-
-    def put(self, row: int, values: Sequence[float]) -> None:
-        """Set the sums of one row."""
-        self._sums[row] = values
-
-    def state(self) -> dict[str, list[float]]:
-        """Return the sums of all methods by name, as JSON values."""
-        return dict(zip(self._names, self.columns.tolist(), strict=True))
-
-    def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
-        """Take the sums over from a state, if it has them.
-
-        kept: maps a method's index here to its index in the state.
-        """
-        if self._names[0] not in state:
-            return
-        for column, name in enumerate(self._names):
-            for here, there in kept.items():
-                self._sums[here, column] = state[name][there]
-
-
 class StepTiming(NamedTuple):
     """The step time of one answer.
 
     log_ratio: logarithm of the measured over the predicted step time. parts: for each method in
     the batch (by index) its share of the sequences, and its share of the predicted step time.
+    beyond: logarithm of the context over the longest of the profile's grid; 0 within it.
     """
 
     log_ratio: float
     parts: Mapping[int, tuple[float, float]]
+    beyond: float = 0.0
 
 
 class MachineSpeed:
@@ -119,6 +76,9 @@ class MachineSpeed:
         self._steps = DecayingSums(
             methods * ENDS, ("log_step_ratio", "step_ratio_weight"), OWN_HALF_LIFE, half_life
         )
+        self._context = DecayingSums(
+            methods, ("log_context_ratio", "context_weight"), OWN_HALF_LIFE, half_life
+        )
         self._prefill = DecayingSums(
             methods, ("log_prefill_ratio", "prefill_ratio_weight"), OWN_HALF_LIFE, half_life
         )
@@ -126,6 +86,9 @@ class MachineSpeed:
         self._cache = DecayingSums(
             methods, ("cached_tokens", "looked_up_tokens", "looked_up_answers"), *[half_life] * 2
         )
+        self._latest = np.zeros((methods, ENDS + 1))
+        """How far each method's latest log step times at both ends, and its latest log prefill
+        time, were from the prediction."""
         self._before = np.zeros(methods) if log_batch_ratio is None else log_batch_ratio
 
     def observe(self, table: RoutingTable, observation: Observation) -> None:
@@ -138,30 +101,58 @@ class MachineSpeed:
             self._cache.add(method, (*tokens, 1.0))
         timing = step_timing(table, stats)
         if timing is not None:
+            end = round(predict.batch_fullness(stats.mean_batch))
+            if table.step_count[method].any():
+                log_ratio = self._confirmed(timing.log_ratio, method, end, observation)
+                timing = timing._replace(log_ratio=log_ratio)
+            share *= min(1.0, (stats.target_steps - 1) / FULL_STEPS)
             alone = table.live.step_ratio
-            now = np.log(np.stack([alone, alone * table.live.batch_ratio], axis=1))
+            ratios = np.log(np.stack([alone, alone * table.live.batch_ratio], axis=1))
+            now = np.column_stack([ratios, table.live.context_slope])
             self.observe_steps(now, timing, stats.mean_batch, share)
         ratio = prefill_ratio(table, method, stats)
         if ratio is not None:
-            self._prefill.add(method, (math.log(ratio), 1.0), share)
+            usual = math.log(table.live.prefill_ratio[method])
+            deviation = self._confirmed(math.log(ratio) - usual, method, ENDS, observation)
+            self._prefill.add(method, (usual + deviation, 1.0), 1.0 / observation.choices)
+
+    def _confirmed(
+        self, deviation: float, method: int, column: int, observation: Observation
+    ) -> float:
+        """Return a deviation of a log time, limited to OUTLIER or to the one before it.
+
+        A warm-up repeats what it measures, so its answers need no other. Choices of one prompt meet
+        the same pause, so they do not confirm each other.
+        """
+        if observation.policy == WARM_UP:
+            return deviation
+        before = self._latest[method, column]
+        if observation.choices == 1:
+            self._latest[method, column] = deviation
+        return min(max(deviation, min(before, -OUTLIER)), max(before, OUTLIER))
 
     def observe_steps(
         self, now: Floats, timing: StepTiming, batch: float, share: float = 1.0
     ) -> None:
         """Count an answer decoded in a batch of this mean size as `share` of an answer.
 
-        now: log ratios [m, ENDS] that the predicted step time used. Both ends of all methods move
-        by the smallest change that explains the answer (normalised least mean squares), so an
-        answer that took as long as predicted changes nothing, whatever its batch.
+        now: log ratios and context slopes [m, ENDS + 1] that the predicted step time used. All of
+        them move by the smallest change that explains the answer (normalised least mean squares),
+        so an answer that took as long as predicted changes nothing, whatever its batch.
         """
         full = predict.batch_fullness(batch)
-        ends = np.asarray([1.0 - full, full])
+        ends = np.asarray([1.0 - full, full, timing.beyond])
         slopes, shares = np.zeros((2, *now.shape))
         for method, (sequences, seconds) in timing.parts.items():
             slopes[method], shares[method] = seconds * ends, share * sequences * ends
         values = now + timing.log_ratio * slopes / (slopes**2).sum()
+        self._count(self._steps, values[:, :ENDS], shares[:, :ENDS])
+        if timing.beyond:
+            self._count(self._context, values[:, ENDS], np.minimum(1.0, shares[:, ENDS]))
+
+    def _count(self, sums: DecayingSums, values: Floats, shares: Floats) -> None:
         counted = np.stack([values.ravel(), np.ones(values.size)], axis=1)
-        self._steps.add_each(counted, shares.ravel())
+        sums.add_each(counted, shares.ravel())
 
     def step_ratios(self) -> tuple[Floats, Floats]:
         """Return each method's ratio alone [m] and the further ratio in a full batch [m].
@@ -172,6 +163,11 @@ class MachineSpeed:
         full, weight = self._by_end()[:, :, 1]
         beyond = shared_and_own(full - (alone + self._before) * weight, weight)
         return np.exp(alone), np.exp(self._before + beyond)
+
+    def context_slopes(self) -> Floats:
+        """Return the growth [m] of each log step ratio with the log context beyond the grid."""
+        slopes, weight = self._context.columns
+        return np.asarray(slopes / (weight + evidence.STEP_PRIOR))
 
     def step_weight(self) -> Floats:
         """Return the answers behind each method's ratio alone [m]."""
@@ -189,7 +185,8 @@ class MachineSpeed:
 
     def state(self) -> dict[str, list[float]]:
         """Return all sums by name, as JSON values."""
-        return self._steps.state() | self._prefill.state() | self._cache.state()
+        steps = self._steps.state() | self._context.state()
+        return steps | self._prefill.state() | self._cache.state()
 
     def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
         """Take the sums over from a state.
@@ -203,6 +200,7 @@ class MachineSpeed:
         ends = range(ENDS)
         rows = {ENDS * h + end: ENDS * t + end for h, t in kept.items() for end in ends}
         self._steps.restore(state, rows)
+        self._context.restore(state, kept)
         self._prefill.restore(state, kept)
         self._cache.restore(state, kept)
 
@@ -258,6 +256,7 @@ def step_timing(table: RoutingTable, stats: DecodeStats) -> StepTiming | None:
             m: (count / whole, count * times.of(m, batch) / (whole * expected))
             for m, count in counts.items()
         },
+        times.beyond,
     )
 
 

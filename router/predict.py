@@ -80,7 +80,8 @@ def _output(table: RoutingTable, live_count: Floats) -> Floats:
 class _Machine:
     """A table's times by method, as lists: prompts ask for single values, which are slow in arrays.
 
-    steps: seconds [m][B][C]. step_ratio: live over profiled, alone. full_batch: logarithm of the
+    steps: seconds [m][B][C]. slopes: growth of the log ratio with the log context beyond the grid.
+    step_ratio: live over profiled, alone. full_batch: logarithm of the
     further ratio in a full batch. prefill: constant and seconds per token. prefill_ratio: live over
     profiled. cached_share: share of prompt tokens found in the prefix cache.
     """
@@ -88,6 +89,7 @@ class _Machine:
     steps: list[list[list[float]]]
     step_ratio: list[float]
     full_batch: list[float]
+    slopes: list[float]
     prefill: list[tuple[float, float]]
     prefill_ratio: list[float]
     cached_share: list[float]
@@ -99,6 +101,7 @@ def _machine(table: RoutingTable) -> _Machine:
         steps=table.step_seconds.tolist(),
         step_ratio=table.live.step_ratio.tolist(),
         full_batch=np.log(table.live.batch_ratio).tolist(),
+        slopes=table.live.context_slope.tolist(),
         prefill=[(constant, slope) for constant, slope in table.prefill_seconds.tolist()],
         prefill_ratio=table.live.prefill_ratio.tolist(),
         cached_share=table.live.cached_share.tolist(),
@@ -108,21 +111,28 @@ def _machine(table: RoutingTable) -> _Machine:
 class StepTimes:
     """Step times of every method at one context length, computed when asked for."""
 
-    __slots__ = ("_batches", "_left", "_machine", "_right", "_share", "_steps")
+    __slots__ = ("_batches", "_left", "_machine", "_right", "_share", "_steps", "beyond")
 
     def __init__(self, table: RoutingTable, context: float) -> None:
-        """Interpolate linearly in the context; beyond the grid its nearest end counts."""
+        """Interpolate linearly in the context, and extrapolate beyond the longest of the grid.
+
+        beyond: logarithm of the context over the longest; 0 within the grid.
+        """
         contexts, last = table.context_grid, len(table.context_grid) - 1
         self._right = min(max(1, bisect_right(contexts, context)), last)
         self._left = max(0, self._right - 1)
         low, high = contexts[self._left], contexts[self._right]
-        self._share = min(1.0, max(0.0, (context - low) / (high - low))) if high > low else 0.0
+        self._share = max(0.0, (context - low) / (high - low)) if high > low else 0.0
+        self.beyond = log(max(1.0, context / high))
         self._machine = _machine(table)
         self._batches, self._steps = table.batch_grid, self._machine.steps
 
     def of(self, method: int, batch: float) -> float:
         """Return seconds per step in a batch of one method, linear beyond the grid's largest."""
-        return self._measured(method, batch) * _ratio(self._machine, method, batch)
+        ratio = _ratio(self._machine, method, batch)
+        if self.beyond:
+            ratio *= exp(self._machine.slopes[method] * self.beyond)
+        return self._measured(method, batch) * ratio
 
     def _measured(self, method: int, batch: float) -> float:
         batches = self._batches
@@ -152,7 +162,9 @@ class StepTimes:
     def _on_grid(self, method: int, batch: int) -> float:
         """Return profiled seconds at one of the grid's batch sizes, by its index."""
         line = self._steps[method][batch]
-        return (1.0 - self._share) * line[self._left] + self._share * line[self._right]
+        seconds = (1.0 - self._share) * line[self._left] + self._share * line[self._right]
+        # Measured times may fall with the context by chance.
+        return seconds if self._share <= 1.0 else max(seconds, line[self._right])
 
 
 def batch_fullness(batch: float) -> float:

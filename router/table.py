@@ -43,8 +43,8 @@ LIVE_METHOD_AXIS = {
     "steps": 1,
     **dict.fromkeys(
         (
-            *("step_ratio", "batch_ratio", "step_weight", "prefill_ratio", "cached_share"),
-            "profile_share",
+            *("step_ratio", "batch_ratio", "context_slope", "step_weight"),
+            *("prefill_ratio", "cached_share", "profile_share"),
         ),
         0,
     ),

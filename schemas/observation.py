@@ -6,6 +6,9 @@ from pydantic import ConfigDict, Field
 
 from schemas.base import Schema
 
+WARM_UP = "warm-up"
+"""Policy and reason of what a replica measures of itself when it starts."""
+
 
 class DrafterStats(Schema):
     """The part of one of several drafters in an answer: its steps and tokens."""

@@ -33,6 +33,7 @@ from schemas import (
     RoutingTable,
     Snapshot,
 )
+from schemas.observation import WARM_UP
 from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
@@ -116,8 +117,8 @@ class Feedback:
                     cluster=-1,
                     fit_id=table.fit_id,
                     table_version=table.version,
-                    policy="warm-up",
-                    reason="warm-up",
+                    policy=WARM_UP,
+                    reason=WARM_UP,
                     propensity=1.0,
                     time=time.time(),
                 )

@@ -161,6 +161,7 @@ def retimed_by(
     timed = timed.with_live(
         step_ratio=np.ones(count),
         batch_ratio=np.ones(count),
+        context_slope=np.zeros(count),
         step_weight=np.zeros(count),
         prefill_ratio=np.ones(count),
         cached_share=np.zeros(count),

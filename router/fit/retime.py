@@ -30,7 +30,7 @@ def with_step_times(
     """
     at = [table.methods.index(name) for name in methods]
     changes = {"step_seconds": seconds, "step_count": counts, "prefill_seconds": prefill}
-    forgotten = {"step_ratio": 1.0, "step_weight": 0.0, "prefill_ratio": 1.0}
+    forgotten = {"step_ratio": 1.0, "context_slope": 0.0, "step_weight": 0.0, "prefill_ratio": 1.0}
     forgotten["batch_ratio"] = batch_ratio
     arrays = {name: np.copy(getattr(table, name)) for name in changes}
     for name, values in changes.items():

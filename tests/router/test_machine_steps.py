@@ -12,6 +12,7 @@ from router.learner import Learner
 from router.machine import MachineSpeed, StepTiming, step_timing
 from router.predict import FULL_BATCH, batch_fullness
 from schemas import RouterConfig, RoutingTable
+from schemas.observation import WARM_UP
 
 NAIVE, DRAFT, NGRAM = range(3)
 CONTEXT = 81
@@ -58,10 +59,15 @@ class Machine:
         )
 
 
-def told(table: RoutingTable, machine: Machine, *batches: dict[str, float]) -> RoutingTable:
+def told(
+    table: RoutingTable, machine: Machine, *batches: dict[str, float], warm_up: int = 0
+) -> RoutingTable:
+    """Return the table after answers in these batches, the first `warm_up` of a warm-up."""
     learner = Learner(table, RouterConfig())
     for i, batch in enumerate(batches):
-        learner.observe([observation(table, str(i), batch, machine.step(batch))])
+        made = observation(table, str(i), batch, machine.step(batch))
+        policy = WARM_UP if i < warm_up else made.policy
+        learner.observe([made.model_copy(update={"policy": policy})])
     return learner.table
 
 
@@ -143,7 +149,7 @@ def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) 
 
 def test_both_ends_survive_a_restart_with_other_methods() -> None:
     speed = MachineSpeed(3, half_life=100.0)
-    nothing = np.zeros((3, 2))
+    nothing = np.zeros((3, 3))
     for _ in range(8):
         speed.observe_steps(nothing, StepTiming(np.log(2.0), {2: (1.0, 1.0)}), 1.0)
         speed.observe_steps(nothing, StepTiming(np.log(4.0), {2: (1.0, 1.0)}), FULL_BATCH)
@@ -168,7 +174,7 @@ def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTab
     """Warm-up has told of both; then nobody meets anything but batches of two for long."""
     machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 3.0, 1.0])
     told_first = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)] * 3
-    found = told(table, machine, *told_first, *[{"draft": 2.0}] * 60)
+    found = told(table, machine, *told_first, *[{"draft": 2.0}] * 60, warm_up=len(told_first))
     assert predict.step_ratio(found, DRAFT, 2.0) == pytest.approx(machine.ratio(DRAFT, 2), rel=0.1)
     assert predict.step_ratio(found, DRAFT, 1.0) == pytest.approx(1.0, rel=0.15)
     assert predict.step_ratio(found, DRAFT, FULL_BATCH) == pytest.approx(3.0, rel=0.2)
@@ -217,7 +223,7 @@ def test_what_a_promoted_table_says_of_full_batches_outlasts_the_first_answer(
 def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> None:
     speed = MachineSpeed(2, 100.0, np.log([1.0, 4.0]))
     for _ in range(12):
-        speed.observe_steps(np.zeros((2, 2)), StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
+        speed.observe_steps(np.zeros((2, 3)), StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
     (_, alone), (_, full) = speed.step_ratios()
     assert alone * full == pytest.approx(1.0, rel=0.2)
 
@@ -225,7 +231,7 @@ def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> No
 def test_full_batches_that_are_as_a_promoted_table_says_change_nothing() -> None:
     before = np.log([1.0, 4.0])
     speed = MachineSpeed(2, 100.0, before)
-    expected = np.stack([np.zeros(2), before], axis=1)
+    expected = np.stack([np.zeros(2), before, np.zeros(2)], axis=1)
     for _ in range(12):
         speed.observe_steps(expected, StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
     alone, full = speed.step_ratios()

@@ -1,0 +1,64 @@
+"""Sums over answers in which old answers decay."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from router.evidence import Floats
+
+UNTRIED_HALF_LIVES = 4.0
+"""Sums of a method also halve after this many half-lives of answers of any method, so that a method
+without traffic drifts back to its profiled speed. It is above 1 because a method is seen in every
+cluster."""
+
+
+class DecayingSums:
+    """Sums [m, c] of c named values over the answers of m methods, in which old answers decay.
+
+    An answer's weight halves after `own_half_life` more answers of the same method, and after
+    UNTRIED_HALF_LIVES x `half_life` more answers of any method.
+    """
+
+    def __init__(
+        self, methods: int, names: Sequence[str], own_half_life: float, half_life: float
+    ) -> None:
+        self._names = tuple(names)
+        self._own = own_half_life
+        self._any = UNTRIED_HALF_LIVES * half_life
+        self._sums = np.zeros((methods, len(self._names)))
+
+    @property
+    def columns(self) -> Floats:
+        """The sums by name and method [c, m]; a copy."""
+        return self._sums.T.copy()
+
+    def add(self, method: int, values: Sequence[float], share: float = 1.0) -> None:
+        """Count an answer of one method (by index) as `share` of an answer."""
+        self._sums *= 0.5 ** (share / self._any)
+        self._sums[method] *= 0.5 ** (share / self._own)
+        self._sums[method] += share * np.asarray(values)
+
+    def add_each(self, values: Floats, shares: Floats) -> None:
+        """Count one answer with values [m, c] as a share [m] of an answer of each method."""
+        self._sums *= 0.5 ** (shares.sum() / self._any) * 0.5 ** (shares / self._own)[:, None]
+        self._sums += shares[:, None] * values
+
+    def put(self, row: int, values: Sequence[float]) -> None:
+        """Set the sums of one row."""
+        self._sums[row] = values
+
+    def state(self) -> dict[str, list[float]]:
+        """Return the sums of all methods by name, as JSON values."""
+        return dict(zip(self._names, self.columns.tolist(), strict=True))
+
+    def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
+        """Take the sums over from a state, if it has them.
+
+        kept: maps a method's index here to its index in the state.
+        """
+        if self._names[0] not in state:
+            return
+        for column, name in enumerate(self._names):
+            for here, there in kept.items():
+                self._sums[here, column] = state[name][there]
