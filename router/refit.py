@@ -38,8 +38,9 @@ LEAST_GAIN = 0.05
 """Least decrease of the drift for a further cluster. A kind of its own lowers it by most of its
 share of the prompts; one kind split in two by 0.03 at most."""
 
-MAX_CLUSTERS = 64
-"""Most clusters of a table: evidence spread over many clusters is thin in each."""
+MOST_ADDED = 64
+"""Most clusters that refits together add to the table on disk: evidence spread over many clusters is
+thin in each."""
 
 
 CAPACITY = 2048
@@ -118,8 +119,11 @@ def refit(
 
     table: the one in force, of `fit`. answers: recent ones and their vectors [n, d], newest last;
     the drift is that of the last `window`. Returns None if their prompts make no cluster of
-    MIN_CLUSTER, or the table has MAX_CLUSTERS.
+    MIN_CLUSTER, or earlier refits leave no room for MAX_ADDED more (MOST_ADDED).
     """
+    known_on_disk = fit.share.shape[1]
+    if len(table.centroids) + MAX_ADDED > known_on_disk + MOST_ADDED:
+        return None
     observations, vectors = answers
     labels = cluster.assign(table.centroids, vectors)
     ranks = reference.ranks(labels, cluster.distances(table.centroids, vectors, labels))
@@ -174,7 +178,7 @@ def _grouped(
     """Add clusters until the last `window` prompts are near their centroids again."""
     distant = vectors[-window:][far[-window:]]
     best, drift = None, math.inf
-    for added in range(1, min(MAX_ADDED, MAX_CLUSTERS - len(old), len(distant)) + 1):
+    for added in range(1, min(MAX_ADDED, len(distant)) + 1):
         start = np.concatenate([old, cluster.fit(distant, added, seed=0)])
         found = _Grouping.of(start, old, vectors, heavy)
         sizes = np.bincount(found.of_prompts, minlength=len(start))

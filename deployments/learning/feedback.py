@@ -10,6 +10,7 @@ continues with the last refit, and a new table on disk starts anew.
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ from schemas.observation import WARM_UP
 from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
+
+COUNTED = 200_000
+"""Ids of observations to remember in this process: what 20 ingresses keep while the store is
+away."""
 
 RETRY_SECONDS = 1.0
 """Between two attempts to open the store."""
@@ -74,6 +79,7 @@ class Feedback:
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
         self._unstored: set[str] = set()
+        self._counted: OrderedDict[str, None] = OrderedDict()
         self._called = time.monotonic()
         self._open()
 
@@ -230,7 +236,7 @@ class Feedback:
                 return frozenset()
             learned = {observation.observation_id for observation in observations}
             self._unstored |= learned
-            drift = self._adaptation.observe(observations)
+            drift = self._adaptation.observe(self._new(observations))
             self._metrics.reported(self._adaptation.report())
             if drift and self._config.router.refit and self._refitting is None:
                 self._refitting = asyncio.create_task(self._refit())
@@ -238,6 +244,18 @@ class Feedback:
                 await self._keep_for_later()
             await self._saved(self._adaptation)
             return self._storage.stored & learned
+
+    def _new(self, observations: Sequence[Observation]) -> list[Observation]:
+        """Return the observations that were not learned from before.
+
+        Ingresses send again what was not stored. While the store is away, that is more than the
+        state remembers (`router.learner.REMEMBERED_IDS`).
+        """
+        new = [o for o in observations if o.observation_id not in self._counted]
+        self._counted.update(dict.fromkeys(o.observation_id for o in new))
+        while len(self._counted) > COUNTED:
+            self._counted.popitem(last=False)
+        return new
 
     async def _keep_for_later(self) -> None:
         try:

@@ -67,9 +67,17 @@ def test_too_few_new_prompts_make_no_cluster(monkeypatch: pytest.MonkeyPatch) ->
         *world.answers(world.disk, [2] * 10, "draft"),
     ]
     assert refit(world.fit, world.disk, world.fit.reference, recent(few).all(), WINDOW) is None
-    monkeypatch.setattr(refit_module, "MAX_CLUSTERS", 2)
+    monkeypatch.setattr(refit_module, "MOST_ADDED", 2)
     full = recent(stream(world, world.disk)).all()
     assert refit(world.fit, world.disk, world.fit.reference, full, WINDOW) is None
+
+
+def test_a_table_of_many_clusters_is_refitted_too() -> None:
+    world = World(others=70)
+    fit = refitted(world, stream(world, world.disk)).fit
+    assert len(fit.centroids) > len(world.disk.centroids) > 70
+    labels = cluster.assign(fit.centroids, world.kinds.mixed(200, [NEW]))
+    assert (labels >= len(world.disk.centroids)).mean() > 0.9
 
 
 def test_offline_evidence_goes_where_its_prompts_went() -> None:

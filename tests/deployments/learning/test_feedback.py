@@ -4,6 +4,7 @@ import pytest
 from asking import until
 from observations import observation
 from served import service_config
+from stores import gone
 
 from deployments.artifacts import served_table
 from deployments.learning import link as link_module
@@ -35,6 +36,23 @@ class TestFeedback:
         again = await actor.exchange([observation("a")], ("", -1))
         assert again.acknowledged
         assert live_steps(again.table) == live_steps(once.table)
+
+    async def test_what_many_ingresses_send_again_after_the_store_was_away_counts_once(
+        self, config
+    ):
+        """While it is away each sends the same batch again and again, more than 4,096 together."""
+        actor = Feedback(config)
+        batches = [[observation(f"{i}-{j}", output_tokens=1) for j in range(512)] for i in range(9)]
+        with gone(config):
+            for batch in batches * 2:
+                reply = await actor.exchange(batch, ("", -1))
+                assert not reply.acknowledged
+        for batch in batches:
+            reply = await actor.exchange(batch, ("", -1))
+        answers = sum(0.5 ** (i / config.router.half_life) for i in range(9 * 512))
+        assert reply.acknowledged == {o.observation_id for o in batch}
+        assert reply.table.version == 9
+        assert reply.table.live.answers[0] == pytest.approx(answers)
 
     async def test_what_was_acknowledged_survives_the_actors_death(self, config):
         before = await Feedback(config).exchange([observation(str(i)) for i in range(5)], ("", -1))
