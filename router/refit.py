@@ -39,8 +39,8 @@ LEAST_GAIN = 0.05
 share of the prompts; one kind split in two by 0.03 at most."""
 
 MOST_ADDED = 64
-"""Most clusters that refits together add to the table on disk: evidence spread over many clusters is
-thin in each."""
+"""Most clusters that refits together add to the table on disk: evidence spread over many clusters
+is thin in each."""
 
 
 CAPACITY = 2048
