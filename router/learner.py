@@ -35,6 +35,9 @@ KEPT_OF_HEAD = 0.25
 """Share of a method's acceptance evidence that stays when another version of its head drafts: the
 version was tuned from the earlier one, and accepts some percent more or less."""
 
+KEPT_ANSWERS = 2.0
+"""Live answers of a method that other methods' answers leave in a cell."""
+
 REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""
 
@@ -154,8 +157,12 @@ class Learner:
         )
         tokens, steps = (part / observation.choices for part in whole)
         forget = 0.5 ** (tokens / evidence.ANSWER_TOKENS / self._config.half_life)
-        self._tokens[k, :, band] *= forget
-        self._steps[k, :, band] *= forget
+        # A cell that nothing was learned of lately keeps a little, or a wrong profile would count
+        # again.
+        own, known = np.arange(len(self._table.methods)) == m, self._tokens[k, :, band]
+        fading = own | (known > KEPT_ANSWERS * evidence.ANSWER_TOKENS)
+        self._tokens[k, fading, band] *= forget
+        self._steps[k, fading, band] *= forget
         self._tokens[k, m, band] += tokens
         self._steps[k, m, band] += steps
 

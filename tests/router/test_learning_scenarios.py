@@ -5,7 +5,7 @@ A cluster's requests are counted; the numbers of the bounds are about twice what
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
+from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, World
 
 from router.fit.assign import build_table
@@ -124,3 +124,20 @@ def test_what_the_profile_says_wrongly_is_found_out(offline: RoutingTable, seed:
     assert found is not None
     assert found <= 300
     assert run.favourites[-1] == ("ngram", "ngram")
+
+
+def test_a_wrong_profile_stays_refuted_while_nothing_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """N-gram is profiled as good on the first cluster too. Its prompts returned to it every 200
+    requests, whenever the live answers that refute the profile had faded."""
+    with monkeypatch.context() as profiled:
+        profiled.setitem(ACCEPTANCE, "ngram", (5.0, 5.0))
+        profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
+    wrong = build_table(*profile, CENTROIDS, ENCODER)
+    assert wrong.assignment[0][0] == "ngram"
+    service = SimulatedService(wrong, RouterConfig(exploration=0.0), 0)
+    service.run(100, cluster=0)
+    run = service.run(600, cluster=0)
+    assert run.changes() == 0
+    assert set(run.chosen) == {"draft"}
