@@ -28,12 +28,57 @@ adds. Found by simulating three tables in bursts and up to saturation: 1 to 3 se
 without it or above it service is worse."""
 
 
-def ranked(replicas: Iterable[LoadReport], method: str) -> list[LoadReport]:
-    """Order replicas by who should take a request of `method`.
+MOST_SLOWER = 4.0
+"""Most that a replica counts as slower or faster than predicted. One that a pause has made look
+slow has to get requests again, or nothing would correct that."""
 
-    Healthy ones come first, then the least burden; ties keep their order.
+
+def ranked(
+    replicas: Iterable[LoadReport],
+    method: str,
+    tokens: float = 0.0,
+    table: RoutingTable | None = None,
+) -> list[LoadReport]:
+    """Order replicas by who should take a request of `method` with these output tokens.
+
+    Healthy ones come first, then the least work; ties keep their order.
     """
-    return sorted(replicas, key=lambda report: (not report.healthy, burden(report, method)))
+
+    def key(report: LoadReport) -> tuple[bool, float]:
+        return not report.healthy, work(report, method, tokens, table)
+
+    return sorted(replicas, key=key)
+
+
+def work(
+    report: LoadReport, method: str, tokens: float, table: RoutingTable | None = None
+) -> float:
+    """Return a replica's burden with a request of `method` and these output tokens, in tokens of a
+    replica that is as fast as the table predicts."""
+    burdened = burden(report, method) + tokens
+    if table is None:
+        return burdened
+    return burdened * min(MOST_SLOWER, max(1.0 / MOST_SLOWER, slowness(table, report)))
+
+
+def slowness(table: RoutingTable, report: LoadReport) -> float:
+    """Return the ratio of a replica's recent step time to the predicted one; 1 if it is unknown."""
+    names = [n for n in (report.running_by_method or report.methods) if n in table.methods]
+    recent = [report.recent_step_seconds[n] for n in names if n in report.recent_step_seconds]
+    if not recent:
+        return 1.0
+    running = report.running_by_method
+    counts = {table.methods.index(name): running.get(name) or 1 for name in names}
+    predicted = _usual_times(table).mixed(counts, max(1.0, report.mean_batch))
+    return max(recent) / predicted
+
+
+@evidence.once
+def _usual_times(table: RoutingTable) -> predict.StepTimes:
+    """Return the step times at the context of a usual answer."""
+    prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
+    usual = sum(prompts) / len(prompts) + predict.emitted_output(table, -1) / 2.0
+    return predict.StepTimes(table, usual)
 
 
 def burden(report: LoadReport, method: str) -> float:
@@ -170,8 +215,7 @@ def _place(
     if not hosts:
         return _IDLE
     roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
-    burdens = [burden(report, method) for report in roomy or hosts]
-    report = (roomy or hosts)[burdens.index(min(burdens))]
+    report = min(roomy or hosts, key=lambda one: work(one, method, 0.0, table))
     running = {
         table.methods.index(name): count
         for name, count in report.running_by_method.items()

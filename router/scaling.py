@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from router import evidence, predict
+from router.load import slowness
 from schemas import LoadReport, RoutingTable
 
 LOOK_BACK_SECONDS = 15.0
@@ -50,11 +51,7 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
     prompt = float(np.mean(prompts))
     times = predict.StepTimes(table, prompt + predict.emitted_output(table, -1) / 2.0)
-    present = max(1.0, load.mean_batch)
-    usual_step = times.mixed(counts, present)
-    recent = [load.recent_step_seconds[n] for n in names if n in load.recent_step_seconds]
-    slower = [seconds / usual_step for seconds in recent]
-    step = times.mixed(counts, float(batch)) * max(slower, default=1.0)
+    step = times.mixed(counts, float(batch)) * slowness(table, load)
     accepted = float(evidence.acceptance(table)[:, numbers].mean())
     tokens = sum(min(left, usual) for left in load.requests.values())
     prefill = float(np.mean([predict.prefill_seconds(table, n, prompt) for n in numbers]))

@@ -1,6 +1,7 @@
-"""The choice among a method's replicas: the one with the fewest outstanding tokens takes a request.
+"""The choice among a method's replicas: the one with the least work takes a request.
 
-Other methods' tokens weigh more (`router.load.ranked`). Ray Serve makes one router per handle,
+Work is outstanding tokens over the replica's speed; other methods' tokens weigh more
+(`router.load.ranked`). Ray Serve makes one router per handle,
 inside the ingress process, and pickles this module by value. So the module must have no variables:
 what the router shares with the ingress is in `deployments.request.in_flight`.
 """
@@ -14,12 +15,11 @@ from typing import Any
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
 
 from deployments.request.in_flight import InFlight, published
-from router.load import ranked
 from schemas import DecodeRequest, LoadReport
 
 
 class FewestOutstandingTokens(FIFOMixin, RequestRouter):
-    """Rank the replicas by outstanding tokens, ties at random; Serve takes the first that is not
+    """Rank the replicas by their work, ties at random; Serve takes the first that is not
     full.
 
     A replica without a report yet counts with what this ingress has sent to it, so that it fills up
@@ -66,8 +66,8 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         if not loads:
             return []
         sent = in_flight.sent_tokens(names, own)
-        known = (loads.get(name) or self._supposed(name, request.method, sent) for name in names)
-        return [replicas[load.replica] for load in ranked(known, request.method)]
+        known = [loads.get(name) or self._supposed(name, request.method, sent) for name in names]
+        return [replicas[load.replica] for load in in_flight.ranked(known, request)]
 
     def _supposed(self, name: str, method: str, sent: Counter[str]) -> LoadReport:
         """Return a report for a replica that has not reported yet, or no longer reports."""

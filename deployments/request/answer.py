@@ -104,7 +104,7 @@ class Answerer:
     ) -> None:
         streams = served.streams
         self.circuits = Circuits(streams, config.circuit, metrics)
-        self.in_flight = InFlight(lambda: state.loads)
+        self.in_flight = InFlight(lambda: state.loads, lambda: state.table)
         self._calls = Calls(streams, state, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
         self._state = state

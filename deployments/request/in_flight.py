@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from router.load import ranked
-from schemas import DecodeRequest, LoadReport
+from schemas import DecodeRequest, LoadReport, RoutingTable
 
 REMEMBERED = 4096
 """Ended requests to remember until no report lists them."""
+
+MANY_INGRESSES = 5
+"""Ingresses from which on this one does not know what the others have sent since the reports. If
+each took the replica with the least work, all would take the same one. With four it still pays."""
 
 REPORTS_WITHOUT = 3
 """Reports without a request that their replica has accepted, after which it counts as ended: the
@@ -49,8 +53,14 @@ class InFlight:
     The router runs in a thread of Ray Serve, so every method is thread-safe.
     """
 
-    def __init__(self, reports: Callable[[], Sequence[LoadReport]]) -> None:
+    def __init__(
+        self,
+        reports: Callable[[], Sequence[LoadReport]],
+        table: Callable[[], RoutingTable | None] = lambda: None,
+    ) -> None:
+        """table: predicts the step times that tell how fast each replica is."""
         self._reports = reports
+        self._table = table
         self._sent: dict[str, _Sent] = {}
         self._ended: OrderedDict[tuple[str, str], DecodeRequest] = OrderedDict()
         """By id and replica: another replica may have had the request before."""
@@ -115,9 +125,27 @@ class InFlight:
             method = sent.request.method
             hosts = [r for r in reports.values() if r.healthy and method in r.methods]
             if sent.replica is None and hosts:
-                least = ranked(hosts, method)[0]
+                least = self._by_work(hosts, sent.request)[0]
                 reports[least.replica] = _with(least, sent)
         return list(reports.values())
+
+    def ranked(self, loads: Sequence[LoadReport], request: DecodeRequest) -> list[LoadReport]:
+        """Order loads by which replica should take the request.
+
+        The first is the one with the least work. If most requests are other ingresses', which see
+        the same loads, it is the better of the first two healthy ones: so `loads` come in random
+        order.
+        """
+        order = self._by_work(loads, request)
+        everyone = sum(report.running + report.waiting for report in self._reports())
+        if len(self._sent) * MANY_INGRESSES >= everyone:
+            return order
+        pair = [load for load in loads if load.healthy][:2] or order
+        first = self._by_work(pair, request)[0]
+        return [first, *(load for load in order if load is not first)]
+
+    def _by_work(self, loads: Sequence[LoadReport], request: DecodeRequest) -> list[LoadReport]:
+        return ranked(loads, request.method, request.outstanding(0), self._table())
 
     def placed_loads(self, without: str | None = None) -> list[LoadReport]:
         """Return the last reports, corrected by the requests whose replica is known.
