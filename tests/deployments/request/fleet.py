@@ -87,7 +87,9 @@ def served(
     seconds: float = 30.0,
     counted: int | None = USUAL,
 ) -> np.ndarray:
-    """Return the seconds of every answer [n] while requests arrive at a share of what the replicas can.
+    """Return the seconds of every answer [n].
+
+    Requests arrive at this share of what the replicas can decode in full batches.
 
     A fifth of the clients allow LONGEST tokens. counted: tokens that loads count for a request;
     None: what its client allows. table: tells how fast each replica is.
