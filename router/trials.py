@@ -75,7 +75,7 @@ class Choice:
 
 
 class ExplorationBudget:
-    """What one ingress may spend on learning, in units (`unit_of`); empty at first.
+    """One ingress's part of what may be spent on learning, in units (`unit_of`); empty at first.
 
     Below zero, after trials that cost more than predicted, nothing is tried until requests have
     filled it again.
@@ -84,7 +84,7 @@ class ExplorationBudget:
     def __init__(self) -> None:
         self.units = 0.0
         self._limit = 0.0
-        self._started = False
+        self.started = False
         self._took = self._predicted = 0.0
 
     def earn(self, units: float) -> None:
@@ -93,10 +93,9 @@ class ExplorationBudget:
         self._add(units)
 
     def start(self, units: float) -> None:
-        """Add the advance, the first time only."""
-        if not self._started:
-            self._started = True
-            self.units += units
+        """Add the advance."""
+        self.started = True
+        self.units += units
 
     def pay(self, units: float) -> None:
         """Subtract what a trial is predicted to cost beyond the first choice, delays included."""
@@ -136,9 +135,14 @@ class ExplorationBudget:
 
 @dataclass
 class Trials:
-    """Draws which method to try, and keeps the budget."""
+    """Draws which method to try, and keeps the budget.
+
+    ingresses: how many there are. Each earns by its own requests, and what is given in advance is
+    given once for all of them.
+    """
 
     rng: np.random.Generator
+    ingresses: int = 1
     budget: ExplorationBudget = field(default_factory=ExplorationBudget)
 
     def choose(
@@ -150,9 +154,10 @@ class Trials:
         equals apart is worth nothing. `config.exploration` is the share of the first one's seconds
         that goes into the budget. An option that the budget cannot pay for, were it slower than
         predicted by a standard error, gives its probability to the first. A GUESS has no price: it
-        is tried while there is no debt, and pays the first choice's seconds until its answer
-        arrives. A delay of other requests makes an option slower and is never paid back, because
-        no answer shows what it really was.
+        pays the first choice's seconds until its answer arrives. It is tried while the ingresses
+        together have no debt: an ingress may owe its part of those seconds, and has the others. A
+        delay of other requests makes an option slower and is never paid back, because no answer
+        shows what it really was.
         """
         seconds, errors, delays = zip(*options, strict=True)
         floored = [max(float(taken), _LEAST_SECONDS) for taken in seconds]
@@ -162,10 +167,12 @@ class Trials:
         delayed = [max(0.0, delay / unit - own_delay) for delay in delays]
         self.budget.earn(config.exploration * first)
         guess = [m > 0 and error > GUESS for m, error in enumerate(errors)]
-        if any(guess):
-            self.budget.start(START_REQUESTS * first)
+        if any(guess) and not self.budget.started:
+            self.budget.start(self._advance() * first)
+        needed = first - first / self.ingresses
         affordable = [
-            (0.0 if a_guess else max(0.0, taken * exp(error) + delay - first)) <= self.budget.units
+            (needed if a_guess else max(0.0, taken * exp(error) + delay - first))
+            <= self.budget.units
             for taken, error, delay, a_guess in zip(predicted, errors, delayed, guess, strict=True)
         ]
         rest = [0.0] * (len(predicted) - 1)
@@ -179,6 +186,11 @@ class Trials:
         extra = max(first if guess[index] else 0.0, predicted[index] - first)
         self.budget.pay(extra + delayed[index])
         return Choice(index, chances[index], unit * extra)
+
+    def _advance(self) -> float:
+        """Return this ingress's part of START_REQUESTS, in whole requests."""
+        requests, left = divmod(START_REQUESTS, self.ingresses)
+        return requests + (left > 0.0 and self.rng.random() < left / self.ingresses)
 
     def settle(
         self, table: RoutingTable, decision: Decision, stats: DecodeStats, choices: int = 1

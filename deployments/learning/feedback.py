@@ -40,8 +40,10 @@ from workers.portfolio import served_bundle
 logger = logging.getLogger(__name__)
 
 COUNTED = 200_000
-"""Ids of observations to remember in this process: what 20 ingresses keep while the store is
-away."""
+"""Ids of observations to remember: what 20 ingresses keep while the store is away."""
+
+CALLER_SECONDS = 30.0
+"""Time without a call after which an ingress no longer counts."""
 
 RETRY_SECONDS = 1.0
 """Between two attempts to open the store."""
@@ -52,7 +54,8 @@ class Exchange:
     """Hold the actor's answer to an ingress.
 
     `table` is set only if the ingress has another version. `acknowledged`: ids of the observations
-    sent that are in the store. `problem`: why nothing is stored at present.
+    sent that are in the store. `problem`: why nothing is stored at present. `ingresses`: how many
+    have called lately.
     """
 
     table: RoutingTable | None
@@ -61,6 +64,7 @@ class Exchange:
     problem: str | None
     drift: DriftReport
     observed: ObservedReport | None
+    ingresses: int
 
 
 class Feedback:
@@ -81,6 +85,7 @@ class Feedback:
         self._unstored: set[str] = set()
         self._counted: OrderedDict[str, None] = OrderedDict()
         self._called = time.monotonic()
+        self._callers: dict[str, float] = {}
         self._open()
 
     async def exchange(
@@ -88,13 +93,16 @@ class Feedback:
         observations: Sequence[Observation],
         known: tuple[str, int],
         settings: RouterConfig | None = None,
+        ingress: str = "",
     ) -> Exchange:
         """Learn from `observations` and return the table if the caller has another version.
 
         known: (fit id, version) of the caller's table. settings: the router's settings from now on;
-        None for no change.
+        None for no change. ingress: the caller's own id.
         """
-        self._called = time.monotonic()
+        self._called = now = time.monotonic()
+        self._callers[ingress] = now
+        self._callers = {i: at for i, at in self._callers.items() if at >= now - CALLER_SECONDS}
         if settings is not None and settings != self._config.router:
             await self._change(settings)
         acknowledged = await self._learn(observations)
@@ -106,6 +114,7 @@ class Feedback:
             problem=self._storage.problem,
             drift=self._adaptation.report(),
             observed=self._adaptation.shadow(),
+            ingresses=len(self._callers),
         )
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
@@ -246,11 +255,8 @@ class Feedback:
             return self._storage.stored & learned
 
     def _new(self, observations: Sequence[Observation]) -> list[Observation]:
-        """Return the observations that were not learned from before.
-
-        Ingresses send again what was not stored. While the store is away, that is more than the
-        state remembers (`router.learner.REMEMBERED_IDS`).
-        """
+        """Return the observations not learned from before. What ingresses send again while the
+        store is away is more than the state remembers (`router.learner.REMEMBERED_IDS`)."""
         new = [o for o in observations if o.observation_id not in self._counted]
         self._counted.update(dict.fromkeys(o.observation_id for o in new))
         while len(self._counted) > COUNTED:

@@ -7,6 +7,7 @@ force and a bounded number of observations wait.
 import asyncio
 import logging
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -45,6 +46,7 @@ class Actor(Protocol):
         observations: Sequence[Observation],
         known: tuple[str, int],
         settings: RouterConfig | None,
+        ingress: str,
     ) -> Awaitable[Exchange]: ...
 
     def history(self) -> Awaitable[list[Snapshot]]: ...
@@ -73,9 +75,11 @@ class FeedbackLink:
         self.problem: str | None = "the feedback actor was not heard from yet"
         """Why nothing is learned and stored at present."""
         self.epoch = 0
+        self.ingresses = 1
         self.dropped = 0
         self.drift: DriftReport | None = None
         self.observed: ObservedReport | None = None
+        self._id = uuid.uuid4().hex
         self._born = time.monotonic()
         self._exchanged: float | None = None
         self._metrics = metrics
@@ -131,7 +135,7 @@ class FeedbackLink:
         known = (self.table.fit_id, self.table.version)
         try:
             reply = await self._line.ask(
-                lambda actor: actor.exchange(list(batch.values()), known, self.settings)
+                lambda actor: actor.exchange(list(batch.values()), known, self.settings, self._id)
             )
         except ActorAwayError as error:
             if self.connected:
@@ -182,7 +186,7 @@ class FeedbackLink:
             self._count_changes(reply.table)
             self.table = reply.table
         self._metrics.table_version.set(self.table.version)
-        self.epoch = reply.epoch
+        self.epoch, self.ingresses = reply.epoch, reply.ingresses
         self.drift, self.observed = reply.drift, reply.observed
         self.connected = True
         self._found(reply.problem)

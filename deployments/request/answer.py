@@ -157,6 +157,7 @@ class Answerer:
             slo=prompt.slo,
         )
         loads = self._calls.loads()
+        self._trials.ingresses = self._state.ingresses
         try:
             decision = choose(table, features, loads, constraints, self.config, self._trials)
         except NoMethodAvailableError as error:

@@ -34,6 +34,11 @@ class RoutingState(Protocol):
         """Return the epoch of the learned state's owner; 0 before its first answer."""
 
     @property
+    def ingresses(self) -> int:
+        """Return the number of ingresses that exchange with the feedback actor; 1 before its first
+        answer."""
+
+    @property
     def drift(self) -> DriftReport | None:
         """Return the drift report; None before the feedback actor's first answer."""
 

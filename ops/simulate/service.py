@@ -182,8 +182,7 @@ class Service:
             method = request.line.pop(0)
             name = self._world.table.methods[method]
             request.answered_by(method)
-            hosts = [load for load in loads if name in load.methods]
-            for host in ranked(hosts, name, table=self._world.table):
+            for host in ranked((load for load in loads if name in load.methods), name):
                 if self._replicas.has_room(host) and self._taken(request, host.replica):
                     return
             for methods, queue in self._queues.items():

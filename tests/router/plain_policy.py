@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def step_seconds(table: RoutingTable, batch: float, context: float) -> Floats:
-    """Of every method [m]: bilinear on the grid, linear beyond its largest batch."""
+    """Of every method [m]: bilinear on the grid, linear beyond its largest batch and context."""
     contexts, batches = table.context_grid, table.batch_grid
     column = np.stack(
         [
@@ -27,6 +27,9 @@ def step_seconds(table: RoutingTable, batch: float, context: float) -> Floats:
             for of_method in table.step_seconds
         ]
     )
+    if context > contexts[-1] and len(contexts) > 1:
+        growth = np.diff(table.step_seconds[:, :, -2:])[:, :, 0] / (contexts[-1] - contexts[-2])
+        column += np.maximum(0.0, growth) * (context - contexts[-1])
     if batch <= batches[0] or len(batches) == 1:
         found = column[:, 0]
     elif batch >= batches[-1]:
@@ -173,7 +176,7 @@ def choose(
     budget.earn(share * float(predicted[0]))
     guess = spread > GUESS
     guess[0] = False
-    if guess.any():
+    if guess.any() and not budget.started:
         budget.start(START_REQUESTS * float(predicted[0]))
     extra = np.maximum(0.0, predicted - predicted[0])
     extra[guess] = np.maximum(extra[guess], predicted[0])

@@ -103,7 +103,7 @@ def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
 
 def test_a_short_answer_ages_a_cell_by_what_it_adds(table: RoutingTable) -> None:
     learner = Learner(table, RouterConfig(half_life=10.0))
-    learner.observe([observe(table, "first", "draft", 1)])
+    learner.observe([observe(table, f"first {i}", "draft", 1) for i in range(6)])
     before = learner.table.live.tokens[1, 1, 0]
     learner.observe([observe(table, str(i), "ngram", 1, output_tokens=3) for i in range(16)])
     # sixteen answers of two decoded tokens are one answer's worth

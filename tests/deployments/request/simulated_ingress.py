@@ -69,6 +69,7 @@ class Known:
     connected: bool = True
     problem: str | None = None
     age_seconds: float = 0.0
+    ingresses: int = 1
 
     @property
     def table(self) -> RoutingTable:
