@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from router import evidence, predict
-from router.decaying_sums import DecayingSums
+from router.decaying_sums import UNTRIED_HALF_LIVES, DecayingSums
 from router.evidence import Floats
 from schemas import DecodeStats, Observation, RoutingTable
 from schemas.observation import WARM_UP
@@ -41,6 +41,12 @@ little."""
 LEAST_READ = 32
 """Tokens of a partly cached prompt that must be left to read for its prefill time to count. The
 profile times whole prompts, and a forward pass over a few tokens takes longer than its fit says."""
+
+STEP_NOISE = 0.1
+"""Variance of an answer's log step time over that of a ratio of which nothing is known."""
+
+LEAST_DOUBT = 0.05
+"""Doubt about a ratio, as a share of the greatest in a batch, that answers cannot take away."""
 
 ENDS = 2
 """Step ratios are kept for a batch of one and for a full batch. In between, the logarithm of the
@@ -86,6 +92,8 @@ class MachineSpeed:
         self._cache = DecayingSums(
             methods, ("cached_tokens", "looked_up_tokens", "looked_up_answers"), *[half_life] * 2
         )
+        self._doubt = np.eye(methods * (ENDS + 1))
+        self._forget = UNTRIED_HALF_LIVES * half_life
         self._latest = np.zeros((methods, ENDS + 1))
         """How far each method's latest log step times at both ends, and its latest log prefill
         time, were from the prediction."""
@@ -136,19 +144,34 @@ class MachineSpeed:
     ) -> None:
         """Count an answer decoded in a batch of this mean size as `share` of an answer.
 
-        now: log ratios and context slopes [m, ENDS + 1] that the predicted step time used. All of
-        them move by the smallest change that explains the answer (normalised least mean squares),
-        so an answer that took as long as predicted changes nothing, whatever its batch.
+        now: log ratios and context slopes [m, ENDS + 1] that the predicted step time used. They
+        move by the most likely change that explains the answer, so an answer that took as long as
+        predicted changes nothing, whatever its batch.
         """
         full = predict.batch_fullness(batch)
         ends = np.asarray([1.0 - full, full, timing.beyond])
         slopes, shares = np.zeros((2, *now.shape))
         for method, (sequences, seconds) in timing.parts.items():
             slopes[method], shares[method] = seconds * ends, share * sequences * ends
-        values = now + timing.log_ratio * slopes / (slopes**2).sum()
+        values = now + timing.log_ratio * self._gain(slopes.ravel(), share).reshape(now.shape)
         self._count(self._steps, values[:, :ENDS], shares[:, :ENDS])
         if timing.beyond:
             self._count(self._context, values[:, ENDS], np.minimum(1.0, shares[:, ENDS]))
+
+    def _gain(self, slopes: Floats, share: float) -> Floats:
+        """Return the change [m * (ENDS + 1)] of each log ratio per log ratio of a batch.
+
+        slopes: change of the batch's by each of them. Those that the answers before have told take
+        less of it (the covariance of recursive least squares): if most sequences are of a method
+        that is known from batches of its own, the others are what makes the batch slow.
+        """
+        doubtful = self._doubt @ slopes
+        explained = float(slopes @ doubtful)
+        most = float(np.diagonal(self._doubt)[slopes != 0.0].max())
+        gain = doubtful / (explained + LEAST_DOUBT * most * float(slopes @ slopes))
+        self._doubt -= share * np.outer(doubtful, doubtful) / (explained + STEP_NOISE)
+        self._doubt += (np.eye(len(slopes)) - self._doubt) * (1.0 - 0.5 ** (share / self._forget))
+        return np.asarray(gain)
 
     def _count(self, sums: DecayingSums, values: Floats, shares: Floats) -> None:
         counted = np.stack([values.ravel(), np.ones(values.size)], axis=1)
