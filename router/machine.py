@@ -134,7 +134,7 @@ class MachineSpeed:
         """
         if observation.policy == WARM_UP:
             return deviation
-        before = self._latest[method, column]
+        before = float(self._latest[method, column])
         if observation.choices == 1:
             self._latest[method, column] = deviation
         return min(max(deviation, min(before, -OUTLIER)), max(before, OUTLIER))

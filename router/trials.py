@@ -142,8 +142,8 @@ class Trials:
     """
 
     rng: np.random.Generator
-    ingresses: int = 1
     budget: ExplorationBudget = field(default_factory=ExplorationBudget)
+    ingresses: int = 1
 
     def choose(
         self, options: Sequence[Option], objective: Objective, config: RouterConfig
