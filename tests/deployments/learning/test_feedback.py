@@ -54,6 +54,14 @@ class TestFeedback:
         assert reply.table.version == 9
         assert reply.table.live.answers[0] == pytest.approx(answers)
 
+    async def test_ingresses_are_counted_while_they_call(self, config, monkeypatch):
+        actor = Feedback(config)
+        for ingress in ("a", "b", "a"):
+            reply = await actor.exchange([], ("", -1), None, ingress)
+        assert reply.ingresses == 2
+        monkeypatch.setattr("deployments.learning.feedback.CALLER_SECONDS", 0.0)
+        assert (await actor.exchange([], ("", -1), None, "b")).ingresses == 1
+
     async def test_what_was_acknowledged_survives_the_actors_death(self, config):
         before = await Feedback(config).exchange([observation(str(i)) for i in range(5)], ("", -1))
         successor = Feedback(config)
