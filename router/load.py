@@ -63,14 +63,18 @@ def work(
 
 def slowness(table: RoutingTable, report: LoadReport) -> float:
     """Return the ratio of a replica's recent step time to the predicted one; 1 if it is unknown."""
-    names = [n for n in (report.running_by_method or report.methods) if n in table.methods]
-    recent = [report.recent_step_seconds[n] for n in names if n in report.recent_step_seconds]
-    if not recent:
-        return 1.0
-    running = report.running_by_method
-    counts = {table.methods.index(name): running.get(name) or 1 for name in names}
-    predicted = _usual_times(table).mixed(counts, max(1.0, report.mean_batch))
-    return max(recent) / predicted
+    times, batch = _usual_times(table), max(1.0, report.mean_batch)
+    numbers = {n: m for m, n in enumerate(table.methods)}
+    recent = {numbers[n]: s for n, s in report.recent_step_seconds.items() if n in numbers}
+    running = {numbers[n]: c for n, c in report.running_by_method.items() if c and n in numbers}
+    if running.keys() & recent.keys():
+        step, predicted = (
+            max(recent[m] for m in running if m in recent),
+            times.mixed(running, batch),
+        )
+    else:
+        step, predicted = sum(recent.values()), sum(times.of(m, batch) for m in recent)
+    return step / predicted if predicted > 0.0 else 1.0
 
 
 @evidence.once
