@@ -10,13 +10,13 @@ continues with the last refit, and a new table on disk starts anew.
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from deployments.artifacts import exchanged_heads, served_table
+from deployments.learning.callers import Callers
 from deployments.learning.file_system import StoreAwayError
 from deployments.learning.history import Occasion
 from deployments.learning.state_store import SupersededError
@@ -38,12 +38,6 @@ from schemas.observation import WARM_UP
 from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
-
-COUNTED = 200_000
-"""Ids of observations to remember: what 20 ingresses keep while the store is away."""
-
-CALLER_SECONDS = 30.0
-"""Time without a call after which an ingress no longer counts."""
 
 RETRY_SECONDS = 1.0
 """Between two attempts to open the store."""
@@ -83,9 +77,8 @@ class Feedback:
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
         self._unstored: set[str] = set()
-        self._counted: OrderedDict[str, None] = OrderedDict()
         self._called = time.monotonic()
-        self._callers: dict[str, float] = {}
+        self._callers = Callers()
         self._open()
 
     async def exchange(
@@ -100,9 +93,8 @@ class Feedback:
         known: (fit id, version) of the caller's table. settings: the router's settings from now on;
         None for no change. ingress: the caller's own id.
         """
-        self._called = now = time.monotonic()
-        self._callers[ingress] = now
-        self._callers = {i: at for i, at in self._callers.items() if at >= now - CALLER_SECONDS}
+        self._called = time.monotonic()
+        self._callers.called(ingress)
         if settings is not None and settings != self._config.router:
             await self._change(settings)
         acknowledged = await self._learn(observations)
@@ -114,7 +106,7 @@ class Feedback:
             problem=self._storage.problem,
             drift=self._adaptation.report(),
             observed=self._adaptation.shadow(),
-            ingresses=len(self._callers),
+            ingresses=self._callers.ingresses,
         )
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
@@ -245,7 +237,7 @@ class Feedback:
                 return frozenset()
             learned = {observation.observation_id for observation in observations}
             self._unstored |= learned
-            drift = self._adaptation.observe(self._new(observations))
+            drift = self._adaptation.observe(self._callers.new(observations))
             self._metrics.reported(self._adaptation.report())
             if drift and self._config.router.refit and self._refitting is None:
                 self._refitting = asyncio.create_task(self._refit())
@@ -253,15 +245,6 @@ class Feedback:
                 await self._keep_for_later()
             await self._saved(self._adaptation)
             return self._storage.stored & learned
-
-    def _new(self, observations: Sequence[Observation]) -> list[Observation]:
-        """Return the observations not learned from before. What ingresses send again while the
-        store is away is more than the state remembers (`router.learner.REMEMBERED_IDS`)."""
-        new = [o for o in observations if o.observation_id not in self._counted]
-        self._counted.update(dict.fromkeys(o.observation_id for o in new))
-        while len(self._counted) > COUNTED:
-            self._counted.popitem(last=False)
-        return new
 
     async def _keep_for_later(self) -> None:
         try:

@@ -29,18 +29,8 @@ def test_what_was_learned_keeps_its_names_on_disk(table: RoutingTable, tmp_path:
         names = {name for name in arrays.files if name.startswith("live")}
     assert names == {
         *("live_tokens", "live_steps", "live_output", "live_answers", "live_step_ratio"),
-<<<<<<< HEAD
-        *("live_batch_ratio", "live_step_weight", "live_prefill_ratio", "live_cached_share"),
-        "live_profile_share",
-=======
-        *(
-            "live_batch_ratio",
-            "live_context_slope",
-            "live_step_weight",
-            "live_prefill_ratio",
-            "live_cached_share",
-        ),
->>>>>>> d26b339 (One pause and long contexts no longer make a method look slow)
+        *("live_batch_ratio", "live_context_slope", "live_step_weight", "live_prefill_ratio"),
+        *("live_cached_share", "live_profile_share"),
     }
 
 
