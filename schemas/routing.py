@@ -67,24 +67,17 @@ class MeasuredUnder(Schema):
 class Live(Schema):
     """What a table has learned while serving; k clusters, m methods, t temperature bands.
 
-        tokens, steps [k, m, t]: acceptance evidence of live answers. output [k, 2]: their output tokens
-        in sum, and how many of them ended by themselves. answers [k]: their number. step_ratio [m]:
-        ratio of live to profiled step time of one sequence. batch_ratio [m]: the further ratio in a
-    <<<<<<< HEAD
-        batch of eight or more; in between it is linear in the logarithm of the batch. step_weight [m]:
-        answers behind both. prefill_ratio [m]: ratio of live to profiled prefill time. cached_share
-        [m]: share of its prompts' tokens that a method finds in the prefix cache and does not read.
-        profile_share [m]: share of the profile's acceptance evidence that counts; below 1 where a head
-        drafts that is not the profiled one.
-    =======
-        batch of eight or more; in between it is linear in the logarithm of the batch. context_slope
-        [m]: growth of the logarithm of the ratio with the logarithm of the context, beyond the grid's
-        longest. step_weight [m]: answers behind the ratios. prefill_ratio [m]: ratio of live to
-        profiled prefill time. cached_share [m]: share of its prompts' tokens that a method finds in
-        the prefix cache and does not read.
-    >>>>>>> d26b339 (One pause and long contexts no longer make a method look slow)
+    tokens, steps [k, m, t]: acceptance evidence of live answers. output [k, 2]: their output tokens
+    in sum, and how many of them ended by themselves. answers [k]: their number. step_ratio [m]:
+    ratio of live to profiled step time of one sequence. batch_ratio [m]: the further ratio in a
+    batch of eight or more; in between it is linear in the logarithm of the batch. context_slope
+    [m]: growth of the logarithm of the ratio with the logarithm of the context, beyond the grid's
+    longest. step_weight [m]: answers behind the ratios. prefill_ratio [m]: ratio of live to
+    profiled prefill time. cached_share [m]: share of its prompts' tokens that a method finds in
+    the prefix cache and does not read. profile_share [m]: share of the profile's acceptance
+    evidence that counts; below 1 where a head drafts that is not the profiled one.
 
-        Files and states name each array `live_<field>`.
+    Files and states name each array `live_<field>`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
