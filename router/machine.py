@@ -29,10 +29,10 @@ A drafter that cannot resume from a cached prefix never finds any."""
 ALONE_BATCH = 1.5
 """Mean sequences per step up to which an answer counts as decoded alone."""
 
-OUTLIER = 3.0 * evidence.STEP_SPREAD
-"""Deviation of a log time from its prediction that an answer needs a second one to confirm. Pauses
-of the machine make single answers hundreds of times as long; a machine that has become slow makes
-the next one long too."""
+OUTLIER = 1.0
+"""Deviation of a log time from its prediction beyond which a second answer has to confirm it.
+Pauses of the machine make single answers hundreds of times as long; a machine that has become slow
+makes the next one long too."""
 
 FULL_STEPS = 8
 """Decode steps from which on an answer counts in full for step time. One of a single step says
