@@ -165,11 +165,11 @@ class MachineSpeed:
         less of it (the covariance of recursive least squares): if most sequences are of a method
         that is known from batches of its own, the others are what makes the batch slow.
         """
-        told = self._doubt @ slopes
+        doubtful = self._doubt @ slopes
+        explained = float(slopes @ doubtful)
         most = float(np.diagonal(self._doubt)[slopes != 0.0].max())
-        doubtful = told + LEAST_DOUBT * most * slopes
-        gain = doubtful / float(slopes @ doubtful)
-        self._doubt -= share * np.outer(told, told) / (float(slopes @ told) + STEP_NOISE)
+        gain = doubtful / (explained + LEAST_DOUBT * most * float(slopes @ slopes))
+        self._doubt -= share * np.outer(doubtful, doubtful) / (explained + STEP_NOISE)
         self._doubt += (np.eye(len(slopes)) - self._doubt) * (1.0 - 0.5 ** (share / self._forget))
         return np.asarray(gain)
 
