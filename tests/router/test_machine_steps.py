@@ -75,7 +75,7 @@ def test_a_method_is_known_alone_and_in_full_batches(table: RoutingTable) -> Non
     """A head that is cheap alone and dear in a crowd, as no single factor says."""
     machine = Machine(table, [1.0, 0.7, 1.0], [1.0, 2.0, 1.0])
     one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
-    found = told(table, machine, *one_each * 8)
+    found = told(table, machine, *one_each * 9)
     for m in range(len(METHODS)):
         for batch in (1.0, 3.0, FULL_BATCH, 16.0):
             expected = machine.ratio(m, batch)
