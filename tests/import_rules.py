@@ -48,9 +48,9 @@ PARTS_SHARE = {
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
 ROUTER_SERVES = {
-    *("adaptation", "cluster", "constraints", "current_fit", "drift", "embed", "evidence"),
-    *("favourites", "learner", "load", "machine", "policy", "predict", "prompt", "refit"),
-    *("scaling", "shadow", "table", "trials", "wishes"),
+    *("adaptation", "cluster", "constraints", "current_fit", "decaying_sums", "drift", "embed"),
+    *("evidence", "favourites", "learner", "load", "machine", "policy", "predict", "prompt"),
+    *("refit", "scaling", "shadow", "table", "trials", "wishes"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 LOAD_SHARES = {
