@@ -103,8 +103,9 @@ class MachineSpeed:
         """Learn from an answer of a method that the table has."""
         stats, share = observation.stats, 1.0 / observation.choices
         method = table.methods.index(stats.method)
-        # Further choices of one prompt find what the first choice has read.
-        if observation.cluster >= 0 and observation.choices == 1:
+        # Further choices find what the first has read, and a cut answer does not say what it found.
+        tells = stats.finish_reason != "cancelled" and observation.choices == 1
+        if tells and observation.cluster >= 0:
             tokens = (stats.cached_prompt_tokens, stats.prompt_tokens)
             self._cache.add(method, (*tokens, 1.0))
         timing = step_timing(table, stats)

@@ -114,10 +114,13 @@ class Attempts:
         """Return the tokens predicted by the deadline; 0 if it was predicted to pass.
 
         An answer in one piece shows no tokens before its end, and some answers are twice as long as
-        expected. So its deadline has to leave twice the predicted time.
+        expected. So its deadline has to leave twice the predicted time. Predictions are of one
+        answer: several to one prompt make each other slower.
         """
+        if self.failed_over or self._prompt.choices > 1:
+            return 0.0
         needed = self._predicted.get(method, math.inf) * (2.0 if self._prompt.whole else 1.0)
-        holds = not self.failed_over and needed <= (self._prompt.deadline_seconds or 0.0)
+        holds = needed <= (self._prompt.deadline_seconds or 0.0)
         return (self._prompt.expected_tokens or 0) if holds else 0.0
 
     def _request(self, method: str) -> DecodeRequest:

@@ -90,7 +90,11 @@ class Calls:
                         if progress.ended:
                             failed = False
                             self._in_flight.ended(request.request_id)
-                        yield chunk
+                        arrived = _now()
+                        try:
+                            yield chunk
+                        finally:
+                            progress.held += _now() - arrived
                         chunk = await self._next(request, chunks, watched, terms.deadline)
                 if failed is None:
                     raise MethodLostError("the stream ended without a last chunk")
@@ -116,9 +120,8 @@ class Calls:
                 progress.ended = True
                 raise
             except DeadlineError:
-                report = self._report(request)
-                in_line = report is not None and report.waiting > 0
-                progress.late = not in_line and progress.tokens < terms.expected_tokens * SLOW
+                excused = progress.ended or progress.held_up(_now()) or self._in_line(request)
+                progress.late = not excused and progress.tokens < terms.expected_tokens * SLOW
                 raise
             finally:
                 stats = progress.cut(_now(), self._report(request))
@@ -128,10 +131,18 @@ class Calls:
     def _report(self, request: DecodeRequest) -> LoadReport | None:
         """Return the report of the request's replica with the requests in flight; None if it is
         unknown."""
-        replica, method = self._in_flight.replica(request.request_id), request.method
-        hosts = [r for r in self._in_flight.loads() if method in r.methods]
-        known = [r for r in hosts if replica in (None, r.replica)]
-        return known[0] if len(known) == 1 else None
+        possible = self._possible(request)
+        return possible[0] if len(possible) == 1 else None
+
+    def _in_line(self, request: DecodeRequest) -> bool:
+        """Return whether requests wait at the request's replica, or where it could be."""
+        return any(report.waiting for report in self._possible(request))
+
+    def _possible(self, request: DecodeRequest) -> list[LoadReport]:
+        """Return the reports of the replicas that may have the request: its own if it is known."""
+        replica = self._in_flight.replica(request.request_id)
+        hosts = [r for r in self._in_flight.loads() if request.method in r.methods]
+        return [r for r in hosts if replica in (None, r.replica)]
 
     def _hosts(self, method: str) -> frozenset[str]:
         """Return the replicas of a method that report to be live."""

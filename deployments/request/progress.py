@@ -7,21 +7,28 @@ from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 AVERAGED_STEPS = 10
 """Recent steps that a load report's step time stands for."""
 
+HELD = 0.25
+"""Share of the time from which on an answer's reader sets its pace, and not its method. Passing
+chunks on takes less than a tenth."""
+
 
 @dataclass
 class Progress:
     """Count the tokens and target steps of one answer as they arrive.
 
     began: when the method was called, on the event loop's clock. first, last: when its first and
-    its last chunk arrived. tokens: of all chunks. later_tokens, steps: of the chunks after the
-    first, whose steps were timed. ended: whether the answer is complete or was refused. late:
-    whether its deadline passed because the method is slow.
+    its last chunk arrived. held: seconds in which the reader had a chunk and did not ask for the
+    next; held_between: those of them from the first to the last chunk. tokens: of all chunks.
+    later_tokens, steps: of the chunks after the first, whose steps were timed. ended: whether the
+    answer is complete or was refused. late: whether its deadline passed because the method is slow.
     """
 
     request: DecodeRequest
     began: float
     first: float | None = None
     last: float = 0.0
+    held: float = 0.0
+    held_between: float = 0.0
     tokens: int = 0
     later_tokens: int = 0
     steps: int = 0
@@ -35,31 +42,36 @@ class Progress:
         if self.first is None:
             self.first = self.last = now
         elif chunk.token_ids:
-            self.last = now
+            self.last, self.held_between = now, self.held
             self.later_tokens += len(chunk.token_ids)
             # Each step emits one token that was not drafted, after the drafts that it accepts.
             self.steps += len(chunk.token_ids) - sum(chunk.drafted)
+
+    def held_up(self, now: float) -> bool:
+        """Return whether the answer is late because its reader is."""
+        return self.held > HELD * (now - self.began)
 
     def cut(self, now: float, report: LoadReport | None) -> DecodeStats | None:
         """Return the statistics of an answer that was cut off now; None if they say nothing.
 
         report: the last one of the replica that answers. It says which requests share the steps,
-        and how long the steps take if no decode step was seen.
+        and how long the steps take if no decode step was seen, or the reader set their pace.
         """
-        tokens, steps = self.later_tokens, self.steps
+        tokens, steps, method = self.later_tokens, self.steps, self.request.method
         seconds = self.last - self.first if self.first is not None else 0.0
-        method = self.request.method
-        if not steps and report is not None and method in report.recent_step_seconds:
-            step = report.recent_step_seconds[method]
-            steps = min(AVERAGED_STEPS, int((now - self.began) / step)) if step > 0.0 else 0
-            tokens, seconds = 0, steps * step
+        batch = _batch(method, report)
+        if not steps or self.held_between > HELD * seconds:
+            step = 0.0 if report is None else report.recent_step_seconds.get(method, 0.0)
+            if not steps and step > 0.0:
+                tokens, steps = 0, min(AVERAGED_STEPS, int((now - self.began) / step))
+            seconds = steps * step
+            batch = _averaged(batch, report)
         if self.ended or steps < 1 or seconds <= 0.0:
             return None
-        batch = _batch(method, report)
-        known = len(self.request.known_token_ids)
+        known, answered = len(self.request.known_token_ids), len(self.request.answered_token_ids)
         return DecodeStats(
             # Another attempt may end the answer, and observations count once by id.
-            request_id=f"{self.request.request_id}:{len(self.request.answered_token_ids)}",
+            request_id=f"{self.request.request_id}:{method}:{answered}",
             method=method,
             temperature=self.request.sampling.temperature,
             prompt_tokens=known,
@@ -67,7 +79,7 @@ class Progress:
             context_length=known + 1 + tokens,
             target_steps=1 + steps,
             decode_seconds=seconds,
-            total_seconds=now - self.began,
+            total_seconds=now - self.began - self.held,
             mean_batch=sum(batch.values()),
             batch_by_method=batch,
             finish_reason="cancelled",
@@ -78,3 +90,10 @@ def _batch(method: str, report: LoadReport | None) -> dict[str, float]:
     """Return the running requests by method, with at least one of `method`."""
     running = {} if report is None else {n: float(c) for n, c in report.running_by_method.items()}
     return running | {method: max(1.0, running.get(method, 0.0))}
+
+
+def _averaged(batch: dict[str, float], report: LoadReport | None) -> dict[str, float]:
+    """Return the batch as large as it was in the steps that the report's step times stand for."""
+    mean = 1.0 if report is None else max(1.0, report.mean_batch)
+    whole = sum(batch.values())
+    return {name: count * mean / whole for name, count in batch.items()}

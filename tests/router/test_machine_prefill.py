@@ -143,6 +143,19 @@ def test_what_a_method_finds_of_its_own_making_is_not_its_share(
     np.testing.assert_array_equal(learner.table.live.cached_share, 0.0)
 
 
+def test_an_answer_that_was_cut_off_does_not_say_what_its_prompt_found(table: RoutingTable) -> None:
+    learner = taught(table, "ngram", 30, cached=160)
+    before = learner.table.live.cached_share
+    cut = [prefilled(table, f"cut{i}", "ngram") for i in range(30)]
+    learner.observe(
+        one.model_copy(
+            update={"stats": one.stats.model_copy(update={"finish_reason": "cancelled"})}
+        )
+        for one in cut
+    )
+    np.testing.assert_array_equal(learner.table.live.cached_share, before)
+
+
 def test_a_method_that_nobody_is_sent_to_drifts_back(table: RoutingTable) -> None:
     learner = Learner(table, RouterConfig(half_life=10.0))
     learner.observe(prefilled(table, f"n{i}", "ngram", 2.0, cached=150) for i in range(20))

@@ -15,6 +15,7 @@ import numpy as np
 from deployments.errors import ApiError
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer, Served
+from deployments.request.interleaving import interleaved
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
 from router.adaptation import Adaptation
@@ -118,20 +119,21 @@ class Simulated:
         self.answerer._trials.rng = np.random.default_rng(1)
 
     async def ask(
-        self, cluster: int, leaves: float | None = None, **fields: object
+        self, cluster: int, leaves: float | None = None, reads: float = 0.0, **fields: object
     ) -> tuple[str, str]:
         """Return the method of an answer and how it ended: `whole`, `left` after so many seconds,
-        or the status of its error."""
+        or the status of its error. reads: seconds that the client takes for each chunk."""
         self._cluster = cluster
         prompt = Prompt(tuple(range(20)), str(cluster), SamplingParams(max_tokens=128), **fields)
         method = ""
         try:
             async with asyncio.timeout(leaves):
-                [answer] = await self.answerer.answers(prompt)
-                method = answer.method
-                async with aclosing(answer.chunks) as chunks:
+                answers = await self.answerer.answers(prompt)
+                method = answers[0].method
+                async with aclosing(interleaved(answers)) as chunks:
                     async for _ in chunks:
-                        pass
+                        if reads:
+                            await asyncio.sleep(reads)
         except TimeoutError:
             return method, "left"
         except ApiError as error:

@@ -3,11 +3,26 @@
 The ingress's parts are the real ones, in simulated time.
 """
 
+import asyncio
+
 import pytest
 from simulated_ingress import Simulated, in_simulated_time
 
+from deployments.metrics import Metrics
+from deployments.request.calls import Calls, Terms
+from deployments.request.circuits import Circuits
+from deployments.request.deadline import DeadlineError
+from deployments.request.in_flight import InFlight
+from deployments.request.progress import AVERAGED_STEPS, Progress
 from router.fit.assign import build_table
-from schemas import RoutingTable
+from schemas import (
+    CircuitConfig,
+    DecodeChunk,
+    DecodeRequest,
+    LoadReport,
+    RoutingTable,
+    SamplingParams,
+)
 from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
 
 SLOW = {"draft": 20.0}
@@ -93,3 +108,108 @@ def test_a_method_that_fails_in_the_middle_teaches_as_far_as_it_came(
     learned = in_simulated_time(asked())
     assert learned.live.step_ratio[learned.methods.index("draft")] > 1.3
     assert learned.live.answers[0] == 1.0, "the whole answer counts too"
+
+
+def test_a_client_that_reads_slowly_and_leaves_does_not_make_its_method_look_slow(
+    fitted: RoutingTable,
+) -> None:
+    async def asked() -> tuple[RoutingTable, set[str]]:
+        service = Simulated(fitted)
+        ends = [await service.ask(0, leaves=1.0, reads=0.2) for _ in range(30)]
+        assert {how for _, how in ends} == {"left"}
+        return service.state.table, {method for method, _ in ends}
+
+    learned, methods = in_simulated_time(asked())
+    assert methods == {"draft"}
+    draft = learned.methods.index("draft")
+    assert learned.live.step_ratio[draft] == pytest.approx(1.0, abs=0.05)
+    assert learned.live.tokens[0, draft, 0] > 0.0, "what was accepted counts"
+
+
+@pytest.mark.parametrize(
+    ("slower", "fields"), [(1.0, {"reads": 0.2}), (8.0, {"choices": 8}), (8.0, {})]
+)
+def test_a_deadline_counts_against_a_method_that_made_it_late(
+    fitted: RoutingTable, slower: float, fields: dict[str, float]
+) -> None:
+    """Slow readers are late themselves, and answers to one prompt make each other late."""
+
+    async def asked() -> set[str]:
+        service = Simulated(fitted, slower={"draft": slower})
+        service.answerer.circuits._config = CircuitConfig(consecutive_failures=1)
+        assert (await service.ask(0, deadline_seconds=0.7, **fields))[1] == "504"
+        return set(service.answerer.circuits.resting())
+
+    assert in_simulated_time(asked()) == (set() if fields else {"draft"})
+
+
+REQUEST = DecodeRequest(
+    request_id="a",
+    method="draft",
+    prompt_token_ids=(1, 2),
+    sampling=SamplingParams(max_tokens=100),
+    expected_tokens=100,
+)
+
+
+def report(**fields: object) -> LoadReport:
+    loads = {"running": 0, "waiting": 0, "outstanding_tokens": 0, "free_slots": 0, "time": 0.0}
+    return LoadReport.model_validate({"replica": "r", "methods": ("draft",), **loads, **fields})
+
+
+class Reports:
+    """The part of a `RoutingState` that calls read."""
+
+    def __init__(self, *loads: LoadReport) -> None:
+        self.loads = loads
+
+
+@pytest.mark.parametrize(
+    ("ends", "waiting", "disabled"), [(False, 0, True), (True, 0, False), (False, 1, False)]
+)
+def test_a_deadline_counts_against_a_method_that_was_working(
+    ends: bool, waiting: int, disabled: bool
+) -> None:
+    """Not after the answer's end, nor while requests wait wherever Serve may place it."""
+
+    async def stream(*_: object):
+        reason = "stop" if ends else None
+        yield DecodeChunk(request_id="a", text="x", token_ids=(1,), finish_reason=reason)
+        await asyncio.Event().wait()
+
+    async def asked() -> bool:
+        state = Reports(report(replica="r", waiting=waiting), report(replica="s", waiting=waiting))
+        circuits = Circuits(["draft"], CircuitConfig(consecutive_failures=1), Metrics())
+        calls = Calls({"draft": stream}, state, circuits, InFlight(lambda: state.loads))
+        terms = Terms(asyncio.get_running_loop().time() + 1.0, 100.0, [].append)
+        with pytest.raises(DeadlineError):
+            async for _ in calls.stream(REQUEST, False, terms):
+                pass
+        return "draft" in circuits.resting()
+
+    assert in_simulated_time(asked()) == disabled
+
+
+def test_a_reported_step_time_comes_with_the_batch_that_it_was_measured_in() -> None:
+    """Sixteen requests that have just come to an idle replica have not shared its last steps."""
+    loads = report(
+        running=16,
+        running_by_method={"draft": 16},
+        mean_batch=2.0,
+        recent_step_seconds={"draft": 0.1},
+    )
+    stats = Progress(REQUEST, began=0.0).cut(5.0, loads)
+    assert stats is not None
+    assert (stats.mean_batch, stats.batch_by_method) == (2.0, {"draft": 2.0})
+    assert stats.target_steps == 1 + AVERAGED_STEPS
+    assert stats.decode_seconds == pytest.approx(1.0)
+
+
+def test_attempts_that_were_cut_before_their_first_token_count_each() -> None:
+    cut = [
+        Progress(REQUEST.model_copy(update={"method": name}), began=0.0).cut(
+            5.0, report(recent_step_seconds={name: 0.1})
+        )
+        for name in ("draft", "ngram")
+    ]
+    assert len({stats and stats.request_id for stats in cut}) == 2
