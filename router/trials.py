@@ -155,9 +155,9 @@ class Trials:
         that goes into the budget. An option that the budget cannot pay for, were it slower than
         predicted by a standard error, gives its probability to the first. A GUESS has no price: it
         pays the first choice's seconds until its answer arrives. It is tried while the ingresses
-        together have no debt: an ingress may owe its part of those seconds, and has the others. A
-        delay of other requests makes an option slower and is never paid back, because no answer
-        shows what it really was.
+        together have no debt: an ingress may owe its part of those seconds, and has the others, or
+        as much as its budget holds. A delay of other requests makes an option slower and is never
+        paid back, because no answer shows what it really was.
         """
         seconds, errors, delays = zip(*options, strict=True)
         floored = [max(float(taken), _LEAST_SECONDS) for taken in seconds]
@@ -165,11 +165,12 @@ class Trials:
         predicted = [taken / unit for taken in floored]
         first, own_delay = predicted[0], delays[0] / unit
         delayed = [max(0.0, delay / unit - own_delay) for delay in delays]
-        self.budget.earn(config.exploration * first)
+        earned = config.exploration * first
+        self.budget.earn(earned)
         guess = [m > 0 and error > GUESS for m, error in enumerate(errors)]
         if any(guess) and not self.budget.started:
             self.budget.start(self._advance() * first)
-        needed = first - first / self.ingresses
+        needed = min(first - first / self.ingresses, BUDGET_REQUESTS * earned)
         affordable = [
             (needed if a_guess else max(0.0, taken * exp(error) + delay - first))
             <= self.budget.units

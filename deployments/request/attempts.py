@@ -113,9 +113,9 @@ class Attempts:
     def _expected_tokens(self, method: str) -> float:
         """Return the tokens predicted by the deadline; 0 if it was predicted to pass.
 
-        An answer in one piece shows no tokens before its end, and some answers are twice as long as
-        expected. So its deadline has to leave twice the predicted time. Predictions are of one
-        answer: several to one prompt make each other slower.
+        Only load reports, which lag, tell the tokens of an answer in one piece before its end. So
+        its deadline has to leave twice the predicted time. Predictions are of one answer: several
+        to one prompt make each other slower.
         """
         if self.failed_over or self._prompt.choices > 1:
             return 0.0

@@ -121,7 +121,8 @@ class Calls:
                 raise
             except DeadlineError:
                 excused = progress.ended or progress.held_up(_now()) or self._in_line(request)
-                progress.late = not excused and progress.tokens < terms.expected_tokens * SLOW
+                tokens = max(progress.tokens, self._emitted(request))
+                progress.late = not excused and tokens < terms.expected_tokens * SLOW
                 raise
             finally:
                 stats = progress.cut(_now(), self._report(request))
@@ -137,6 +138,13 @@ class Calls:
     def _in_line(self, request: DecodeRequest) -> bool:
         """Return whether requests wait at the request's replica, or where it could be."""
         return any(report.waiting for report in self._possible(request))
+
+    def _emitted(self, request: DecodeRequest) -> int:
+        """Return the output tokens that the request's replica reports, also those of an answer in
+        one piece. 0 if no report has the request."""
+        name, asked = request.request_id, request.outstanding(0)
+        left = [r.requests[name] for r in self._possible(request) if name in r.requests]
+        return asked - min(left, default=asked)
 
     def _possible(self, request: DecodeRequest) -> list[LoadReport]:
         """Return the reports of the replicas that may have the request: its own if it is known."""

@@ -10,7 +10,7 @@ from simulated_service import ACCEPTANCE_NOISE, FEATURES, PREFILL
 from router.constraints import Constraints
 from router.learner import Learner
 from router.policy import choose
-from router.trials import Trials
+from router.trials import Option, Trials
 from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -61,3 +61,11 @@ def test_more_ingresses_try_a_method_no_more_often(table: RoutingTable, ingresse
     once = tried(unknown, 1)
     assert 5 <= once <= 25
     assert 1 <= tried(unknown, ingresses) <= once
+
+
+def test_a_budget_smaller_than_a_guess_still_pays_for_one_in_time() -> None:
+    config = RouterConfig(exploration=0.004)
+    trials = Trials(np.random.default_rng(0), ingresses=8)
+    options = [Option(1.0, 0.1, 0.0), Option(1.0, 1.0, 0.0)]
+    tried = [trials.choose(options, "seconds", config).index for _ in range(4000)]
+    assert 5 <= sum(tried[-2000:]) <= 10

@@ -165,12 +165,19 @@ class Reports:
 
 
 @pytest.mark.parametrize(
-    ("ends", "waiting", "disabled"), [(False, 0, True), (True, 0, False), (False, 1, False)]
+    ("ends", "waiting", "left", "disabled"),
+    [
+        (False, 0, 60, True),
+        (True, 0, 60, False),
+        (False, 1, 60, False),
+        (False, 0, 40, False),
+    ],
 )
 def test_a_deadline_counts_against_a_method_that_was_working(
-    ends: bool, waiting: int, disabled: bool
+    ends: bool, waiting: int, left: int, disabled: bool
 ) -> None:
-    """Not after the answer's end, nor while requests wait wherever Serve may place it."""
+    """Not after the answer's end, nor while requests wait wherever Serve may place it, nor if the
+    replica reports that half of the expected tokens are there: the answer is longer than others."""
 
     async def stream(*_: object):
         reason = "stop" if ends else None
@@ -178,7 +185,10 @@ def test_a_deadline_counts_against_a_method_that_was_working(
         await asyncio.Event().wait()
 
     async def asked() -> bool:
-        state = Reports(report(replica="r", waiting=waiting), report(replica="s", waiting=waiting))
+        state = Reports(
+            report(replica="r", waiting=waiting),
+            report(replica="s", waiting=waiting, requests={"a": left}),
+        )
         circuits = Circuits(["draft"], CircuitConfig(consecutive_failures=1), Metrics())
         calls = Calls({"draft": stream}, state, circuits, InFlight(lambda: state.loads))
         terms = Terms(asyncio.get_running_loop().time() + 1.0, 100.0, [].append)
