@@ -217,13 +217,15 @@ class CountRequest(SurfaceBody):
 
 
 class MessagesRequest(CountRequest):
-    """A conversation to continue."""
+    """A conversation to continue. `store` is as in a chat; Anthropic has no such field."""
 
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default=[], max_length=16)
+    store: bool | None = None
 
     def chat_body(self) -> dict[str, Any]:
         # The engine names no stop sequence that it has found, so the text keeps it.
         stops = {"stop": self.stop_sequences, "include_stop_str_in_output": True}
         more = stops if self.stop_sequences else {}
-        return super().chat_body() | {"max_tokens": self.max_tokens} | more
+        own = {"max_tokens": self.max_tokens, "store": self.store}
+        return super().chat_body() | own | more
