@@ -92,10 +92,13 @@ class VersionStore:
 
         Raises UnknownVersionError.
         """
-        self.get(number)
+        version = self.get(number)
         if isinstance(self._fs, LocalFileSystem):
             return Path(self._path(number))
         local = self._cache / _name(number)
+        # In a store that was emptied, numbers begin again.
+        if local.is_dir() and not _holds(local, version):
+            shutil.rmtree(local)
         if not local.is_dir():
             self._download(number, local)
         return local
@@ -211,6 +214,8 @@ class VersionStore:
     def _tidy_versions(self) -> None:
         serving = self._serving()
         kept = [version.number for version in self.all()][:KEPT]
+        if len(kept) < KEPT:
+            return  # a lower number without a manifest may be one that another process writes now
         # What a killed writer has left does not count, and goes with older versions.
         for number in self._numbers():
             if number < kept[-1] and number not in serving:
@@ -252,6 +257,15 @@ class VersionStore:
 
 def _name(number: int) -> str:
     return f"head-{number:06d}"
+
+
+def _holds(folder: Path, version: HeadVersion) -> bool:
+    """Return whether a local folder is this version."""
+    try:
+        found = HeadVersion.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return found == version
 
 
 def _with(

@@ -4,6 +4,7 @@ import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -159,6 +160,23 @@ def test_no_two_writers_get_one_number(uri: str, tmp_path: Path) -> None:
         assert sorted(writers.map(write, range(4))) == [1, 2, 3, 4]
 
 
+def test_a_writer_removes_nothing_of_a_slower_one(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower, faster = store(uri), store(uri)
+    replace = file_system.replace_file
+
+    def overtaken(*written: Any) -> None:
+        monkeypatch.setattr(versions, "replace_file", replace)
+        faster.add(head(tmp_path / "faster"), origin())
+        replace(*written)
+
+    monkeypatch.setattr(versions, "replace_file", overtaken)
+    slower.add(head(tmp_path / "slower", b"slower"), origin())
+    assert [version.number for version in slower.all()] == [2, 1]
+    assert (slower.folder(1) / "model.safetensors").read_bytes() == b"slower"
+
+
 def test_an_unreadable_revision_is_passed_over(tmp_path: Path) -> None:
     one = store(str(tmp_path / "state"))
     one.pause(True)
@@ -203,6 +221,17 @@ def test_a_remote_version_is_downloaded_once(
     one.try_out(2, 0.1)
     folders = [one.folder(number) for number in range(1, 5)]
     assert all(folder.is_dir() for folder in folders), "those in service stay too"
+
+
+def test_a_head_of_an_emptied_store_is_not_served_again(tmp_path: Path) -> None:
+    remote = f"{Bucket.protocol}://versions-{next(_buckets)}/state"
+    one = store(remote, tmp_path / "cache")
+    one.add(head(tmp_path / "old", b"old"), origin())
+    assert (one.folder(1) / "model.safetensors").read_bytes() == b"old"
+    fsspec.filesystem(Bucket.protocol).rm(remote, recursive=True)
+    later = origin().model_copy(update={"created": 2.0})
+    one.add(head(tmp_path / "new", b"new"), later)
+    assert (one.folder(1) / "model.safetensors").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("links", [True, False])
