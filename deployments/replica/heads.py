@@ -34,17 +34,19 @@ class HeadFollower:
 
     def follow(self) -> None:
         """Exchange heads where the store says so. Blocks; raises nothing. One call at a time."""
+        problem: str | None = None
         try:
             if self._store is None:
                 self._store = VersionStore(self._feedback, self._bundle_name)
             heads = self._store.in_force()
-            for part in heads.numbers:
-                if part in self._engine.exchangeable:
+            for part in (part for part in heads.numbers if part in self._engine.exchangeable):
+                try:
                     self._follow(self._store, part, list(_wanted(heads, part)))
+                except Exception as error:  # a damaged version stops no other head
+                    problem = f"{error or type(error).__name__}"
         except Exception as error:  # each file system has exceptions of its own
-            self._tell(f"{error or type(error).__name__}")
-        else:
-            self._tell(None)
+            problem = f"{error or type(error).__name__}"
+        self._tell(problem)
 
     def _follow(self, store: VersionStore, part: HeadPart, wanted: list[tuple[int, float]]) -> None:
         if wanted == self._done.get(part, [(0, 1.0)]):

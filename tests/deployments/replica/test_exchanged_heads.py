@@ -94,6 +94,18 @@ async def test_a_head_that_does_not_fit_is_refused_once(
     assert refusals[0].startswith("version 2 of eagle3 is not used here")
 
 
+async def test_a_damaged_version_does_not_hold_up_other_heads(
+    engine: TorchEngine, heads: Path, tmp_path: Path
+) -> None:
+    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    kept.promote(kept.add(heads / "eagle3", origin()).number)
+    kept.promote(kept.add(heads / "medusa", origin("medusa")).number)
+    (kept.folder(1) / "version.json").write_text("{")
+    one.follow()
+    assert one.serving == {"medusa": 2}
+    assert await versions(engine, "medusa") == {"medusa": 2}
+
+
 async def test_a_replica_that_refuses_the_version_in_force_has_no_canary(
     engine: TorchEngine, heads: Path, tmp_path: Path
 ) -> None:
