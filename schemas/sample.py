@@ -1,6 +1,6 @@
 """A finished answer that drafters may be trained on."""
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from schemas.base import Schema
 from schemas.decode import TokenId
@@ -11,6 +11,9 @@ HELD_BACK = 10
 
 class Sample(Schema):
     """A prompt and the target's answer as token ids, with what they are selected and erased by."""
+
+    # Errors are logged, and must not quote what users wrote.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     id: str = Field(min_length=1, description="request id of the answer")
     conversation: str = Field(

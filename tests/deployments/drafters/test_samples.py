@@ -191,11 +191,12 @@ def test_damaged_and_half_written_files_are_removed(opened, caplog):
     folder = Path(first.uri)
     whole = files(first)[0].read_bytes()
     (folder / "samples-0.jsonl.gz").write_bytes(whole[:-9])
-    (folder / "samples-1.jsonl.gz").write_bytes(gzip.compress(b'{"id": "b"}'))
+    (folder / "samples-1.jsonl.gz").write_bytes(gzip.compress(b'{"id": "b", "x": "secret"}'))
     (folder / "samples-2.jsonl.gz.0.tmp").write_bytes(whole[:9])
     (folder / "erased-0.json").write_text("{")
     assert ids(opened()) == {"a"}
     assert caplog.text.count("are unreadable and will be removed") == 2
+    assert "secret" not in caplog.text, "errors quote no text"
     assert "erase again" in caplog.text
     mark, samples = files(first)
     assert mark.name == "erased-0.json"
