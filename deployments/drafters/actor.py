@@ -27,7 +27,7 @@ BOARD_SECONDS, TELL_SECONDS = 2.0, 10.0
 
 
 class DraftersActor:
-    """Keep samples of answers. Tune heads on them and decide on canaries in a thread of its own."""
+    """Keep samples of answers. Tune heads on them and decide on canaries in threads of its own."""
 
     def __init__(self, application: str, config: AppConfig) -> None:
         log_with_serve()
@@ -41,7 +41,8 @@ class DraftersActor:
         self._judge = CanaryJudge(VersionStore(config.feedback, bundle.name), self._reports)
         self._board: Any = None
         self._next_told = 0.0
-        threading.Thread(target=self._train_forever, daemon=True).start()
+        for work in (self._train_forever, self._hold_forever):
+            threading.Thread(target=work, daemon=True).start()
         end_when_idle(self.idle_seconds)
 
     async def take(self, batch: Sequence[Sample]) -> None:
@@ -62,6 +63,12 @@ class DraftersActor:
             self._trainer.step()
             self._judge.step()
             self._tell()
+            time.sleep(STEP_SECONDS)
+
+    def _hold_forever(self) -> None:
+        """Let requests have the cores also while the other thread waits for the store."""
+        while True:
+            self._trainer.hold()
             time.sleep(STEP_SECONDS)
 
     def _tell(self) -> None:
@@ -88,9 +95,9 @@ class DraftersActor:
     def _reports(self) -> Sequence[LoadReport]:
         """Return the replicas' newest reports. Raises what a call of their board raises."""
         try:
-            if self._board is None:
-                self._board = load_board(self._application, self._config)
-            loads: Loads = self._board.loads.remote().future().result(BOARD_SECONDS)
+            board = self._board or load_board(self._application, self._config)
+            self._board = board
+            loads: Loads = board.loads.remote().future().result(BOARD_SECONDS)
         except Exception:
             self._board = None
             raise

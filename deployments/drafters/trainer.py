@@ -50,8 +50,9 @@ REPLAY = "replay.jsonl"
 class HeadTrainer:
     """Tune the heads that an application's methods draft with, one at a time.
 
-    `step` has to be called often, always from the same thread. busy: whether requests run that a
-    tuning on the CPU would slow down. folder: for the running job, by default in the user's cache.
+    `step` has to be called often, always from the same thread, and `hold` in another one. busy:
+    whether requests run that a tuning on the CPU would slow down. folder: for the running job, by
+    default in the user's cache.
     """
 
     def __init__(
@@ -78,9 +79,7 @@ class HeadTrainer:
         self._metrics = DrafterMetrics()
 
     def step(self) -> None:
-        """Begin a round, hold or continue it, or take its result, as is due. Raises nothing."""
-        if self._tuning is not None and self._tuning.running:
-            self._tuning.hold(self._busy())
+        """Begin a round, or take its result, as is due. Waits for the store. Raises nothing."""
         now = time.monotonic()
         if now < self._look:
             return
@@ -92,11 +91,22 @@ class HeadTrainer:
             self._tell(None)
         self._look = now + LOOK_SECONDS
 
+    def hold(self) -> None:
+        """Hold the round that runs while requests do, and let it continue otherwise.
+
+        `step` may wait for the store meanwhile, in another thread. Raises nothing.
+        """
+        tuning = self._tuning
+        if tuning is not None and tuning.running:
+            tuning.hold(self._busy())
+
     def _go_on(self) -> None:
         tuning = self._tuning
         if tuning is None:
             self._begin()
-        elif self._samples.any_erased([*tuning.samples, *tuning.held]):
+            return
+        wanted = self._is_wanted(tuning, self._versions.in_force())
+        if not wanted or self._samples.any_erased([*tuning.samples, *tuning.held]):
             self._drop(tuning)
         elif tuning.killed and tuning.starts < MOST_STARTS:
             tuning.start()
@@ -140,14 +150,24 @@ class HeadTrainer:
         its samples have to go."""
         if left is None:
             return None
-        part = left.job.part
-        wanted = part in self._seen and part not in heads.canaries and not heads.paused
-        newest = heads.number(part) == left.job.parent_number
         # The mark of an erasure may be gone; by then the erased samples have expired.
-        if wanted and newest and not self._samples.any_unwanted([*left.samples, *left.held]):
+        if self._is_wanted(left, heads) and not self._samples.any_unwanted(
+            [*left.samples, *left.held]
+        ):
             return left
         left.remove()
         return None
+
+    def _is_wanted(self, tuning: Tuning, heads: HeadsInForce) -> bool:
+        """Return whether a round may still give a canary.
+
+        It may not once its parent has been replaced: its head has learned what the parent had,
+        which an operator may have rolled back. Nor may it if somebody has deleted its files.
+        """
+        part = tuning.job.part
+        free = part in self._seen and part not in heads.canaries and not heads.paused
+        newest = heads.number(part) == tuning.job.parent_number
+        return free and newest and tuning.job.folder.is_dir()
 
     def _prepared(self, part: HeadPart, heads: HeadsInForce, folder: Path) -> Tuning | None:
         """Return a round of a part, None if there are not enough new samples or if another process

@@ -74,6 +74,8 @@ class Tuning:
             "GOMP_SPINCOUNT": "0",
         }
         job = self.job.folder / JOB
+        # Before the process is there: `hold` may be called in another thread.
+        self._held = False
         with (self.job.folder / _LOG).open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "training.heads.tuning_process", str(job)],
@@ -82,7 +84,6 @@ class Tuning:
                 stderr=subprocess.STDOUT,
                 env=os.environ | threads,
             )
-        self._held = False
         self.starts += 1
 
     @property
@@ -123,7 +124,8 @@ class Tuning:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self.job.folder)
+        if self.job.folder.is_dir():
+            shutil.rmtree(self.job.folder)
 
 
 def _read(file: Path) -> list[Sample]:

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +21,7 @@ from deployments.drafters.samples import Samples
 from deployments.drafters.trainer import HeadTrainer
 from deployments.drafters.tuning import Tuning
 from deployments.drafters.versions import VersionStore
-from schemas import AppConfig, FeedbackConfig, MethodDeployment, Sample
+from schemas import AppConfig, FeedbackConfig, HeadsInForce, MethodDeployment, Sample
 from tests.training.counting import make_samples
 from workers.bundle import load_bundle
 
@@ -70,12 +71,12 @@ def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Se
     first.step()
     (tuning,) = _tunings()
     setting.busy = True
-    first.step()
+    first.hold()
     _wait(lambda: tuning.status() == psutil.STATUS_STOPPED)
     setting.trainer().step()  # another trainer of the same heads waits
     assert _tunings() == [tuning]
     setting.busy = False
-    first.step()
+    first.hold()
     _wait(lambda: tuning.status() != psutil.STATUS_STOPPED)
     tuning.kill()
     _wait(lambda: not tuning.is_running() or tuning.status() == psutil.STATUS_ZOMBIE)
@@ -100,6 +101,33 @@ def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Se
     second.step()
     assert _tunings() == []
     assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_a_store_that_hangs_does_not_keep_a_round_running(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.samples.take(make_samples(240))
+    asked, answers = threading.Event(), threading.Event()
+    in_force = setting.versions.in_force
+
+    def hanging() -> HeadsInForce:
+        asked.set()
+        answers.wait()
+        return in_force()
+
+    trainer = setting.trainer()
+    trainer.step()
+    (tuning,) = _tunings()
+    monkeypatch.setattr(setting.versions, "in_force", hanging)
+    setting.busy = True
+    waiting = threading.Thread(target=trainer.step)
+    waiting.start()
+    asked.wait()
+    trainer.hold()
+    _wait(lambda: tuning.status() == psutil.STATUS_STOPPED)
+    answers.set()
+    waiting.join()
+    tuning.kill()
 
 
 def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting: Setting) -> None:
@@ -171,6 +199,27 @@ def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting, held: 
         trainer.step()
     assert _tunings() == []
     assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+@pytest.mark.parametrize("decision", ["pause", "other parent", "delete the files"])
+def test_a_running_round_ends_when_its_result_is_no_longer_wanted(
+    setting: Setting, tmp_path: Path, decision: str
+) -> None:
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    assert len(_tunings()) == 1
+    (job,) = setting.folder.glob("*/job")
+    if decision == "pause":
+        setting.versions.pause(True)
+    elif decision == "other parent":
+        setting.versions.promote(setting.versions.add(head(tmp_path / "head"), origin()).number)
+    else:
+        job.rename(tmp_path / "job")
+    trainer.step()
+    assert _tunings() == []
+    assert not job.exists()
+    assert setting.versions.in_force().training is None
 
 
 def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Setting) -> None:
