@@ -1,6 +1,8 @@
 """Samples of a round: when there are enough, which a head learns from, and which judge it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice, zip_longest
 
 from schemas import LEAST_CONVERSATIONS, Sample, SampleSpan
 from schemas.sample import HELD_BACK
@@ -10,7 +12,7 @@ ROUND_TOKENS = 30_000
 MOST_TOKENS = 300_000
 """Tokens of a round's samples. At least half of them are older samples, if there are as many."""
 MOST_HELD = 300
-"""Held answers that a candidate is judged on, the newest ones."""
+"""Held answers that a candidate is judged on."""
 
 
 def lacking(kept: Sequence[Sample]) -> str | None:
@@ -36,8 +38,13 @@ def are_enough(kept: Iterable[Sample], since: float, in_vain: int) -> bool:
 
 
 def held_samples(kept: Iterable[Sample]) -> list[Sample]:
-    """Return the samples that judge a head, oldest first."""
-    return sorted((sample for sample in kept if sample.held), key=_time)[-MOST_HELD:]
+    """Return the samples that judge a head, oldest first: the newest of each cluster in turn, so
+    that a flood of one kind leaves the others their say."""
+    clusters = defaultdict[tuple[str, int], list[Sample]](list)
+    for sample in sorted((sample for sample in kept if sample.held), key=_time, reverse=True):
+        clusters[sample.fit_id, sample.cluster].append(sample)
+    in_turn = chain.from_iterable(zip_longest(*clusters.values()))
+    return sorted(islice(filter(None, in_turn), MOST_HELD), key=_time)
 
 
 def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:

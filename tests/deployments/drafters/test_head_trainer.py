@@ -16,7 +16,7 @@ from stored_heads import head, origin
 
 from deployments.drafters import rounds
 from deployments.drafters import trainer as training
-from deployments.drafters.rounds import are_enough, round_samples
+from deployments.drafters.rounds import are_enough, held_samples, round_samples
 from deployments.drafters.samples import Samples
 from deployments.drafters.trainer import HeadTrainer
 from deployments.drafters.tuning import Tuning
@@ -242,6 +242,15 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
     (job / "samples.jsonl").touch()
     second.step()
     assert not job.exists(), "what is no whole job is removed"
+
+
+def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MOST_HELD", 6)
+    flood = [sample(f"flood {i}", conversation="0" * 64, time=100.0 + i) for i in range(20)]
+    other = [sample(f"other {i}", conversation="0" * 64, cluster=1, time=i) for i in range(2)]
+    assert all(each.held for each in flood)
+    judging = held_samples([*flood, *other])
+    assert [each.time for each in judging] == [0.0, 1.0, 116.0, 117.0, 118.0, 119.0]
 
 
 def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
