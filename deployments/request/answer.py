@@ -178,7 +178,9 @@ class Answerer:
         started = time.perf_counter()
         decision, vector = await self.route(prompt)
         sent = None if vector is None or not prompt.teaches else packed(vector)
-        expected = counted_output(self._state.table, decision.cluster, prompt.sampling.max_tokens)
+        expected = prompt.sampling.max_tokens
+        if not prompt.sampling.ignore_eos:
+            expected = counted_output(self._state.table, decision.cluster, expected)
         prompt = replace(prompt, expected_tokens=expected)
         routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
         self._metrics.decided(decision, routed.seconds, routed.degraded)

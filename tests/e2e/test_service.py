@@ -106,8 +106,6 @@ def test_head_has_no_body(service):
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away_frees_the_replica(service, stream):
     """Long before the end of the answer, which takes minutes."""
-    until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
-    before = service.routing()["version"]
     service.method("naive", "set_extra_target_forwards", "naive", 1000)
     body = {
         "model": "tiny:naive",
@@ -124,8 +122,6 @@ def test_a_client_that_goes_away_frees_the_replica(service, stream):
             until(lambda: service.load("naive")["running"] == 1)
         until(lambda: service.load("naive")["running"] == 0)
         assert service.load("naive")["outstanding_tokens"] == 0
-        until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
-        assert service.routing()["version"] == before, "nothing is learned from it"
     finally:
         service.method("naive", "set_extra_target_forwards", "naive", 0)
 
