@@ -43,7 +43,8 @@ LEAST_READ = 32
 profile times whole prompts, and a forward pass over a few tokens takes longer than its fit says."""
 
 STEP_NOISE = 0.1
-"""Variance of an answer's log step time over that of a ratio of which nothing is known."""
+"""Variance of one answer's log step time, as a share of the variance of a ratio before any
+answer."""
 
 LEAST_DOUBT = 0.05
 """Doubt about a ratio, as a share of the greatest in a batch, that answers cannot take away."""
@@ -162,9 +163,9 @@ class MachineSpeed:
     def _gain(self, slopes: Floats, share: float) -> Floats:
         """Return the change [m * (ENDS + 1)] of each log ratio per log ratio of a batch.
 
-        slopes: change of the batch's by each of them. Those that the answers before have told take
-        less of it (the covariance of recursive least squares): if most sequences are of a method
-        that is known from batches of its own, the others are what makes the batch slow.
+        slopes: how much each ratio changes the batch's. Ratios with more evidence change less (the
+        covariance of recursive least squares). If most sequences belong to a method with evidence
+        of its own, the batch's slowness is attributed to the others.
         """
         doubtful = self._doubt @ slopes
         explained = float(slopes @ doubtful)

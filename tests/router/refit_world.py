@@ -1,4 +1,4 @@
-"""Three kinds of prompts of which the table on disk knows two, answers to them, and a refit."""
+"""Prompts of three kinds, two of them in the table on disk; answers to them, and a refit."""
 
 import numpy as np
 from prompt_kinds import DIMENSION, Kinds
@@ -17,7 +17,7 @@ ENCODER = EncoderInfo(name="made-up", dimension=DIMENSION, sha256="0" * 64)
 
 
 class World:
-    """Three kinds of prompts, of which the table on disk knows two; n-gram suits the third.
+    """Three kinds of prompts. The table on disk knows two of them; n-gram suits the third.
 
     others: clusters of the table that none of these prompts belongs to.
     """

@@ -18,7 +18,7 @@ LAG = 400
 
 
 def tried(table: RoutingTable, ingresses: int, requests: int = 800) -> int:
-    """Return how many requests try n-gram, of which nothing is known and which is slow.
+    """Return how many requests try n-gram, which is slow and has no evidence yet.
 
     Tables are new and answers arrive every LAG requests.
     """
