@@ -9,6 +9,7 @@ predicted among those of the others, which it delays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
 from statistics import fmean
 from types import MappingProxyType
 from typing import NamedTuple
@@ -58,7 +59,7 @@ def work(
     burdened = burden(report, method) + tokens
     if table is None:
         return burdened
-    return burdened * min(MOST_SLOWER, max(1.0 / MOST_SLOWER, slowness(table, report)))
+    return burdened * _bounded(slowness(table, report))
 
 
 def slowness(table: RoutingTable, report: LoadReport) -> float:
@@ -94,6 +95,24 @@ def burden(report: LoadReport, method: str) -> float:
     others = running - counts.get(method, 0)
     share = others / running if running else 0.0
     return report.outstanding_tokens * (1.0 + MIXING * share)
+
+
+def relative_slowness(
+    table: RoutingTable, report: LoadReport, hosts: Sequence[LoadReport]
+) -> float:
+    """Return how many times as long as the table predicts a replica's steps take.
+
+    hosts: all replicas of its method. The table's live step times are those of their answers taken
+    together, and fast replicas give more answers. So the mean of all replicas counts as predicted
+    right, and a replica without others is never slow: its own answers correct the table.
+    """
+    each = [_bounded(slowness(table, host)) for host in hosts]
+    answers = sum(1.0 / one for one in each)
+    return _bounded(slowness(table, report)) / exp(sum(log(one) / one for one in each) / answers)
+
+
+def _bounded(slower: float) -> float:
+    return min(MOST_SLOWER, max(1.0 / MOST_SLOWER, slower))
 
 
 class Forecast(NamedTuple):
@@ -152,9 +171,32 @@ class Prospect:
         """
         hosts = _healthy_hosts(self._table.methods, loads)
         return {
-            name: self._forecast(m, _place(self._table, name, self._band, self._slots, hosts[name]))
+            name: self._forecast(m, self._place(name, hosts[name]))
             for m, name in enumerate(self._table.methods)
         }
+
+    def _place(self, method: str, hosts: Sequence[LoadReport]) -> "_Place":
+        """Return where a method's next request would run among its healthy replicas."""
+        if not hosts:
+            return _IDLE
+        table, tokens = self._table, self._later_tokens
+        roomy = [r for r in hosts if not r.waiting and r.free_slots >= self._slots]
+        report = min(roomy or hosts, key=lambda one: work(one, method, tokens, table))
+        slower = relative_slowness(table, report, hosts)
+        running = {
+            table.methods.index(name): count
+            for name, count in report.running_by_method.items()
+            if count > 0 and name in table.methods
+        }
+        if roomy:
+            # The mean over all of them: the emptiest, which takes the prompt, will soon be like
+            # them.
+            batch = 1.0 + sum(r.running for r in roomy) / len(roomy)
+            return _Place(0.0, batch, running, slower=slower)
+        batch = max(1.0, float(report.running))
+        turn = _turn(table, running or {table.methods.index(method): 1}, self._band, batch)
+        waiting = (report.waiting + 1) * turn
+        return _Place(waiting, batch, running, report.waiting, full=True, slower=slower)
 
     def _forecast(self, m: int, place: "_Place") -> Forecast:
         times, steps, prefill = self._times, self._steps[m], self._prefills[m]
@@ -169,7 +211,7 @@ class Prospect:
         step = usual + (own - usual) / place.batch
         longer = max(0.0, step - times.mixed(running, without))
         crowding = max(0.0, 1.0 - times.mixed(running, 1.0) / usual) if usual > 0.0 else 0.0
-        return Forecast(
+        predicted = Forecast(
             seconds=place.waiting + prefill + steps * step,
             waiting=place.waiting,
             delay=(1.0 + KNOCK_ON * crowding)
@@ -180,14 +222,16 @@ class Prospect:
             first=place.waiting + prefill,
             per_token=steps * step / self._later_tokens,
         )
+        return Forecast(*(seconds * place.slower for seconds in predicted))
 
 
 class _Place(NamedTuple):
     """Where a request would run.
 
-    waiting: seconds until it is admitted. batch: sequences in the batch that it joins then.
-    running: the others among them by method (index). line: requests that wait before it. full:
-    whether the replica has no place until an answer ends.
+    waiting: seconds until it is admitted, at predicted speed. batch: sequences in the batch that it
+    joins then. running: the others among them by method (index). line: requests that wait before
+    it. full: whether the replica has no place until an answer ends. slower: how many times as long
+    as predicted the replica takes.
     """
 
     waiting: float = 0.0
@@ -195,6 +239,7 @@ class _Place(NamedTuple):
     running: Mapping[int, float] = MappingProxyType({})
     line: int = 0
     full: bool = False
+    slower: float = 1.0
 
 
 _IDLE = _Place()
@@ -211,27 +256,6 @@ def _healthy_hosts(
                 if name in hosts:
                     hosts[name].append(report)
     return hosts
-
-
-def _place(
-    table: RoutingTable, method: str, band: int, slots: int, hosts: Sequence[LoadReport]
-) -> _Place:
-    if not hosts:
-        return _IDLE
-    roomy = [r for r in hosts if not r.waiting and r.free_slots >= slots]
-    report = min(roomy or hosts, key=lambda one: work(one, method, 0.0, table))
-    running = {
-        table.methods.index(name): count
-        for name, count in report.running_by_method.items()
-        if count > 0 and name in table.methods
-    }
-    if roomy:
-        # The mean over all of them: the emptiest, which takes the prompt, will soon be like them.
-        return _Place(0.0, 1.0 + sum(r.running for r in roomy) / len(roomy), running)
-    batch = max(1.0, float(report.running))
-    turn = _turn(table, running or {table.methods.index(method): 1}, band, batch)
-    waiting = (report.waiting + 1) * turn
-    return _Place(waiting, batch, running, report.waiting, full=True)
 
 
 def _turn(table: RoutingTable, running: Mapping[int, int], band: int, batch: float) -> float:

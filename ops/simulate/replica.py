@@ -40,7 +40,7 @@ class Replica:
         self._counts = [0] * len(known)
         self._steps = self._stretch = 0
         self._since = self._first = self._longer = 0.0
-        self._context = self._rate = self._width = self._outstanding = 0.0
+        self._context = self._rate = self._width = 0.0
         self.next = NEVER
         """When `advance` is due, in seconds of work."""
         self.version = 0
@@ -55,6 +55,7 @@ class Replica:
         self._began = 0.0
         self._read_seconds = 0.0
         self._batch_steps = [0] * len(known)
+        self._recent: dict[str, float] = {}
         self._report: LoadReport | None = None
 
     @property
@@ -119,13 +120,12 @@ class Replica:
         return known
 
     def remaining(self) -> dict[str, int]:
-        """Return, by request, the tokens that it may still emit, as load reports list them."""
-        left = {}
-        for request in self.requests:
-            limit = request.question.features.max_tokens - request.said
-            emitted = self._out(request) if request.end else 0.0
-            left[str(request.number)] = max(0, round(limit - emitted))
-        return left
+        """Return, by request, the tokens that loads count for it (`DecodeRequest.outstanding`)."""
+        return {str(request.number): self._left(request) for request in self.requests}
+
+    def _left(self, request: Request) -> int:
+        emitted = self._out(request) if request.end else 0.0
+        return max(1, round(request.counted - emitted))
 
     def emitted(self, request: Request) -> int:
         """Return the tokens that a running request has emitted; 0 before its first."""
@@ -157,6 +157,7 @@ class Replica:
         # a single step if others are to join, else steps until a sequence ends
         self._stretch, self._longer = 1 if more else self._running[0][0] - self._steps, 0.0
         self._first = self._costs.step(self._counts, self._context, self._width)
+        self._recent |= {self._names[m]: self._first for m, n in enumerate(self._counts) if n}
         if self._stretch > 1:
             context = self._context + self._rate * (self._stretch - 1)
             last = self._costs.step(self._counts, context, self._width)
@@ -204,7 +205,6 @@ class Replica:
         self._context += request.prompt + 1
         self._rate += path.rate
         self._width += path.width
-        self._outstanding += request.question.features.max_tokens - request.said - 1
 
     def _decoded(self, ended: list[Request]) -> None:
         """The stretch is over."""
@@ -212,9 +212,7 @@ class Replica:
         for method, count in enumerate(self._counts):
             if count:
                 self._batch_steps[method] += self._stretch * count
-        grown = self._rate * self._stretch
-        self._context += grown
-        self._outstanding -= grown
+        self._context += self._rate * self._stretch
         self._stretch = 0
         while self._running and self._running[0][0] <= self._steps:
             _, _, request = heappop(self._running)
@@ -231,11 +229,10 @@ class Replica:
             self._context -= request.prompt + path.tokens
             self._rate -= path.rate
             self._width -= path.width
-            self._outstanding -= request.question.features.max_tokens - request.said - path.tokens
             ended.append(request)
             self.changed = True
         if not self._running:
-            self._context = self._rate = self._width = self._outstanding = 0.0
+            self._context = self._rate = self._width = 0.0
 
     def _done(self) -> int:
         """Steps of the present stretch by now."""
@@ -266,23 +263,18 @@ class Replica:
     def _reported(self) -> LoadReport:
         running = len(self._running) + (self._reading is not None)
         by_method = {self._names[m]: n for m, n in enumerate(self._counts) if n}
-        recent = dict.fromkeys(by_method, self._first)
-        unread = list(self.waiting)
         if self._reading is not None:
-            unread.append(self._reading)
             name = self._names[self._reading.method]
             by_method[name] = by_method.get(name, 0) + 1
-        outstanding = self._outstanding - self._rate * self._done()
-        outstanding += sum(r.question.features.max_tokens - r.said for r in unread)
         return LoadReport(
             replica=self.name,
             methods=self.methods,
             running=running,
             waiting=len(self.waiting),
             running_by_method=by_method,
-            outstanding_tokens=max(0, round(outstanding)),
+            outstanding_tokens=sum(map(self._left, self.requests)),
             mean_batch=float(len(self._running)),
-            recent_step_seconds=recent,
+            recent_step_seconds=dict(self._recent),
             free_slots=(self._rows - running) * self._slots_each,
             slots_each=self._slots_each,
             time=self._cores.now,

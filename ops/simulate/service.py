@@ -21,6 +21,7 @@ from ops.simulate.overhead import NOTHING, Overhead
 from ops.simulate.replica import Replica
 from ops.simulate.workload import DRAWS, NEVER, Request, Workload
 from router.load import ranked
+from router.predict import counted_output
 from schemas import EngineConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
@@ -135,6 +136,16 @@ class Service:
     def _after(self, work: float, action: Callable[..., None], *given: Any) -> None:
         heappush(self._work, (work, next(self._order), action, given))
 
+    @property
+    def _table(self) -> RoutingTable:
+        """The table in force."""
+        return self._policy.table if isinstance(self._policy, Routed) else self._world.table
+
+    def _ranked(self, hosts: Sequence[LoadReport], request: Request) -> list[LoadReport]:
+        """Return the replicas in the order in which one ingress asks them for a request."""
+        method = self._world.table.methods[request.method]
+        return ranked(hosts, method, request.counted, self._table)
+
     def _loads(self) -> list[LoadReport]:
         return self._replicas.loads(self._world.report_seconds)
 
@@ -171,6 +182,8 @@ class Service:
             names = self._policy(request.question, loads)
         else:
             names = self.learning.ordered(now, request, loads)
+        features = request.question.features
+        request.counted = counted_output(self._table, request.question.cluster, features.max_tokens)
         request.line = [self._numbers[name] for name in names]
         request.handed = now
         self._place(request, loads)
@@ -182,7 +195,7 @@ class Service:
             method = request.line.pop(0)
             name = self._world.table.methods[method]
             request.answered_by(method)
-            for host in ranked((load for load in loads if name in load.methods), name):
+            for host in self._ranked([load for load in loads if name in load.methods], request):
                 if self._replicas.has_room(host) and self._taken(request, host.replica):
                     return
             for methods, queue in self._queues.items():
@@ -222,9 +235,9 @@ class Service:
         """Whoever waits goes to replicas that have room again."""
         queue = self._queues.get(methods)
         while queue:
-            name = self._world.table.methods[queue[0].method]
             hosts = [load for load in self._loads() if load.methods == methods]
-            roomy = [load for load in ranked(hosts, name) if self._replicas.has_room(load)]
+            hosts = self._ranked(hosts, queue[0])
+            roomy = [load for load in hosts if self._replicas.has_room(load)]
             if not any(self._taken(queue[0], load.replica) for load in roomy):
                 return
             queue.popleft()

@@ -163,7 +163,8 @@ class Request:
 
     number: by order of arrival. ways: the path by method. method, path: of the method that answers.
     line: the methods (indices) to ask next. decision: the router's, if it learns. handed: when a
-    replica first had it. prompt: tokens to read. said: tokens that dead replicas emitted.
+    replica first had it. prompt: tokens to read. said: tokens that dead replicas emitted. counted:
+    output tokens that loads still count before the first of this replica.
     batch_steps: by method, the batch sizes of its decode steps, summed. stalled_seconds: while
     other prompts were read in between. Both are complete at its end.
     """
@@ -171,7 +172,7 @@ class Request:
     __slots__ = (
         *("number", "arrival", "question", "ways", "line", "method", "path", "prompt", "unread"),
         *("decision", "handed", "admitted", "first", "end", "said", "failures"),
-        *("batch_steps", "stalled_seconds"),
+        *("batch_steps", "stalled_seconds", "counted"),
     )
 
     def __init__(
@@ -189,6 +190,7 @@ class Request:
         self.said = self.failures = 0
         self.batch_steps: dict[str, int] = {}
         self.stalled_seconds = 0.0
+        self.counted = question.features.max_tokens
 
     def answered_by(self, method: int) -> None:
         """Continue with this method after what was emitted, on the same kind of path."""
@@ -202,5 +204,6 @@ class Request:
     def lost(self, emitted: int) -> None:
         """Record that its replica died after emitting `emitted` tokens."""
         self.said += emitted
+        self.counted = max(1, self.counted - emitted)
         self.prompt = self.question.features.prompt_tokens + self.said
         self.failures += 1

@@ -128,3 +128,34 @@ def test_a_hundredth_of_every_answer_is_not_spent_on_the_short_ones() -> None:
         assert short > 0
     assert spent["speedup"] == pytest.approx(0.01, rel=0.15)
     assert spent["seconds"] > 0.012
+
+
+SLOW = {"draft": 2.5 * STEP["draft"]}
+
+
+def test_seconds_on_a_slow_replica_are_its_own(table: RoutingTable) -> None:
+    """Seven of the draft model's eight replicas are full; the one with room is slow."""
+    fast = {"recent_step_seconds": {"draft": STEP["draft"]}}
+    full = [report("draft", 8, 1, replica=f"r{i}", **fast, free_slots=0) for i in range(7)]
+    slow = report("draft", replica="r7", recent_step_seconds=SLOW)
+    prospect = Prospect(table, AT_0)
+    usual = prospect.under([*full, report("draft", replica="r7", **fast)])["draft"]
+    own = prospect.under([*full, slow])["draft"]
+    assert usual.seconds == pytest.approx(prospect.alone()["draft"])
+    assert own.seconds == pytest.approx(2.5 * usual.seconds, rel=0.15)
+    assert own.first == pytest.approx(2.5 * usual.first, rel=0.15)
+    assert own.per_token == pytest.approx(2.5 * usual.per_token, rel=0.15)
+
+
+def test_of_idle_replicas_the_fast_one_is_predicted(table: RoutingTable) -> None:
+    """The table has learned from both: the fast one gives more of the answers."""
+    slow = report("draft", replica="a", recent_step_seconds=SLOW)
+    fast = report("draft", replica="b", recent_step_seconds={"draft": STEP["draft"]})
+    prospect = Prospect(table, AT_0)
+    assert prospect.under([slow, fast])["draft"].seconds < prospect.alone()["draft"]
+
+
+def test_a_replica_without_others_is_as_fast_as_the_table_says(table: RoutingTable) -> None:
+    """A pause makes it look slow until it gets prompts again."""
+    prospect, paused = Prospect(table, AT_0), report("draft", recent_step_seconds=SLOW)
+    assert prospect.under([paused])["draft"].seconds == prospect.alone()["draft"]

@@ -192,6 +192,17 @@ def test_nobody_waits_while_there_is_room():
         assert admitted <= waits[0] or len(beside) >= 2
 
 
+def test_replicas_get_requests_by_their_speed():
+    """The second replica is five times slower and gets none of the later requests."""
+    world = world_of(workload_of((20, 20)), rows=4, costs=Constant(0.01))
+    service = Service(world, [METHODS] * 2, only("naive"), {})
+    first, second = service._replicas.live.values()
+    second._costs = Constant(0.05)
+    service.run(np.asarray([0.0, 0.0, 20.0, 20.0, 20.0]), np.zeros(5, int), seed=0)
+    assert second.busy_seconds == pytest.approx(PREFILL + 20 * 0.05)
+    assert first.busy_seconds > second.busy_seconds
+
+
 def test_a_full_line_gives_way_to_the_next_method_and_refuses_at_last():
     world = world_of(workload_of((5, 5)), rows=1, waiting=0)
     layout = [("naive",), ("ngram",)]
