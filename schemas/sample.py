@@ -7,6 +7,8 @@ from schemas.decode import TokenId
 
 HELD_BACK = 10
 """One conversation in this many is never trained on."""
+LEAST_ROOM = 50
+"""Tokens that the smallest sample counts as: its other fields take about as much memory."""
 
 
 class Sample(Schema):
@@ -35,6 +37,11 @@ class Sample(Schema):
     def tokens(self) -> int:
         """Return the tokens of the prompt and the answer."""
         return len(self.prompt_token_ids) + len(self.answer_token_ids)
+
+    @property
+    def room(self) -> int:
+        """Return the tokens that the sample counts as where memory is bounded in tokens."""
+        return max(self.tokens, LEAST_ROOM)
 
     @property
     def held(self) -> bool:

@@ -19,7 +19,8 @@ CALL_SECONDS = 30.0
 """Longest call: the first one starts the actor, and the store may be slow."""
 MOST_TOKENS = 500_000
 BATCH_TOKENS = 50_000
-"""Tokens of prompts and answers that wait, and that go in one call."""
+"""Tokens of prompts and answers that wait, and that go in one call. A small answer counts as more
+(`Sample.room`)."""
 
 
 class Actor(Protocol):
@@ -40,11 +41,11 @@ class SampleLine:
 
     def add(self, sample: Sample) -> None:
         """Queue an answer without waiting."""
-        if self._tokens + sample.tokens > MOST_TOKENS:
+        if self._tokens + sample.room > MOST_TOKENS:
             self._metrics.samples.inc(tags={"outcome": "dropped"})
             return
         self._waiting.append(sample)
-        self._tokens += sample.tokens
+        self._tokens += sample.room
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
@@ -71,7 +72,7 @@ class SampleLine:
             return
         self._away = False
         for _ in batch:
-            self._tokens -= self._waiting.popleft().tokens
+            self._tokens -= self._waiting.popleft().room
         if batch:
             self._metrics.samples.inc(len(batch), tags={"outcome": "sent"})
 
@@ -83,7 +84,7 @@ class SampleLine:
     def _batch(self) -> list[Sample]:
         batch, tokens = list[Sample](), 0
         for sample in self._waiting:
-            tokens += sample.tokens
+            tokens += sample.room
             if batch and tokens > BATCH_TOKENS:
                 break
             batch.append(sample)

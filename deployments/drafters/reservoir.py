@@ -14,47 +14,48 @@ Kind = tuple[str, int]
 class Reservoir:
     """Keep samples of at most `most_tokens` tokens, prompts and answers together.
 
-    When they exceed it, the cluster with the most tokens gives up samples. So a flood of one kind
-    replaces its own samples, and a cluster that needs no more than an even share keeps all of its
-    own. Within a cluster the samples with the lowest hashes go first, which leaves a uniform
-    sample (bottom-k sketches, Cohen and Kaplan, 10.1145/1281100.1281133).
+    A sample takes at least LEAST_ROOM of them, which bounds the number of samples too. If there is
+    no room, the cluster that takes the most gives up samples. A flood of one kind thus replaces its
+    own samples, and a cluster that needs no more than an even share keeps all of its own. Within a
+    cluster the samples with the lowest hashes go first, which leaves a uniform sample (bottom-k
+    sketches, Cohen and Kaplan, 10.1145/1281100.1281133).
     """
 
     def __init__(self, most_tokens: int) -> None:
         self._most_tokens = most_tokens
         self._samples: dict[str, Sample] = {}
         self._ranked: dict[Kind, list[tuple[bytes, str]]] = {}
-        self._tokens: Counter[Kind] = Counter()
+        self._room: Counter[Kind] = Counter()
 
     @property
     def tokens(self) -> int:
         """Return the tokens of all samples."""
-        return self._tokens.total()
+        return sum(sample.tokens for sample in self)
 
     def add(self, sample: Sample) -> None:
         """Add a sample unless it is there or larger than the reservoir.
 
         If there is no room, drop others or the sample itself.
         """
-        if sample.id in self._samples or sample.tokens > self._most_tokens:
+        if sample.id in self._samples or sample.room > self._most_tokens:
             return
         kind = sample.fit_id, sample.cluster
         self._samples[sample.id] = sample
-        self._tokens[kind] += sample.tokens
+        self._room[kind] += sample.room
         heapq.heappush(self._ranked.setdefault(kind, []), (_rank(sample.id), sample.id))
-        while self.tokens > self._most_tokens:
-            self._shrink(max(self._tokens, key=lambda each: (self._tokens[each], each)))
+        while self._room.total() > self._most_tokens:
+            self._shrink(max(self._room, key=lambda each: (self._room[each], each)))
 
     def discard(self, unwanted: Callable[[Sample], bool]) -> None:
         """Remove the samples for which `unwanted` is true."""
         kept = [sample for sample in self if not unwanted(sample)]
-        self._samples, self._ranked, self._tokens = {}, {}, Counter()
+        self._samples, self._ranked, self._room = {}, {}, Counter()
         for sample in kept:
             self.add(sample)
 
     def _shrink(self, kind: Kind) -> None:
         _, lowest = heapq.heappop(self._ranked[kind])
-        self._tokens[kind] -= self._samples.pop(lowest).tokens
+        self._room[kind] -= self._samples.pop(lowest).room
 
     def __iter__(self) -> Iterator[Sample]:
         return iter(self._samples.values())

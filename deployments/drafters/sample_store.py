@@ -47,7 +47,7 @@ class SampleStore:
     def read_new(self) -> list[Sample]:
         """Return the samples of files that this object has neither read nor written.
 
-        A damaged file is logged and skipped.
+        Damaged files and lines are logged and skipped.
         """
         found: list[Sample] = []
         for path in self._paths():
@@ -124,7 +124,18 @@ class SampleStore:
 def _decoded(body: bytes, path: str) -> list[Sample]:
     try:
         lines = gzip.decompress(body).splitlines()
-        return [Sample.model_validate_json(line) for line in lines]
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         logger.error("samples %s are unreadable and will be removed: %s", path, error)
         return []
+    found, problems = list[Sample](), list[ValueError]()
+    for line in lines:
+        try:
+            found.append(Sample.model_validate_json(line))
+        except ValueError as error:
+            problems.append(error)
+    if problems:
+        logger.error(
+            "%d of %d lines of samples %s are unreadable and will be removed, the first: %s",
+            *(len(problems), len(lines), path, problems[0]),
+        )
+    return found

@@ -76,6 +76,18 @@ class Samples:
         with self._lock:
             return [sample for sample in self._reservoir if not self._unwanted(sample)]
 
+    def stored(self) -> list[Sample]:
+        """Return the samples in the store that have neither expired nor been erased.
+
+        Raises what the file system raises.
+        """
+        store = SampleStore(self.uri)
+        with self._writing:
+            self._read_erasures(store)
+        found = {sample.id: sample for sample in store.read_new()}
+        with self._lock:
+            return [sample for sample in found.values() if not self._unwanted(sample)]
+
     def any_erased(self, samples: Iterable[Sample]) -> bool:
         """Return whether the owner of one of these samples has had it erased."""
         with self._lock:
@@ -117,11 +129,10 @@ class Samples:
         replaced, writes to the same folder.
         """
         store = self._opened()
-        erasures = store.erasures(self._clock() - self._retain_seconds)
+        self._read_erasures(store)
         found = store.read_new()
         self._stored |= {sample.id for sample in found}
         with self._lock:
-            self._erased = {each.owner: each.until for each in sorted(erasures, key=_until)}
             for sample in found:
                 if not self._unwanted(sample):
                     self._reservoir.add(sample)
@@ -132,6 +143,11 @@ class Samples:
             store.rewrite(kept)
             self._stored = ids
         self._tidied = self._clock()
+
+    def _read_erasures(self, store: SampleStore) -> None:
+        erasures = store.erasures(self._clock() - self._retain_seconds)
+        with self._lock:
+            self._erased = {each.owner: each.until for each in sorted(erasures, key=_until)}
 
     def _opened(self) -> SampleStore:
         if self._store is None:

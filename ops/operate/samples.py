@@ -34,13 +34,12 @@ def samples(
 
     Example: `specadapt drafters samples --erase "tenant acme" --config my.yaml`
     """
-    from deployments.drafters.sample_store import SampleStore
     from deployments.drafters.samples import Samples
 
     if erase and not re.fullmatch(r"(tenant|key) .+", erase):
         raise InputError(f"--erase: give 'tenant {erase}' or 'key {erase}'")
     kept = Samples(*place_of(config))
-    found = {sample.id: sample for sample in SampleStore(kept.uri).read_new()}.values()
+    found = kept.stored()
     answers = Counter(sample.owner for sample in found)
     tokens = Counter[str]()
     for sample in found:

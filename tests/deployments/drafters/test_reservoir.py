@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from sampled import sample
 
 from deployments.drafters.reservoir import Reservoir
+from schemas.sample import LEAST_ROOM
 
-ROOM = 60
-arrivals = st.lists(st.tuples(st.integers(-1, 3), st.integers(2, 20)), max_size=60)
+ROOM = 600
+arrivals = st.lists(st.tuples(st.integers(-1, 3), st.integers(2, 200)), max_size=60)
 
 
 def filled(made, room=ROOM):
@@ -28,11 +29,18 @@ def test_it_is_bounded_and_full(arrived):
     made = samples(arrived)
     reservoir = filled(made)
     kept = list(reservoir)
-    assert reservoir.tokens == sum(each.tokens for each in kept) <= ROOM
+    assert reservoir.tokens == sum(each.tokens for each in kept)
+    room = sum(each.room for each in kept)
+    assert room <= ROOM
     assert len(reservoir) == len(kept)
     assert set(kept) <= set(made)
     if len(kept) < len(made):
-        assert reservoir.tokens > ROOM - 20, "no more is dropped than has to be"
+        assert room > ROOM - 200, "no more is dropped than has to be"
+
+
+def test_tiny_answers_are_bounded_in_number():
+    kept = list(filled(sample(f"s{i}", 2) for i in range(1000)))
+    assert len(kept) == ROOM // LEAST_ROOM
 
 
 @given(arrivals, st.randoms())
@@ -40,7 +48,7 @@ def test_a_cluster_that_needs_no_more_than_an_even_share_keeps_everything(arrive
     made = samples(arrived)
     asked = Counter[int]()
     for each in made:
-        asked[each.cluster] += each.tokens
+        asked[each.cluster] += each.room
     random.shuffle(made)
     reservoir = filled(made)
     for each in made:
@@ -54,7 +62,7 @@ def test_a_flood_replaces_its_own_samples():
     for order in (rare + flood, flood + rare):
         kept = list(filled(order))
         assert {each for each in kept if each.cluster == 1} == set(rare)
-        assert len(kept) == ROOM // 10
+        assert len(kept) == ROOM // LEAST_ROOM
 
 
 @given(st.permutations(range(20)))
@@ -64,13 +72,13 @@ def test_within_a_cluster_the_order_of_arrival_does_not_matter(order):
 
 
 def test_early_and_late_samples_have_the_same_chance():
-    kept = filled([sample(f"s{i}") for i in range(4000)], room=20_000)
+    kept = filled([sample(f"s{i}") for i in range(4000)], room=2000 * LEAST_ROOM)
     early = sum(int(each.id[1:]) < 2000 for each in kept)
     assert 900 < early < 1100
 
 
 def test_a_sample_without_room_and_one_that_is_there_change_nothing():
-    made = samples([(0, 20), (0, 20)])
+    made = samples([(0, 200), (0, 200)])
     reservoir = filled([*made, sample("giant", ROOM + 1), *made])
     assert list(reservoir) == made
 
@@ -85,7 +93,8 @@ def test_what_is_discarded_makes_room(arrived):
     again = [sample(f"again {i}", size, cluster=c) for i, (c, size) in enumerate(arrived)]
     for each in again:
         reservoir.add(each)
-    assert reservoir.tokens == sum(each.tokens for each in reservoir) <= ROOM
+    assert reservoir.tokens == sum(each.tokens for each in reservoir)
+    assert sum(each.room for each in reservoir) <= ROOM
 
 
 def test_a_tenth_is_held_back_by_whole_conversations():

@@ -50,10 +50,10 @@ def counted(monkeypatch):
 
 
 async def test_what_is_added_arrives_in_bounded_batches(door, counted, monkeypatch):
-    monkeypatch.setattr(line_module, "BATCH_TOKENS", 25)
+    monkeypatch.setattr(line_module, "BATCH_TOKENS", 125)
     metrics, counts = counted
     line = SampleLine(door.connect, metrics)
-    made = [sample(f"s{i}") for i in range(4)] + [sample("long", 30)]
+    made = [sample(f"s{i}") for i in range(4)] + [sample("long", 130)]
     for each in made:
         line.add(each)
     for _ in range(4):
@@ -64,7 +64,7 @@ async def test_what_is_added_arrives_in_bounded_batches(door, counted, monkeypat
 
 
 async def test_what_waits_for_the_actor_is_bounded(door, counted, monkeypatch, caplog):
-    monkeypatch.setattr(line_module, "MOST_TOKENS", 30)
+    monkeypatch.setattr(line_module, "MOST_TOKENS", 150)
     metrics, counts = counted
     line = SampleLine(door.connect, metrics)
     line.add(sample("first"))

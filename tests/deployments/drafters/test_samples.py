@@ -14,6 +14,7 @@ from stores import Gated
 
 from deployments.drafters.samples import TIDY_SECONDS, Samples
 from schemas import FeedbackConfig
+from schemas.sample import LEAST_ROOM
 
 HOUR = 3600.0
 
@@ -121,14 +122,14 @@ def test_expired_samples_are_deleted(opened, clock):
 
 
 def test_what_gave_way_leaves_the_store(opened, clock):
-    samples = opened(sample_tokens=50)
+    samples = opened(sample_tokens=5 * LEAST_ROOM)
     samples.take([sample(f"s{i}") for i in range(20)])
     samples.take([sample(f"t{i}") for i in range(20)])
     clock.now += TIDY_SECONDS
     samples.take()
     [file] = files(samples)
     assert len(gzip.decompress(file.read_bytes()).splitlines()) == 5
-    assert ids(opened(sample_tokens=50)) == ids(samples)
+    assert ids(opened(sample_tokens=5 * LEAST_ROOM)) == ids(samples)
 
 
 def test_an_owner_is_erased_also_from_a_process_that_is_running(opened, clock):
@@ -185,6 +186,34 @@ def test_a_store_that_hangs_holds_no_call_up():
     assert ids(again) == {"a", "b", "c"}
 
 
+def test_an_unreadable_line_costs_only_itself(opened, clock, caplog):
+    first = opened()
+    first.take([sample("a"), sample("b")])
+    [file] = files(first)
+    lines = gzip.decompress(file.read_bytes()).splitlines()
+    spoilt = [lines[0], b'{"id": "c", "x": "secret"}', lines[1][:-9], lines[1]]
+    file.write_bytes(gzip.compress(b"\n".join(spoilt)))
+    second = opened()
+    assert ids(second) == {"a", "b"}
+    clock.now += TIDY_SECONDS
+    second.take()
+    assert caplog.text.count("2 of 4 lines of samples") == 1
+    assert "secret" not in caplog.text, "errors quote no text"
+    assert opened().stats().samples == 2
+
+
+def test_only_usable_samples_count_as_stored(opened, clock):
+    running = opened()
+    old = sample("old", time=clock.now - 2 * HOUR + 2.0)
+    running.take([old, sample("new", time=clock.now)])
+    clock.now += 1.0
+    opened().erase("tenant other")
+    running.take([sample("erased", time=clock.now, owner="tenant other")])
+    assert ids(running) == {"old", "new", "erased"}, "it has not noticed the erasure"
+    clock.now += 1.0
+    assert [each.id for each in running.stored()] == ["new"]
+
+
 def test_damaged_and_half_written_files_are_removed(opened, caplog):
     first = opened()
     first.take([sample("a")])
@@ -195,7 +224,7 @@ def test_damaged_and_half_written_files_are_removed(opened, caplog):
     (folder / "samples-2.jsonl.gz.0.tmp").write_bytes(whole[:9])
     (folder / "erased-0.json").write_text("{")
     assert ids(opened()) == {"a"}
-    assert caplog.text.count("are unreadable and will be removed") == 2
+    assert caplog.text.count("unreadable and will be removed") == 2
     assert "secret" not in caplog.text, "errors quote no text"
     assert "erase again" in caplog.text
     mark, samples = files(first)

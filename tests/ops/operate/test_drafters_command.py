@@ -8,6 +8,7 @@ import pytest
 from sampled import sample
 from stored_heads import head, origin, store
 
+from deployments.drafters.sample_store import SampleStore
 from deployments.drafters.samples import Samples
 from deployments.drafters.versions import VersionStore
 from schemas import FeedbackConfig, Gain, Verdict
@@ -93,7 +94,11 @@ def test_a_head_is_trained_by_hand(
     assert "PART: several heads are trained: name one of eagle3, eagle, medusa" in refused()
     assert "'draft' is not trained by this service, only eagle3" in refused("draft")
     assert "too few answers: 0 answers are kept, of 0 held conversations" in refused("eagle3")
-    Samples(feedback, "tiny").take([sample(str(i), time=time.time()) for i in range(300)])
+    now = time.time()
+    made = [sample(f"old {i}", time=now - 1e6) for i in range(300)]
+    SampleStore(Samples(feedback, "tiny").uri).append(made)
+    assert "too few answers: 0 answers are kept" in refused("eagle3"), "they have expired"
+    Samples(feedback, "tiny").take([sample(str(i), time=now) for i in range(300)])
     versions.try_out(2, 0.1)
     assert "the canary of eagle3 is not decided yet" in refused("eagle3")
     versions.roll_back("eagle3")
