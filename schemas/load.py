@@ -53,5 +53,8 @@ class LoadReport(Schema):
     heads: tuple[HeadCounts, ...] = Field(
         default=(), description="answers by version of a head; empty unless drafters are trained"
     )
+    refused_heads: dict[int, str] = Field(
+        default_factory=dict, description="why the replica could not load these versions of heads"
+    )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

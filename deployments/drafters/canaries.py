@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ from deployments.drafters.evidence import (
     Watch,
     numbers,
 )
-from deployments.drafters.versions import VersionStore
+from deployments.drafters.versions import UnknownVersionError, VersionStore
 from schemas import HeadPart, HeadsInForce, LoadReport
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ def verdict(canary: Sums, control: Sums) -> Verdict | None:
 class CanaryJudge:
     """Promote canaries that draft better than the version in force, and roll back others.
 
+    A canary that replicas cannot load, or whose manifest is unreadable, is rolled back too.
     `step` has to be called often, always from the same thread. reports: the replicas' newest load
     reports. The evidence is saved with the versions, so that another process goes on with it. A
     decision is dropped if what is in force has changed meanwhile, since operators decide too, and
@@ -72,11 +73,12 @@ class CanaryJudge:
     in_force: the versions that served at the last look.
     """
 
-    def __init__(self, versions: VersionStore, reports: Callable[[], Iterable[LoadReport]]) -> None:
+    def __init__(self, versions: VersionStore, reports: Callable[[], Sequence[LoadReport]]) -> None:
         self.in_force: HeadsInForce | None = None
         self._versions, self._reports = versions, reports
         self._store = EvidenceStore(versions.uri)
         self._ledger: Ledger | None = None
+        self._refused: dict[int, str] = {}
         self._trials: dict[HeadPart, Trial] = {}
         self._watched: dict[HeadPart, Watch] = {}
         self._saved: tuple[dict[HeadPart, Trial], dict[HeadPart, Watch]] = ({}, {})
@@ -92,7 +94,9 @@ class CanaryJudge:
         self._look = now + LOOK_SECONDS
         try:
             ledger = self._ledger or self._restored()
-            ledger.add(self._reports())
+            reports = self._reports()
+            ledger.add(reports)
+            self._refused = {n: why for r in reports for n, why in r.refused_heads.items()}
             self.in_force = self._versions.in_force()
             self._decide(ledger, self.in_force)
             self._keep(ledger, self.in_force)
@@ -146,6 +150,10 @@ class CanaryJudge:
             self._trials[part] = Trial(numbers=pair, before=before)
             return
         canary, control = canary - trial.before[0], control - trial.before[1]
+        if problem := self._problem_of(pair[0], canary, control):
+            logger.error("canary %d of %s is rolled back: %s", pair[0], part, problem)
+            self._versions.roll_back(part, heads)
+            return
         decided = verdict(canary, control)
         if decided is None:
             return
@@ -163,6 +171,16 @@ class CanaryJudge:
             )
         else:
             self._versions.roll_back(part, heads)
+
+    def _problem_of(self, number: int, canary: Sums, control: Sums) -> str | None:
+        """Return why a canary cannot serve, None if it can or may still be loading."""
+        try:
+            self._versions.get(number)
+        except UnknownVersionError as error:
+            return str(error)
+        if number in self._refused and canary[0] == 0 and control[0] >= LEAST_ANSWERS:
+            return f"replicas cannot load it: {self._refused[number]}"
+        return None
 
     def _watch(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
         """Roll a promoted version back if it drafts far worse than it did as a canary."""

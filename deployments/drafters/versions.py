@@ -27,7 +27,7 @@ _REVISION = re.compile(r"in-force-(\d{8})\.json$")
 
 
 class UnknownVersionError(LookupError):
-    """The version does not exist; the message lists those that do."""
+    """The version does not exist or has no readable manifest; the message lists the others."""
 
 
 class VersionStore:
@@ -81,11 +81,9 @@ class VersionStore:
         """Return a version. Raises UnknownVersionError."""
         try:
             return self._read(number)
-        except UnknownVersionError:
+        except UnknownVersionError as error:
             there = ", ".join(str(version.number) for version in self.all()) or "none"
-            raise UnknownVersionError(
-                f"there is no version {number} in {self.uri} (there are {there})"
-            ) from None
+            raise UnknownVersionError(f"{error} in {self.uri} (there are {there})") from None
 
     def folder(self, number: int) -> Path:
         """Return a local folder with a version's files, which is downloaded if the store is remote.
@@ -192,10 +190,10 @@ class VersionStore:
         try:
             return HeadVersion.model_validate_json(self._fs.cat_file(path))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise UnknownVersionError(str(number)) from error
+            raise UnknownVersionError(f"there is no version {number}") from error
         except ValueError as error:
             logger.error("%s is unreadable: %s", path, error)
-            raise UnknownVersionError(str(number)) from error
+            raise UnknownVersionError(f"the manifest of version {number} is unreadable") from error
 
     def _download(self, number: int, local: Path) -> None:
         self._cache.mkdir(parents=True, exist_ok=True)

@@ -20,16 +20,17 @@ COUNTED = 16
 class HeadFollower:
     """Give an engine the heads that are in force, and canaries.
 
-    serving: version of each part that was ever exchanged. A head that cannot be loaded is left out:
+    serving: version of each part that was ever exchanged. refused: by version, why the engine does
+    not draft with it. A head that cannot be loaded is left out:
     the engine drafts with the one it has, and while this is not the one in force, without a canary.
     """
 
     def __init__(self, engine: HeadExchanger, feedback: FeedbackConfig, bundle_name: str) -> None:
         self.serving: dict[HeadPart, int] = {}
+        self.refused: dict[int, str] = {}
         self._engine, self._feedback, self._bundle_name = engine, feedback, bundle_name
         self._store: VersionStore | None = None
         self._done: dict[HeadPart, list[tuple[int, float]]] = {}
-        self._refused: set[int] = set()
         self._problem: str | None = None
 
     def follow(self) -> None:
@@ -63,7 +64,7 @@ class HeadFollower:
     def _exchange(self, store: VersionStore, part: HeadPart, number: int, share: float) -> bool:
         """Give the engine a version; return whether it took it. Raises OSError if the store is
         away."""
-        if number in self._refused:
+        if number in self.refused:
             return False
         folder: Path | None = store.folder(number) if number else None
         try:
@@ -71,7 +72,7 @@ class HeadFollower:
         except OSError:
             raise  # the store was away, and is asked again
         except Exception as error:
-            self._refused.add(number)
+            self.refused[number] = f"{error or type(error).__name__}"
             logger.error("version %d of %s is not used here: %s", number, part, error)
             return False
         if share == 1.0:

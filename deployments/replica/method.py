@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -70,9 +70,11 @@ class MethodReplica:
         gc.freeze()
         self._background = {asyncio.get_running_loop().create_task(self._report_forever())}
         self._heads = HeadTally()
+        self._refused_heads: Mapping[int, str] = {}
         if config.feedback.drafter_training and isinstance(self._engine, HeadExchanger):
             name = load_bundle(config.bundle).name
             follower = HeadFollower(self._engine, config.feedback, name)
+            self._refused_heads = follower.refused
             self._background.add(asyncio.create_task(self._follow_forever(follower)))
 
     async def generate(
@@ -169,8 +171,8 @@ class MethodReplica:
         return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
 
     def _load(self) -> LoadReport:
-        load = self._engine.load().model_copy(update={"heads": self._heads.counts})
-        return clients_load(load, self._measured)
+        heads = {"heads": self._heads.counts, "refused_heads": dict(self._refused_heads)}
+        return clients_load(self._engine.load().model_copy(update=heads), self._measured)
 
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))

@@ -25,6 +25,7 @@ class Replica:
 
     def __init__(self, name: str, seed: int) -> None:
         self.name, self.tally, self.rng = name, HeadTally(), random.Random(seed)
+        self.refused: dict[int, str] = {}
 
     def answer(self, version: int, chance: float) -> None:
         length, tokens, steps = self.rng.randrange(20, 80), 1, 1
@@ -44,6 +45,7 @@ class Replica:
             outstanding_tokens=0,
             free_slots=1,
             heads=self.tally.counts,
+            refused_heads=self.refused,
             time=0.0,
         )
 
@@ -70,10 +72,13 @@ class Service:
             if heads != before:
                 break
             canary = heads.canaries.get("eagle3")
+            replica = self.replicas[index % 2]
             serves = canary if canary is not None and index % 10 == 0 else None
+            if serves is not None and serves.number in replica.refused:
+                serves = None
             number = heads.number("eagle3") if serves is None else serves.number
             canaries_served += serves is not None
-            self.replicas[index % 2].answer(number, self.chances[number])
+            replica.answer(number, self.chances[number])
             self.judge.step()
         return canaries_served
 
@@ -129,6 +134,44 @@ def test_a_head_stays_while_prompts_get_a_little_harder(versions: VersionStore) 
     service.chances[1] = BETTER - 0.05
     service.serve(500)
     assert versions.in_force().number("eagle3") == 1
+
+
+def test_a_canary_that_every_replica_refuses_ends(
+    versions: VersionStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service(versions, 11)
+    service.chances = {0: USUAL}
+    for replica in service.replicas:
+        replica.refused = {1: "model.safetensors holds NaN"}
+    service.serve(2 * LEAST_ANSWERS)
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (0, {})
+    assert "canary 1 of eagle3 is rolled back: replicas cannot load it: model.saf" in caplog.text
+
+
+def test_a_canary_that_one_replica_refuses_is_judged_by_the_others(
+    versions: VersionStore,
+) -> None:
+    service = Service(versions, 12)
+    service.chances = {0: USUAL, 1: BETTER}
+    service.replicas[1].refused = {1: "no memory"}
+    service.serve(10 * MOST_ANSWERS)
+    assert versions.in_force().number("eagle3") == 1
+
+
+def test_a_canary_with_an_unreadable_manifest_ends_and_the_judge_goes_on(
+    versions: VersionStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = Service(versions, 13)
+    versions.add(head(tmp_path / "head"), origin())
+    (versions.folder(1) / "version.json").write_text("{")
+    service.judge.step()
+    assert versions.in_force().canaries == {}
+    assert "the manifest of version 1 is unreadable" in caplog.text
+    versions.try_out(2, 0.1)
+    service.chances = {0: USUAL, 2: BETTER}
+    service.serve(10 * MOST_ANSWERS)
+    assert versions.in_force().number("eagle3") == 2
 
 
 def test_what_was_counted_before_a_canary_says_nothing_of_it(versions: VersionStore) -> None:

@@ -92,6 +92,8 @@ async def test_a_head_that_does_not_fit_is_refused_once(
     refusals = [r.message for r in caplog.records if "is not used here" in r.message]
     assert len(refusals) == 1
     assert refusals[0].startswith("version 2 of eagle3 is not used here")
+    assert [*one.refused] == [2]
+    assert one.refused[2] in refusals[0]
 
 
 async def test_a_damaged_version_does_not_hold_up_other_heads(

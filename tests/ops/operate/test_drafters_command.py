@@ -77,6 +77,13 @@ def test_bad_input(specadapt, config: Path, arguments: tuple, said: str) -> None
     assert said in specadapt.refusal("drafters", *arguments, "--config", config)
 
 
+def test_a_damaged_version_is_not_promoted(specadapt, config: Path, versions: VersionStore) -> None:
+    (versions.folder(1) / "version.json").write_text("{")
+    refused = specadapt.refusal("drafters", "promote", 1, "--config", config)
+    assert "NUMBER: the manifest of version 1 is unreadable" in refused
+    assert "(there are 2)" in refused
+
+
 def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("{}")
