@@ -64,7 +64,8 @@ def work(
 
 def slowness(table: RoutingTable, report: LoadReport) -> float:
     """Return the ratio of a replica's recent step time to the predicted one; 1 if it is unknown."""
-    times, batch = _usual_times(table), max(1.0, report.mean_batch)
+    context, batch = report.mean_context or _usual_context(table), max(1.0, report.mean_batch)
+    times = predict.StepTimes(table, context)
     numbers = {n: m for m, n in enumerate(table.methods)}
     recent = {numbers[n]: s for n, s in report.recent_step_seconds.items() if n in numbers}
     running = {numbers[n]: c for n, c in report.running_by_method.items() if c and n in numbers}
@@ -79,11 +80,10 @@ def slowness(table: RoutingTable, report: LoadReport) -> float:
 
 
 @evidence.once
-def _usual_times(table: RoutingTable) -> predict.StepTimes:
-    """Return the step times at the context of a usual answer."""
+def _usual_context(table: RoutingTable) -> float:
+    """Return the context of a usual answer."""
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
-    usual = sum(prompts) / len(prompts) + predict.emitted_output(table, -1) / 2.0
-    return predict.StepTimes(table, usual)
+    return float(sum(prompts) / len(prompts)) + predict.emitted_output(table, -1) / 2.0
 
 
 def burden(report: LoadReport, method: str) -> float:

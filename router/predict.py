@@ -7,7 +7,7 @@ kept per method, so evidence about a slow replica serves every cluster.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from typing import TypeVar
@@ -220,6 +220,26 @@ def prefills(table: RoutingTable, prompt_tokens: float) -> list[float]:
             machine.prefill_ratio, machine.prefill, machine.cached_share, strict=True
         )
     ]
+
+
+def uncached_seconds(
+    table: RoutingTable,
+    method: str,
+    prompts: Sequence[int],
+    steps: int,
+    batch: Mapping[str, float],
+) -> float:
+    """Predict seconds until an answer's decode step number `steps`, at the latest.
+
+    prompts: tokens of the prompts that are read first, none of which is cached. batch: sequences of
+    each method in the batch.
+    """
+    m = table.methods.index(method)
+    reading = sum(measured_prefill(table, m, tokens) for tokens in prompts)
+    counts = {table.methods.index(name): n for name, n in batch.items() if name in table.methods}
+    times = StepTimes(table, max(prompts, default=0) + steps)
+    step = times.mixed(counts, max(1.0, sum(counts.values())))
+    return float(table.live.prefill_ratio[m]) * reading + steps * step
 
 
 def predicted_seconds(

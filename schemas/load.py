@@ -36,6 +36,11 @@ class LoadReport(Schema):
         description="by id, the tokens that each may still emit; the running before the waiting",
     )
     mean_batch: float = Field(default=0.0, ge=0.0)
+    mean_context: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="tokens per sequence of a step, moving average; 0 until measured",
+    )
     recent_step_seconds: dict[str, float] = Field(
         default_factory=dict, description="by method, moving average; absent until measured"
     )

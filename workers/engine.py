@@ -75,6 +75,7 @@ class Figures(Protocol):
     """The load figures that a scheduler publishes."""
 
     mean_batch: float
+    mean_context: float
     step_seconds: dict[str, float]
     slots_each: int
 
@@ -106,6 +107,7 @@ def load_report(
         outstanding_tokens=outstanding,
         requests=scheduler.requests(),
         mean_batch=scheduler.mean_batch,
+        mean_context=scheduler.mean_context,
         recent_step_seconds=scheduler.step_seconds,
         free_slots=free,
         slots_each=scheduler.slots_each,

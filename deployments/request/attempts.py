@@ -1,7 +1,6 @@
 """Failover: methods are tried in order until one has answered the prompt."""
 
 import logging
-import math
 import uuid
 from collections.abc import Callable
 from contextlib import aclosing
@@ -48,8 +47,7 @@ class Attempts:
         others = [method for method in decision.ranked if method != decision.method]
         self._line = [decision.method, *(others or [decision.method])]
         self._calls, self._circuits = calls, circuits
-        self._prompt, self._deadline, self._cut = prompt, deadline, cut
-        self._predicted = decision.predicted_seconds
+        self._prompt, self._terms = prompt, Terms(deadline, cut)
         self.request_id = uuid.uuid4().hex
         self.method = decision.method
         """The method that was tried last."""
@@ -76,8 +74,7 @@ class Attempts:
                 continue
             self.method, self.failed_over = method, attempt > 0
             self.earlier_tokens = len(self.token_ids)
-            terms = Terms(self._deadline, self._expected_tokens(method), self._cut)
-            stream = self._calls.stream(self._request(method), self._prompt.whole, terms)
+            stream = self._calls.stream(self._request(method), self._prompt.whole, self._terms)
             try:
                 async with aclosing(stream) as chunks:
                     async for chunk in chunks:
@@ -109,19 +106,6 @@ class Attempts:
     @property
     def _remaining(self) -> int:
         return self._prompt.sampling.max_tokens - len(self.token_ids)
-
-    def _expected_tokens(self, method: str) -> float:
-        """Return the tokens predicted by the deadline; 0 if it was predicted to pass.
-
-        Only load reports, which lag, tell the tokens of an answer in one piece before its end. So
-        its deadline has to leave twice the predicted time. Predictions are of one answer: several
-        to one prompt make each other slower.
-        """
-        if self.failed_over or self._prompt.choices > 1:
-            return 0.0
-        needed = self._predicted.get(method, math.inf) * (2.0 if self._prompt.whole else 1.0)
-        holds = needed <= (self._prompt.deadline_seconds or 0.0)
-        return (self._prompt.expected_tokens or 0) if holds else 0.0
 
     def _request(self, method: str) -> DecodeRequest:
         return DecodeRequest(

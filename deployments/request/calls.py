@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from deployments.request.circuits import Circuits
 from deployments.request.deadline import DeadlineError, within
 from deployments.request.in_flight import InFlight
-from deployments.request.progress import Progress
+from deployments.request.progress import Progress, batch_of
 from deployments.request.routing_state import RoutingState
+from router import predict
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 _WATCH_SECONDS = 0.5
 
-SLOW = 0.5
-"""Share of the expected tokens below which a missed deadline counts as the method's failure.
-Acceptance alone makes one answer in twenty this slow."""
+LATE = 2.0
+"""How many times as long as predicted the steps of an answer take if its missed deadline counts as
+the method's failure. Single answers differ by a sixth (`router.evidence.STEP_SPREAD`)."""
 
 Chunks = AsyncGenerator[DecodeChunk, None]
 # (request, whole) -> the answer; raises EngineRefusedError or EngineBusyError at first, anything
@@ -33,13 +34,11 @@ class MethodLostError(RuntimeError):
 class Terms:
     """Hold what a call has to keep, and who learns from an answer that is cut off.
 
-    deadline: on the event loop's clock. expected_tokens: output tokens predicted to have arrived by
-    then; 0 if the prediction says nothing. cut: takes the statistics of an answer that is ended by
-    its client, its deadline or a failure.
+    deadline: on the event loop's clock. cut: takes the statistics of an answer that is ended by its
+    client, its deadline or a failure.
     """
 
     deadline: float | None
-    expected_tokens: float
     cut: Callable[[DecodeStats], None]
 
 
@@ -76,7 +75,7 @@ class Calls:
         method = request.method
         since, failed = self._circuits.sent(method), None
         watched = self._hosts(method)
-        progress = Progress(request, _now())
+        progress = Progress(request, _now(), whole)
         try:
             with self._followed(progress, terms):
                 async with aclosing(self._streams[method](request, whole)) as chunks:
@@ -119,12 +118,8 @@ class Calls:
             except (EngineRefusedError, EngineBusyError):
                 progress.ended = True
                 raise
-            except DeadlineError:
-                excused = progress.ended or progress.held_up(_now()) or self._in_line(request)
-                tokens = max(progress.tokens, self._emitted(request))
-                progress.late = not excused and tokens < terms.expected_tokens * SLOW
-                raise
             finally:
+                progress.late = self._late(progress)
                 stats = progress.cut(_now(), self._report(request))
                 if stats is not None:
                     terms.cut(stats)
@@ -135,16 +130,26 @@ class Calls:
         possible = self._possible(request)
         return possible[0] if len(possible) == 1 else None
 
-    def _in_line(self, request: DecodeRequest) -> bool:
-        """Return whether requests wait at the request's replica, or where it could be."""
-        return any(report.waiting for report in self._possible(request))
+    def _late(self, progress: Progress) -> bool:
+        """Return whether a method has taken far longer than predicted, whatever its prompt is.
 
-    def _emitted(self, request: DecodeRequest) -> int:
-        """Return the output tokens that the request's replica reports, also those of an answer in
-        one piece. 0 if no report has the request."""
-        name, asked = request.request_id, request.outstanding(0)
-        left = [r.requests[name] for r in self._possible(request) if name in r.requests]
-        return asked - min(left, default=asked)
+        Clients choose prompts, lengths and deadlines. So the steps that have arrived and the next
+        one count, not their tokens. Nothing of a prompt counts as cached, and the prompts that this
+        ingress has sent before are read first. While requests wait for a place, the prediction says
+        nothing.
+        """
+        request, now, table = progress.request, _now(), self._state.table
+        possible = self._possible(request)
+        busy = progress.ended or progress.held_up(now) or any(r.waiting for r in possible)
+        if busy or request.method not in table.methods:
+            return False
+        prompts = self._in_flight.prompts(request)
+        batches = [batch_of(request.method, report) for report in possible]
+        usual = [
+            predict.uncached_seconds(table, request.method, prompts, progress.needed, batch)
+            for batch in batches
+        ]
+        return bool(usual) and progress.waited(now) > LATE * max(usual)
 
     def _possible(self, request: DecodeRequest) -> list[LoadReport]:
         """Return the reports of the replicas that may have the request: its own if it is known."""

@@ -109,6 +109,21 @@ class InFlight:
             sent = self._sent.get(request_id)
             return None if sent is None else sent.replica
 
+    def prompts(self, request: DecodeRequest) -> list[int]:
+        """Return the tokens of the prompts that may be read before this request's first token: its
+        own, and those of the requests of this ingress on its replica, or of its method if the
+        replica is unknown."""
+        replica = self.replica(request.request_id)
+        return [
+            len(sent.request.known_token_ids)
+            for sent in self._under_way()
+            if (
+                sent.request.method == request.method
+                if replica is None
+                else sent.replica in (None, replica)
+            )
+        ]
+
     def _place(self, request_id: str, replica: str) -> _Sent | None:
         sent = self._sent.get(request_id)
         if sent is not None and sent.replica != replica:

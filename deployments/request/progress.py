@@ -11,25 +11,31 @@ HELD = 0.25
 """Share of the time from which on an answer's reader sets its pace, and not its method. Passing
 chunks on takes less than a tenth."""
 
+HUNG = 2.0
+"""A silence counts as a step if it is this many times as long as the longest pause between two
+chunks before it. A replica sends the chunks of a stream at even intervals."""
+
 
 @dataclass
 class Progress:
     """Count the tokens and target steps of one answer as they arrive.
 
-    began: when the method was called, on the event loop's clock. first, last: when its first and
-    its last chunk arrived. held: seconds in which the reader had a chunk and did not ask for the
-    next; held_between: those of them from the first to the last chunk. tokens: of all chunks.
+    began: when the method was called, on the event loop's clock. whole: whether the answer comes in
+    one piece. first, last: when its first and its last chunk arrived. held: seconds in which the
+    reader had a chunk and did not ask for the next; held_between: those of them from the first to
+    the last chunk. longest: the longest pause between two chunks in seconds, without `held`.
     later_tokens, steps: of the chunks after the first, whose steps were timed. ended: whether the
-    answer is complete or was refused. late: whether its deadline passed because the method is slow.
+    answer is complete or was refused. late: whether the method has taken far longer than predicted.
     """
 
     request: DecodeRequest
     began: float
+    whole: bool = False
     first: float | None = None
     last: float = 0.0
     held: float = 0.0
     held_between: float = 0.0
-    tokens: int = 0
+    longest: float = 0.0
     later_tokens: int = 0
     steps: int = 0
     ended: bool = False
@@ -38,14 +44,28 @@ class Progress:
     def saw(self, chunk: DecodeChunk, now: float) -> None:
         """Count a chunk that arrived now."""
         self.ended = chunk.finish_reason is not None
-        self.tokens += len(chunk.token_ids)
         if self.first is None:
             self.first = self.last = now
         elif chunk.token_ids:
+            self.longest = max(self.longest, self.silent(now))
             self.last, self.held_between = now, self.held
             self.later_tokens += len(chunk.token_ids)
             # Each step emits one token that was not drafted, after the drafts that it accepts.
             self.steps += len(chunk.token_ids) - sum(chunk.drafted)
+
+    @property
+    def needed(self) -> int:
+        """Return the decode steps that the next token needs: of an answer in one piece, the end,
+        with a step for every token."""
+        return self.request.sampling.max_tokens if self.whole else self.steps + 1
+
+    def waited(self, now: float) -> float:
+        """Return the seconds that the method has taken, without those of its reader."""
+        return now - self.began - self.held
+
+    def silent(self, now: float) -> float:
+        """Return the part of them since the last chunk."""
+        return now - self.last - (self.held - self.held_between)
 
     def held_up(self, now: float) -> bool:
         """Return whether the answer is late because its reader is."""
@@ -54,21 +74,35 @@ class Progress:
     def cut(self, now: float, report: LoadReport | None) -> DecodeStats | None:
         """Return the statistics of an answer that was cut off now; None if they say nothing.
 
-        report: the last one of the replica that answers. It says which requests share the steps,
-        and how long the steps take if no decode step was seen, or the reader set their pace.
+        report: the last one of the replica that answers. It says which requests share the steps and
+        how long the steps are; what the answer took beyond that, it waited for other prompts. If no
+        decode step was seen, or the reader set their pace, only the report tells their time. The
+        step under way counts if it makes the method late or the silence is unusual.
         """
-        tokens, steps, method = self.later_tokens, self.steps, self.request.method
+        if self.ended:
+            return None
+        method = self.request.method
+        tokens, steps, stalled = self.later_tokens, self.steps, 0.0
         seconds = self.last - self.first if self.first is not None else 0.0
-        batch = _batch(method, report)
-        if not steps or self.held_between > HELD * seconds:
-            step = 0.0 if report is None else report.recent_step_seconds.get(method, 0.0)
+        known, answered = len(self.request.known_token_ids), len(self.request.answered_token_ids)
+        context = known + 1 + tokens
+        batch = batch_of(method, report)
+        step = 0.0 if report is None else report.recent_step_seconds.get(method, 0.0)
+        hung = self.silent(now) > HUNG * self.longest if steps else self.late
+        if not hung and (not steps or self.held_between > HELD * seconds):
             if not steps and step > 0.0:
                 tokens, steps = 0, min(AVERAGED_STEPS, int((now - self.began) / step))
             seconds = steps * step
             batch = _averaged(batch, report)
-        if self.ended or steps < 1 or seconds <= 0.0:
+            if report is not None and report.mean_context:
+                context = round(report.mean_context + (1 + tokens) / 2.0)
+        elif step > 0.0:
+            stalled = max(0.0, seconds - steps * step)
+        if hung:
+            tokens, steps = tokens + round(tokens / max(1, steps)), steps + 1
+            seconds += self.waited(now) if self.first is None else self.silent(now)
+        if steps < 1 or seconds <= 0.0:
             return None
-        known, answered = len(self.request.known_token_ids), len(self.request.answered_token_ids)
         return DecodeStats(
             # Another attempt may end the answer, and observations count once by id.
             request_id=f"{self.request.request_id}:{method}:{answered}",
@@ -76,17 +110,18 @@ class Progress:
             temperature=self.request.sampling.temperature,
             prompt_tokens=known,
             output_tokens=1 + tokens,
-            context_length=known + 1 + tokens,
+            context_length=context,
             target_steps=1 + steps,
             decode_seconds=seconds,
-            total_seconds=now - self.began - self.held,
+            stalled_seconds=stalled,
+            total_seconds=self.waited(now),
             mean_batch=sum(batch.values()),
             batch_by_method=batch,
             finish_reason="cancelled",
         )
 
 
-def _batch(method: str, report: LoadReport | None) -> dict[str, float]:
+def batch_of(method: str, report: LoadReport | None) -> dict[str, float]:
     """Return the running requests by method, with at least one of `method`."""
     running = {} if report is None else {n: float(c) for n, c in report.running_by_method.items()}
     return running | {method: max(1.0, running.get(method, 0.0))}

@@ -40,7 +40,7 @@ class Scheduler:
         self._waiting: deque[ReplaySequence] = deque()
         self._running: list[ReplaySequence] = []
         self._stopped = False
-        self.mean_batch = 0.0
+        self.mean_batch = self.mean_context = 0.0
         self.step_seconds: dict[str, float] = {}
 
     def submit(self, sequence: ReplaySequence) -> None:
@@ -134,6 +134,8 @@ class Scheduler:
             if sequence.finished is None:
                 sequence.emit(counts, self._now())
         self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
+        context = sum(s.context for s in batch) / len(batch)
+        self.mean_context = _blend(self.mean_context or context, context)
         known = self.step_seconds
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 

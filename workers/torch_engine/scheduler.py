@@ -79,7 +79,7 @@ class Scheduler:
         self.healthy = True
         self._round_began: float | None = None
         self._spoilt = 0
-        self.mean_batch = 0.0
+        self.mean_batch = self.mean_context = 0.0
         self.step_seconds: dict[str, float] = {}
 
     def submit(self, sequence: DecodeSequence) -> None:
@@ -230,6 +230,8 @@ class Scheduler:
             return
         self._spoilt = 0
         self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
+        context = sum(len(s.tokens) for s in batch) / len(batch)
+        self.mean_context = _blend(self.mean_context or context, context)
         known = self.step_seconds
         self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
 

@@ -35,7 +35,7 @@ class EngineLoad:
     """Publish `workers.engine.Figures`. Written on the event loop, read from any thread."""
 
     def __init__(self) -> None:
-        self.mean_batch = 0.0
+        self.mean_batch = self.mean_context = 0.0
         self.step_seconds: dict[str, float] = {}
         self.slots = 0
         self.slots_each = 0
@@ -83,6 +83,8 @@ class EngineLoad:
         self._usage, self._waiting = usage, waiting
         if running:
             self.mean_batch = _blend(self.mean_batch or running, running)
+            context = usage * self.slots / running
+            self.mean_context = _blend(self.mean_context or context, context)
 
     def stalled(self, seconds: float) -> bool:
         """Return whether there are unfinished answers and no step for so many seconds."""

@@ -100,30 +100,36 @@ class Known:
 class Simulated:
     """One ingress, asked one prompt after the other.
 
-    slower: by method, a factor on its step time from now on. hung: methods that give nothing.
-    dying: by method, the step at which it fails.
+    slower: by method, a factor on its step time from now on. hung: by method, the step at which it
+    hangs. dying: by method, the step at which it fails.
     """
 
     table: RoutingTable
     slower: dict[str, float] = field(default_factory=dict)
-    hung: set[str] = field(default_factory=set)
+    hung: dict[str, int] = field(default_factory=dict)
     dying: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.state = Known(Adaptation(self.table, CONFIG), self.slower)
         self._draws = np.random.default_rng(0)
-        self._cluster = 0
+        self._cluster, self._accepted = 0, 1.0
         streams = dict.fromkeys(self.table.methods, self._stream)
         served = Served(streams, Refusals(()))
         self.answerer = Answerer(served, self.state, CONFIG, self._embed, Metrics())
         self.answerer._trials.rng = np.random.default_rng(1)
 
     async def ask(
-        self, cluster: int, leaves: float | None = None, reads: float = 0.0, **fields: object
+        self,
+        cluster: int,
+        leaves: float | None = None,
+        reads: float = 0.0,
+        accepted: float = 1.0,
+        **fields: object,
     ) -> tuple[str, str]:
         """Return the method of an answer and how it ended: `whole`, `left` after so many seconds,
-        or the status of its error. reads: seconds that the client takes for each chunk."""
-        self._cluster = cluster
+        or the status of its error. reads: seconds that the client takes for each chunk. accepted:
+        a factor on the prompt's acceptance."""
+        self._cluster, self._accepted = cluster, accepted
         prompt = Prompt(tuple(range(20)), str(cluster), SamplingParams(max_tokens=128), **fields)
         method = ""
         try:
@@ -145,17 +151,18 @@ class Simulated:
 
     async def _stream(self, request: DecodeRequest, whole: bool):
         method = request.method
-        if method in self.hung:
-            await asyncio.Event().wait()
         pause = STEP[method] * self.slower.get(method, 1.0)
         deviation = NOISE * self._draws.standard_normal()
-        steps = decode_steps(ACCEPTANCE[method][self._cluster], deviation, TOKENS)
+        accepted = self._accepted * ACCEPTANCE[method][self._cluster]
+        steps = decode_steps(accepted, deviation, TOKENS)
         clock = asyncio.get_running_loop().time
         began = clock()
         await asyncio.sleep(PREFILL)
         first = clock()
         said = [1, *np.diff(np.linspace(0, TOKENS - 1, steps + 1).round().astype(int)).tolist()]
         for step, tokens in enumerate(said):
+            if step == self.hung.get(method):
+                await asyncio.Event().wait()
             if step:
                 await asyncio.sleep(pause)
             if step == self.dying.get(method):

@@ -4,6 +4,7 @@ The ingress's parts are the real ones, in simulated time.
 """
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 from simulated_ingress import Simulated, in_simulated_time
@@ -61,15 +62,42 @@ def test_prompts_leave_a_slow_method_that_misses_its_deadlines(
     assert in_simulated_time(asked()) <= 15
 
 
-def test_a_method_that_hangs_is_disabled_after_missed_deadlines(fitted: RoutingTable) -> None:
+@pytest.mark.parametrize("step", [0, 5])
+def test_a_method_that_hangs_is_disabled_after_missed_deadlines(
+    fitted: RoutingTable, step: int
+) -> None:
     """The trials of the circuit breaker find it hanging still."""
 
     async def asked() -> int:
-        service = Simulated(fitted, hung={"draft"})
+        service = Simulated(fitted, hung={"draft": step})
         ends = [await service.ask(0, deadline_seconds=2.0) for _ in range(100)]
         return sum(how == "504" for _, how in ends)
 
     assert in_simulated_time(asked()) <= 20
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_prompts_leave_a_method_that_hangs(fitted: RoutingTable, step: int) -> None:
+    """Its replica still reports the step time from before. 150 of 150 clients had left."""
+
+    async def asked() -> int:
+        service = Simulated(fitted, hung={"draft": step})
+        ends = [await service.ask(0, leaves=1.0) for _ in range(150)]
+        return sum(how == "left" for _, how in ends)
+
+    assert in_simulated_time(asked()) <= 15
+
+
+def test_a_prompt_that_nobody_can_draft_disables_no_method(fitted: RoutingTable) -> None:
+    """Its client sets the deadline just above the prediction, and it takes twice the steps."""
+
+    async def asked() -> set[str]:
+        service = Simulated(fitted)
+        service.answerer.circuits._config = CircuitConfig(consecutive_failures=1)
+        assert (await service.ask(0, deadline_seconds=0.42, accepted=0.4))[1] == "504"
+        return set(service.answerer.circuits.resting())
+
+    assert in_simulated_time(asked()) == set()
 
 
 def test_deadlines_that_no_method_can_keep_disable_none(fitted: RoutingTable) -> None:
@@ -127,7 +155,7 @@ def test_a_client_that_reads_slowly_and_leaves_does_not_make_its_method_look_slo
 
 
 @pytest.mark.parametrize(
-    ("slower", "fields"), [(1.0, {"reads": 0.2}), (8.0, {"choices": 8}), (8.0, {})]
+    ("slower", "fields"), [(1.0, {"reads": 0.2}), (5.0, {"choices": 8}), (5.0, {})]
 )
 def test_a_deadline_counts_against_a_method_that_made_it_late(
     fitted: RoutingTable, slower: float, fields: dict[str, float]
@@ -160,24 +188,25 @@ def report(**fields: object) -> LoadReport:
 class Reports:
     """The part of a `RoutingState` that calls read."""
 
-    def __init__(self, *loads: LoadReport) -> None:
-        self.loads = loads
+    def __init__(self, table: RoutingTable, *loads: LoadReport) -> None:
+        self.table, self.loads = table, loads
 
 
 @pytest.mark.parametrize(
-    ("ends", "waiting", "left", "disabled"),
+    ("ends", "fields", "others", "disabled"),
     [
-        (False, 0, 60, True),
-        (True, 0, 60, False),
-        (False, 1, 60, False),
-        (False, 0, 40, False),
+        (False, {}, 0, True),
+        (True, {}, 0, False),
+        (False, {"waiting": 1}, 0, False),
+        (False, {"running": 30, "running_by_method": {"draft": 30}}, 0, False),
+        (False, {}, 30, False),
     ],
 )
 def test_a_deadline_counts_against_a_method_that_was_working(
-    ends: bool, waiting: int, left: int, disabled: bool
+    fitted: RoutingTable, ends: bool, fields: dict[str, object], others: int, disabled: bool
 ) -> None:
-    """Not after the answer's end, nor while requests wait wherever Serve may place it, nor if the
-    replica reports that half of the expected tokens are there: the answer is longer than others."""
+    """Not after the answer's end, while requests wait where Serve may place it, in a large batch,
+    or if others' prompts may have been read before its own."""
 
     async def stream(*_: object):
         reason = "stop" if ends else None
@@ -185,34 +214,50 @@ def test_a_deadline_counts_against_a_method_that_was_working(
         await asyncio.Event().wait()
 
     async def asked() -> bool:
-        state = Reports(
-            report(replica="r", waiting=waiting),
-            report(replica="s", waiting=waiting, requests={"a": left}),
-        )
+        state = Reports(fitted, report(replica="r", **fields), report(replica="s", **fields))
         circuits = Circuits(["draft"], CircuitConfig(consecutive_failures=1), Metrics())
-        calls = Calls({"draft": stream}, state, circuits, InFlight(lambda: state.loads))
-        terms = Terms(asyncio.get_running_loop().time() + 1.0, 100.0, [].append)
-        with pytest.raises(DeadlineError):
-            async for _ in calls.stream(REQUEST, False, terms):
-                pass
+        in_flight = InFlight(lambda: state.loads)
+        calls = Calls({"draft": stream}, state, circuits, in_flight)
+        terms = Terms(asyncio.get_running_loop().time() + 0.2, [].append)
+        with ExitStack() as beside:
+            for i in range(others):
+                other = REQUEST.model_copy(update={"request_id": str(i)})
+                beside.enter_context(in_flight.sent(other))
+            with pytest.raises(DeadlineError):
+                async for _ in calls.stream(REQUEST, False, terms):
+                    pass
         return "draft" in circuits.resting()
 
     assert in_simulated_time(asked()) == disabled
 
 
 def test_a_reported_step_time_comes_with_the_batch_that_it_was_measured_in() -> None:
-    """Sixteen requests that have just come to an idle replica have not shared its last steps."""
+    """Sixteen short requests that have just come have not shared the last steps of two long
+    ones."""
     loads = report(
         running=16,
         running_by_method={"draft": 16},
         mean_batch=2.0,
+        mean_context=3000.0,
         recent_step_seconds={"draft": 0.1},
     )
     stats = Progress(REQUEST, began=0.0).cut(5.0, loads)
     assert stats is not None
+    assert stats.context_length - stats.output_tokens / 2 == pytest.approx(3000.0, abs=1.0)
     assert (stats.mean_batch, stats.batch_by_method) == (2.0, {"draft": 2.0})
     assert stats.target_steps == 1 + AVERAGED_STEPS
     assert stats.decode_seconds == pytest.approx(1.0)
+
+
+def test_what_a_cut_answer_waited_for_other_prompts_is_no_step_time() -> None:
+    """Half of the time between its chunks the replica read prompts."""
+    progress = Progress(REQUEST, began=0.0)
+    for i in range(6):
+        progress.saw(DecodeChunk(request_id="a", text="x", token_ids=(1,)), 0.2 * i)
+    stats = progress.cut(1.0, report(recent_step_seconds={"draft": 0.1}))
+    assert stats is not None
+    assert (stats.target_steps, stats.decode_seconds) == (6, pytest.approx(1.0))
+    assert stats.stalled_seconds == pytest.approx(0.5)
 
 
 def test_attempts_that_were_cut_before_their_first_token_count_each() -> None:
