@@ -230,10 +230,10 @@ class Feedback:
 
     async def _learn(self, observations: Sequence[Observation]) -> frozenset[str]:
         """Learn from observations and return the ids of those that are stored."""
-        if not observations and self._storage.opened:
+        if not observations and self._storage.opened and self._storage.problem is None:
             return frozenset()
         async with self._learning:
-            if not await self._opened() or self._storage.superseded or not observations:
+            if not await self._opened() or self._storage.superseded:
                 return frozenset()
             learned = {observation.observation_id for observation in observations}
             self._unstored |= learned

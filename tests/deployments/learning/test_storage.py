@@ -139,10 +139,16 @@ async def test_a_store_that_hangs_holds_nobody_up(gated):
         assert Gated.waiting.acquire(timeout=120)
         assert not Gated.waiting.acquire(blocking=False), "one thread waits for it, not fifty"
     await acknowledged(actor, "cd")
-    # A call after the one that acknowledged may still meet the thread that waited.
-    while (await actor.exchange([], COLD)).problem is not None:
-        await asyncio.sleep(0)
     assert await learned(actor) == set("abcd")
+
+
+async def test_a_store_is_back_although_nothing_is_left_to_store(gated):
+    actor = Feedback(gated)
+    with hanging():
+        assert (await taught(actor, "a")).problem
+    await until(lambda: actor._storage._call.done())
+    assert actor._storage.stored == set("a")
+    assert (await actor.exchange([], COLD)).problem is None
 
 
 async def test_a_store_that_hangs_at_the_start_is_opened_when_it_answers(gated):
