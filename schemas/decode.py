@@ -140,6 +140,12 @@ class SamplingParams(Schema):
             )
         return self
 
+    @property
+    def biased(self) -> bool:
+        """Return whether a grammar, biases or penalties change the model's own distribution."""
+        penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
+        return bool(self.logit_bias or penalties) or self.grammar is not None
+
     def ends(self, eos: Collection[int]) -> frozenset[int]:
         """Return the tokens that end the answer. eos: the model's own."""
         return frozenset(self.stop_token_ids) | frozenset(() if self.ignore_eos else eos)

@@ -17,6 +17,7 @@ from deployments.drafters.rounds import (
     lacking,
     round_samples,
     span_of,
+    whole_conversations,
 )
 from deployments.drafters.samples import Samples
 from deployments.drafters.tuning import Tuning, TuningError
@@ -174,7 +175,10 @@ class HeadTrainer:
         trains."""
         kept, since = self._samples.kept(), self._newest_seen(part)
         due = part == heads.training or are_enough(kept, since, self._in_vain[part])
-        if not due or lacking(kept) is not None or not self._is_alone():
+        if not due:
+            return None
+        kept = whole_conversations(kept)
+        if lacking(kept) is not None or not self._is_alone():
             return None
         learned, held = round_samples(kept, since), held_samples(kept)
         number = heads.number(part)
@@ -192,7 +196,13 @@ class HeadTrainer:
             threads=self._feedback.trainer_threads,
             device="cuda" if self._feedback.trainer_num_gpus else "cpu",
         )
-        return Tuning.prepare(job, learned, held)
+        try:
+            return Tuning.prepare(job, learned, held)
+        except TuningError as error:
+            self._failed(part, error)
+            self._seen[part] = span_of(learned).last
+            self._note(None)
+            return None
 
     def _head(self, part: HeadPart, number: int) -> Path | None:
         """Return the folder of a version, None where a bundle that grows a head has none yet."""
@@ -228,26 +238,22 @@ class HeadTrainer:
         try:
             verdict = tuning.verdict()
         except TuningError as error:
-            logger.error("tuning %s has failed: %s", part, error)
-            self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": "failed"})
-            self._in_vain[part] += 1
+            self._failed(part, error)
         else:
             self._judged(tuning, verdict)
         self._seen[part] = span_of(tuning.samples).last
         self._drop(tuning)
 
+    def _failed(self, part: HeadPart, error: TuningError) -> None:
+        logger.error("tuning %s has failed: %s", part, error)
+        self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": "failed"})
+        self._in_vain[part] += 1
+
     def _judged(self, tuning: Tuning, verdict: Verdict) -> None:
         part = tuning.job.part
         self._in_vain[part] = 0 if verdict.better else self._in_vain[part] + 1
         if verdict.better:
-            origin = HeadOrigin(
-                part=part,
-                parent=tuning.job.parent_number,
-                created=time.time(),
-                samples=span_of(tuning.samples),
-                verdict=verdict,
-            )
-            number = self._versions.add(tuning.job.out, origin).number
+            number = self._stored(tuning, verdict)
             self._versions.try_out(number, CANARY_SHARE)
             logger.info("version %s of %s is the canary", number, part)
         else:
@@ -255,6 +261,22 @@ class HeadTrainer:
         outcome = "better" if verdict.better else "refused"
         self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": outcome})
         self._metrics.tuned_tokens.inc(tuning.job.tokens, tags={"part": part})
+
+    def _stored(self, tuning: Tuning, verdict: Verdict) -> int:
+        """Return the version of a round's head, which a try before this one may have stored."""
+        job, span = tuning.job, span_of(tuning.samples)
+        for version in self._versions.all():
+            known = version.part, version.parent, version.samples
+            if known == (job.part, job.parent_number, span):
+                return version.number
+        origin = HeadOrigin(
+            part=job.part,
+            parent=job.parent_number,
+            created=time.time(),
+            samples=span,
+            verdict=verdict,
+        )
+        return self._versions.add(job.out, origin).number
 
     def _drop(self, tuning: Tuning) -> None:
         tuning.remove()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -16,19 +15,25 @@ JOB = "job.json"
 _LOG = "log.txt"
 
 
+LEAST_FREE = 100e6
+"""Bytes of the disk below which a failure is put down to them."""
+
+
 class TuningError(RuntimeError):
-    """The process has ended without a verdict; the message is the last line of its output."""
+    """A job could not be written, or its process has ended without a verdict."""
 
 
 class Tuning:
     """A job whose files are in its folder. Only one object may work on a folder at a time.
 
     Checkpoints outlive the process: another object for the same folder continues from them.
+    samples, held: what the job learns from, and what the candidate is judged on.
     """
 
     def __init__(self, folder: Path) -> None:
         """Open a prepared folder. Raises OSError or ValueError if it holds no job."""
         self.job = TuningJob.model_validate_json((folder / JOB).read_text(encoding="utf-8"))
+        self.samples, self.held = _read(self.job.samples), _read(self.job.held)
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._held = False
@@ -46,9 +51,19 @@ class Tuning:
     def prepare(cls, job: TuningJob, samples: Iterable[Sample], held: Iterable[Sample]) -> Self:
         """Write a job's files in place of an earlier job's. Only this user can read them.
 
-        The parent is copied: it may leave the cache of a remote store while the job runs.
+        The parent is copied: it may leave the cache of a remote store while the job runs. Raises
+        TuningError, and leaves no files, if the disk is full for example.
         """
         shutil.rmtree(job.folder, ignore_errors=True)
+        try:
+            cls._write(job, samples, held)
+            return cls(job.folder)
+        except OSError as error:
+            shutil.rmtree(job.folder, ignore_errors=True)
+            raise TuningError(f"{job.folder} cannot be written: {error}") from error
+
+    @staticmethod
+    def _write(job: TuningJob, samples: Iterable[Sample], held: Iterable[Sample]) -> None:
         job.folder.mkdir(parents=True, mode=0o700)
         if job.parent is not None:
             parent = shutil.copytree(job.parent, job.folder / "parent")
@@ -60,7 +75,6 @@ class Tuning:
         unfinished = job.folder / "job.new"
         unfinished.write_text(job.model_dump_json(), encoding="utf-8")
         unfinished.replace(job.folder / JOB)
-        return cls(job.folder)
 
     def start(self) -> None:
         """Start the process from the job's beginning or its last checkpoint.
@@ -102,21 +116,15 @@ class Tuning:
             self._process.send_signal(signal.SIGSTOP if wanted else signal.SIGCONT)
             self._held = wanted
 
-    @cached_property
-    def samples(self) -> list[Sample]:
-        """Return the samples that the job learns from."""
-        return _read(self.job.samples)
-
-    @cached_property
-    def held(self) -> list[Sample]:
-        """Return the samples that the candidate is judged on."""
-        return _read(self.job.held)
-
     def verdict(self) -> Verdict:
         """Return the verdict of the ended process. Raises TuningError if there is none."""
         if not self.job.verdict.is_file():
             log = (self.job.folder / _LOG).read_text(encoding="utf-8", errors="replace")
-            raise TuningError((log.strip() or "no output").rpartition("\n")[2])
+            problem = (log.strip() or "no output").rpartition("\n")[2]
+            free = shutil.disk_usage(self.job.folder).free
+            if free < LEAST_FREE:
+                problem = f"only {free / 1e6:.0f} MB are free in {self.job.folder}: {problem}"
+            raise TuningError(problem)
         return Verdict.model_validate_json(self.job.verdict.read_text(encoding="utf-8"))
 
     def remove(self) -> None:
@@ -129,5 +137,4 @@ class Tuning:
 
 
 def _read(file: Path) -> list[Sample]:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return [Sample.model_validate_json(line) for line in lines]
+    return [Sample.model_validate_json(line) for line in file.read_bytes().splitlines()]

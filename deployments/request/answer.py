@@ -280,6 +280,9 @@ class Answerer:
     def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:
         if self._keep_sample is None or prompt.owner is None or answer.stats is None:
             return
+        # A head learns what the target itself says.
+        if prompt.sampling.biased:
+            return
         # Look-ups draft a loop's repeats; a head would only unlearn what else it knows.
         finished = answer.stats.finish_reason in ("stop", "length") and not answer.stats.looping
         if finished and token_ids:

@@ -121,12 +121,12 @@ def train(
 
     Example: `specadapt drafters train --config my.yaml`
     """
-    from deployments.drafters.rounds import lacking
+    from deployments.drafters.rounds import lacking, whole_conversations
     from deployments.drafters.samples import Samples
 
     store = _followed(config)
     heads, chosen = store.in_force(), _trained(part, config)
-    missing = lacking(Samples(*place_of(config)).stored())
+    missing = lacking(whole_conversations(Samples(*place_of(config)).stored()))
     refusals = {
         "training is paused: `specadapt drafters resume` continues it": heads.paused,
         f"{heads.training} is trained already": heads.training is not None,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ class FeatureCache:
     `folder` holds states.bin, bfloat16 [bins, length, captures + 1, hidden]; filled.bin, a byte per
     bin; and manifest.json, which identifies the target and the text. Later passes, resumed runs and
     heads that read some of the same states use them. Bins beyond are computed at every pass. A
-    cache of another target or text is overwritten.
+    cache of another target or text is overwritten. Raises OSError if the disk has no room for it.
     """
 
     def __init__(
@@ -49,6 +50,10 @@ class FeatureCache:
         shape = (self.count, packed.length, len(self.captures) + 1, teacher.config.hidden_size)
         # numpy has no bfloat16: the two bytes are kept as int16
         self.states = np.memmap(folder / "states.bin", np.int16, mode, shape=shape)
+        if mode == "w+" and hasattr(os, "posix_fallocate"):
+            # Writing a mapped file on a full disk would end the process without a word.
+            with (folder / "states.bin").open("r+b") as states:
+                os.posix_fallocate(states.fileno(), 0, self.states.nbytes)
         self.filled = np.memmap(folder / "filled.bin", np.uint8, mode, shape=(self.count,))
         manifest = {"shape": shape, "captures": self.captures, "content": content}
         file.write_text(json.dumps(manifest), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Tune a bundle's head on answers that its target gave while serving."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -91,6 +92,8 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
         checkpoint_seconds=CHECKPOINT_SECONDS,
     )
     fit_head(head.to(teacher.device), teacher, rows, run, plan, dict)
+    # What is left to do may need the room.
+    shutil.rmtree(plan.features, ignore_errors=True)
 
 
 def _samples(file: Path) -> list[Sample]:

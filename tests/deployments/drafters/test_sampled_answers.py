@@ -1,5 +1,7 @@
 """Which answers become samples, and what a sample says."""
 
+from contextlib import aclosing
+
 import pytest
 from asking import HELLO, answered, dies_after, posted, prompt, spoken
 
@@ -19,6 +21,18 @@ def kept(ingress, monkeypatch):
     samples = []
     monkeypatch.setattr(ingress.answerer, "_keep_sample", samples.append)
     return samples
+
+
+def loops(real):
+    """Return a replica whose answers count as loops."""
+
+    async def stream(request, whole):
+        async with aclosing(real(request, whole)) as chunks:
+            async for chunk in chunks:
+                stats = chunk.stats and chunk.stats.model_copy(update={"looping": True})
+                yield chunk.model_copy(update={"stats": stats})
+
+    return stream
 
 
 def vectors(ingress):
@@ -98,7 +112,25 @@ async def test_what_no_head_should_learn_is_left_out(ingress, kept):
     await spoken(await answered(ingress, prompt(owner="", silent=True)))
     abandoned = await answered(ingress, prompt(owner=""))
     await abandoned.close()
-    bias = {"logit_bias": {"40": 100}, "max_tokens": 64, "temperature": 0, "ignore_eos": True}
-    looping = await posted(ingress, TEXT, COMPLETION | bias)
-    assert looping["usage"]["speculative"]["looping"]
+    ingress.streams["draft_verify"] = loops(ingress.streams["draft_verify"])
+    looping = await answered(ingress, prompt(owner=""))
+    await spoken(looping)
+    assert looping.stats.looping
     assert kept == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"logit_bias": {"40": 1}},
+        {"presence_penalty": 0.5},
+        {"frequency_penalty": -0.5},
+        {"repetition_penalty": 1.1},
+        {"structured_outputs": {"regex": "[a-z]{4}"}},
+    ],
+)
+async def test_answers_that_are_not_the_targets_own_are_left_out(ingress, kept, changed):
+    await posted(ingress, TEXT, COMPLETION | {"temperature": 0.7, "top_p": 0.9})
+    assert len(kept) == 1
+    await posted(ingress, TEXT, COMPLETION | changed)
+    assert len(kept) == 1

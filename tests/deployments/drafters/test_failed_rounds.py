@@ -1,0 +1,117 @@
+"""Rounds that fail: they say why, leave no files, and the next one runs."""
+
+import shutil
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from stored_heads import head
+from tuning_setting import Setting, files_of_at_most, tunings, wait
+
+from deployments.drafters import trainer as training
+from deployments.drafters.tuning import Tuning
+from schemas import Verdict
+from tests.training.counting import make_samples
+
+
+def test_a_failed_round_says_why_and_waits_for_new_samples(
+    setting: Setting, counting_bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(counting_bundle, broken)
+    (broken / "eagle3" / "config.json").unlink()
+    setting.config = setting.config.model_copy(update={"bundle": broken})
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    while "tuning eagle3 has failed" not in caplog.text:
+        trainer.step()
+        time.sleep(0.05)
+    trainer.step()
+    assert "no config.json in" in caplog.text
+    assert tunings() == []
+
+
+def test_a_round_whose_files_cannot_be_written_leaves_none_and_the_next_one_runs(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting.samples.take(make_samples(240))
+    setting.versions.train("eagle3")
+    trainer = setting.trainer()
+    with files_of_at_most(2000):
+        for _ in range(2):
+            trainer.step()
+    assert caplog.text.count("tuning eagle3 has failed") == 1
+    assert "cannot be written" in caplog.text
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+    assert setting.versions.in_force().training is None
+    setting.versions.train("eagle3")
+    trainer.step()
+    (tuning,) = tunings()
+    tuning.kill()
+
+
+def test_a_full_disk_ends_a_round_that_runs(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    with files_of_at_most(1_000_000):  # less than the target's states
+        trainer.step()
+    assert len(tunings()) == 1
+    while "tuning eagle3 has failed" not in caplog.text:
+        trainer.step()
+        time.sleep(0.05)
+    assert "OSError: [Errno 27] File too large" in caplog.text
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_a_head_is_stored_once_if_its_canary_cannot_begin_at_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "MOST_STARTS", 1)
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    (tuning,) = tunings()
+    tuning.kill()
+    wait(lambda: not tuning.is_running() or tuning.status() == psutil.STATUS_ZOMBIE)
+    (job,) = setting.folder.glob("*/job")
+    head(job / "head")
+    (job / "verdict.json").write_text(Verdict(better=True).model_dump_json())
+
+    def away(*_: object) -> None:
+        raise OSError("the store is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(setting.versions, "try_out", away)
+        for _ in range(2):
+            trainer.step()
+    assert job.exists()
+    trainer.step()
+    assert [version.number for version in setting.versions.all()] == [1]
+    assert setting.versions.in_force().canaries["eagle3"].number == 1
+    assert not job.exists()
+
+
+def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Setting) -> None:
+    setting.samples.take(make_samples(240))
+    first = setting.trainer()
+    first.step()
+    (tuning,) = tunings()
+    tuning.kill()
+    tuning.wait()
+    (job,) = setting.folder.glob("*/job")
+    assert Tuning(job).job.parent == job.resolve() / "parent"
+    del first
+
+    setting.now += 3600.0 * setting.config.feedback.retain_hours
+    second = setting.trainer()
+    second.step()
+    assert tunings() == []
+    assert not job.exists()
+    job.mkdir()
+    (job / "samples.jsonl").touch()
+    second.step()
+    assert not job.exists(), "what is no whole job is removed"

@@ -1,0 +1,75 @@
+"""The samples of a round: when there are enough, and which of them train and judge a head."""
+
+import pytest
+from sampled import sample
+
+from deployments.drafters import rounds
+from deployments.drafters.rounds import (
+    are_enough,
+    held_samples,
+    round_samples,
+    whole_conversations,
+)
+from schemas import Sample
+
+LEARNED = "1" * 64
+"""A conversation that is not held."""
+
+
+def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MOST_HELD", 6)
+    flood = [sample(f"flood {i}", conversation="0" * 64, time=100.0 + i) for i in range(20)]
+    other = [sample(f"other {i}", conversation="0" * 64, cluster=1, time=i) for i in range(2)]
+    assert all(each.held for each in flood)
+    judging = held_samples([*flood, *other])
+    assert [each.time for each in judging] == [0.0, 1.0, 116.0, 117.0, 118.0, 119.0]
+
+
+def test_turns_of_a_completion_share_its_conversation() -> None:
+    answer = tuple(range(100, 120))
+    first = sample("first", prompt_token_ids=(1, 2, 3), answer_token_ids=answer)
+    text = (1, 2, 3, *answer)
+    second = sample("second", prompt_token_ids=(*text, 4), answer_token_ids=(5, 6))
+    third = sample("third", prompt_token_ids=(*text, 4, 5, 7), answer_token_ids=(8,))
+    others = [
+        sample("same template", prompt_token_ids=(1, 2, 3, 9), answer_token_ids=answer),
+        sample("other answer", prompt_token_ids=(1, 2, 3, *range(200, 220))),
+        sample("shorter", prompt_token_ids=(1, 2), answer_token_ids=(9,)),
+    ]
+    given = [third, *others, second, first]
+    found = whole_conversations(given)
+    assert [each.id for each in found] == [each.id for each in given]
+    root = first.conversation
+    assert [each.conversation for each in found] == [
+        root,
+        *(each.conversation for each in others),
+        root,
+        root,
+    ]
+
+
+def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
+    kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(20)]
+
+    def times(samples: list[Sample]) -> list[float]:
+        return sorted(each.time for each in samples)
+
+    assert times(round_samples(kept, 0.0)) == [0.0, *range(15, 20)]
+    chosen = times(round_samples(kept, 9.0))
+    assert [time for time in chosen if time > 9] == [17, 18, 19]
+    assert len(chosen) == 6
+    alone = times(round_samples(kept, 18.0))
+    assert alone[-1] == 19
+    assert len(alone) == 6
+
+
+def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
+    kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(100)]
+    assert are_enough(kept, 97.0, 0)
+    assert not are_enough(kept, 98.0, 0)
+    assert are_enough(kept, 91.0, 2)
+    assert not are_enough(kept, 92.0, 2)
+    assert are_enough(kept, 49.0, 60), "never more than half of what is kept"
+    assert not are_enough(kept, 50.0, 60)

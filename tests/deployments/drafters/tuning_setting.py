@@ -1,0 +1,61 @@
+"""A bundle, its samples and its versions for tests of rounds of training."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from deployments.drafters.samples import Samples
+from deployments.drafters.trainer import HeadTrainer
+from deployments.drafters.versions import VersionStore
+from schemas import AppConfig, FeedbackConfig, MethodDeployment
+from workers.bundle import load_bundle
+
+
+class Setting:
+    """A bundle, its samples and its versions, and trainers of it."""
+
+    def __init__(self, bundle: Path, folder: Path) -> None:
+        feedback = FeedbackConfig(state_uri=str(folder / "state"))
+        methods = (MethodDeployment(name="eagle3"),)
+        self.config = AppConfig(bundle=bundle, methods=methods, feedback=feedback)
+        self.folder = folder / "tuning"
+        self.now = 1000.0
+        self.samples = Samples(feedback, "counting", lambda: self.now)
+        self.versions = VersionStore(feedback, "counting")
+        self.busy = False
+
+    def trainer(self) -> HeadTrainer:
+        bundle = load_bundle(self.config.bundle)
+        return HeadTrainer(
+            self.config, bundle, self.samples, self.versions, lambda: self.busy, self.folder
+        )
+
+
+def tunings() -> list[psutil.Process]:
+    """Return the tuning processes that this process has started and that live."""
+    found = []
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # a zombie has no command line
+            if "training.heads.tuning_process" in process.cmdline():
+                found.append(process)
+    return found
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let no file grow larger than so many bytes, in processes too that start meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.05)
