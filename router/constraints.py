@@ -1,10 +1,11 @@
 """What a request demands of the methods, and which of them may answer it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from router.replica_loads import ReplicaLoads
 from router.wishes import Slo
-from schemas import LoadReport, Reason, RouterConfig, RoutingTable
+from schemas import Reason, RouterConfig, RoutingTable
 
 
 @dataclass(frozen=True)
@@ -35,27 +36,21 @@ class Constraints:
 
 def obstacles_of(
     table: RoutingTable,
-    loads: Sequence[LoadReport],
+    loads: ReplicaLoads,
     constraints: Constraints,
     config: RouterConfig,
 ) -> dict[str, Reason | None]:
     """Return by method the reason why it may not answer, or None if it may."""
     lossless_only = constraints.lossless_only or not config.lossy
     obstacles: dict[str, Reason | None] = {}
-    well: set[str] = set()
-    unwell: set[str] = set()
-    for report in loads:
-        (well if report.healthy else unwell).update(report.methods)
     for name in table.methods:
-        sick = name in unwell and name not in well
         # A request that pins a method has decided about losslessness.
         lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
+        sick = name not in constraints.healthy or name in loads.unwell
         retired = config.weights.get(name) == 0.0 and constraints.pinned != name
         if name in constraints.excluded or lossy or retired:
             obstacles[name] = "constraint"
-        elif name in constraints.resting or (
-            (name not in constraints.healthy or sick) and name not in constraints.startable
-        ):
+        elif name in constraints.resting or (sick and name not in constraints.startable):
             obstacles[name] = "failover"
         else:
             obstacles[name] = None

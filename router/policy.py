@@ -16,6 +16,7 @@ from router import evidence, favourites
 from router.constraints import Constraints, obstacles_of, why_not
 from router.load import Prospect
 from router.prompt import Features
+from router.replica_loads import ReplicaLoads
 from router.trials import Option, Trials
 from router.wishes import fast_enough, in_time
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
@@ -84,7 +85,7 @@ class _Chosen(NamedTuple):
 def choose(
     table: RoutingTable,
     features: Features,
-    loads: Sequence[LoadReport],
+    loads: Sequence[LoadReport] | ReplicaLoads,
     constraints: Constraints,
     config: RouterConfig,
     trials: Trials | None = None,
@@ -99,6 +100,7 @@ def choose(
     method, because it keeps the request's objectives or misses them least); observed (the default
     method, in shadow mode); degraded (no cluster). Raises NoMethodAvailableError.
     """
+    loads = loads if isinstance(loads, ReplicaLoads) else ReplicaLoads(loads, table)
     obstacles = obstacles_of(table, loads, constraints, config)
     names = [constraints.pinned] if constraints.pinned is not None else list(table.methods)
     admissible = [n for n in names if n in table.methods and obstacles[n] is None]
@@ -167,7 +169,7 @@ def _copying(timely: list[Candidate], constraints: Constraints) -> list[Candidat
 def _candidates(
     table: RoutingTable,
     features: Features,
-    loads: Sequence[LoadReport],
+    loads: ReplicaLoads,
     constraints: Constraints,
     config: RouterConfig,
 ) -> dict[str, Candidate]:

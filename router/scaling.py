@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from router import evidence, predict
-from router.load import slowness
+from router.replica_loads import slowness, usual_context, usual_prompt
 from schemas import LoadReport, RoutingTable
 
 LOOK_BACK_SECONDS = 15.0
@@ -48,9 +48,7 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     counts = {
         n: load.running_by_method.get(name) or 1 for name, n in zip(names, numbers, strict=True)
     }
-    prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
-    prompt = float(np.mean(prompts))
-    times = predict.StepTimes(table, prompt + predict.emitted_output(table, -1) / 2.0)
+    prompt, times = usual_prompt(table), predict.StepTimes(table, usual_context(table))
     step = times.mixed(counts, float(batch)) * slowness(table, load)
     accepted = float(evidence.acceptance(table)[:, numbers].mean())
     tokens = sum(min(left, usual) for left in load.requests.values())

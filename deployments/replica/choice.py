@@ -1,21 +1,19 @@
 """The choice among a method's replicas: the one with the least work takes a request.
 
 Work is outstanding tokens over the replica's speed; other methods' tokens weigh more
-(`router.load.ranked`). Ray Serve makes one router per handle,
+(`router.replica_loads`). Ray Serve makes one router per handle,
 inside the ingress process, and pickles this module by value. So the module must have no variables:
 what the router shares with the ingress is in `deployments.request.in_flight`.
 """
 
 import random
-import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter
 
 from deployments.request.in_flight import InFlight, published
-from schemas import DecodeRequest, LoadReport
+from schemas import DecodeRequest
 
 
 class FewestOutstandingTokens(FIFOMixin, RequestRouter):
@@ -59,28 +57,12 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
     ) -> Sequence[Any]:
         """Return the replicas for the request, best first; none if none has reported."""
         replicas = {replica.replica_id.unique_id: replica for replica in shuffled}
-        names, own = replicas.keys(), request.request_id
-        placed = in_flight.placed_loads(own)
-        loads = {load.replica: load for load in placed if load.replica in names}
-        self._reported = (self._reported | loads.keys()) & names
-        if not loads:
+        reporting, names = in_flight.reporting(), replicas.keys()
+        self._reported = (self._reported | reporting) & names
+        if not reporting & names:
             return []
-        sent = in_flight.sent_tokens(names, own)
-        known = [loads.get(name) or self._supposed(name, request.method, sent) for name in names]
-        return [replicas[load.replica] for load in in_flight.ranked(known, request)]
-
-    def _supposed(self, name: str, method: str, sent: Counter[str]) -> LoadReport:
-        """Return a report for a replica that has not reported yet, or no longer reports."""
-        return LoadReport(
-            replica=name,
-            methods=(method,),
-            running=0,
-            waiting=0,
-            outstanding_tokens=sent[name],
-            free_slots=0,
-            healthy=name not in self._reported,
-            time=time.time(),
-        )
+        silent = self._reported - reporting
+        return [replicas[name] for name in in_flight.ranked(list(names), request, silent)]
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: Any, _result: Any

@@ -156,7 +156,7 @@ class Answerer:
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
-        loads = self._calls.loads()
+        loads = self.in_flight.present()
         self._trials.ingresses = self._state.ingresses
         try:
             decision = choose(table, features, loads, constraints, self.config, self._trials)

@@ -11,6 +11,7 @@ from deployments.request.in_flight import InFlight
 from deployments.request.progress import Progress, batch_of
 from deployments.request.routing_state import RoutingState
 from router import predict
+from router.replica_loads import ReplicaLoads
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
@@ -61,10 +62,6 @@ class Calls:
         """Return the methods that report a live replica."""
         live = {m for load in self._state.loads if load.healthy for m in load.methods}
         return frozenset(live & self._streams.keys())
-
-    def loads(self) -> list[LoadReport]:
-        """Return the replicas' last reports, corrected by the requests in flight."""
-        return self._in_flight.loads()
 
     async def stream(self, request: DecodeRequest, whole: bool, terms: Terms) -> Chunks:
         """Yield the answer to its last chunk; closing the stream cancels the work.
@@ -127,8 +124,8 @@ class Calls:
     def _report(self, request: DecodeRequest) -> LoadReport | None:
         """Return the report of the request's replica with the requests in flight; None if it is
         unknown."""
-        possible = self._possible(request)
-        return possible[0] if len(possible) == 1 else None
+        loads, possible = self._possible(request)
+        return loads.report(possible[0]) if len(possible) == 1 else None
 
     def _late(self, progress: Progress) -> bool:
         """Return whether a method has taken far longer than predicted, whatever its prompt is.
@@ -139,23 +136,27 @@ class Calls:
         nothing.
         """
         request, now, table = progress.request, _now(), self._state.table
-        possible = self._possible(request)
-        busy = progress.ended or progress.held_up(now) or any(r.waiting for r in possible)
-        if busy or request.method not in table.methods:
+        if progress.ended or progress.held_up(now) or request.method not in table.methods:
             return False
-        prompts = self._in_flight.prompts(request)
-        batches = [batch_of(request.method, report) for report in possible]
-        usual = [
-            predict.uncached_seconds(table, request.method, prompts, progress.needed, batch)
-            for batch in batches
-        ]
-        return bool(usual) and progress.waited(now) > LATE * max(usual)
+        loads, possible = self._possible(request)
+        if not possible or loads.waiting[possible].any():
+            return False
+        fullest = loads.report(max(possible, key=lambda i: loads.running[i]))
+        usual = predict.uncached_seconds(
+            table,
+            request.method,
+            self._in_flight.prompts(request),
+            progress.needed,
+            batch_of(request.method, fullest),
+        )
+        return progress.waited(now) > LATE * usual
 
-    def _possible(self, request: DecodeRequest) -> list[LoadReport]:
-        """Return the reports of the replicas that may have the request: its own if it is known."""
-        replica = self._in_flight.replica(request.request_id)
-        hosts = [r for r in self._in_flight.loads() if request.method in r.methods]
-        return [r for r in hosts if replica in (None, r.replica)]
+    def _possible(self, request: DecodeRequest) -> tuple[ReplicaLoads, list[int]]:
+        """Return the present loads, and the replicas (by index) that may have the request: its own
+        if it is known."""
+        loads, replica = self._in_flight.present(), self._in_flight.replica(request.request_id)
+        hosts = [i for i, r in enumerate(loads.reports) if request.method in r.methods]
+        return loads, [i for i in hosts if replica in (None, loads.reports[i].replica)]
 
     def _hosts(self, method: str) -> frozenset[str]:
         """Return the replicas of a method that report to be live."""

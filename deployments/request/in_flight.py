@@ -2,11 +2,13 @@
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from router.load import ranked
+import numpy as np
+
+from router.replica_loads import Added, ReplicaLoads
 from schemas import DecodeRequest, LoadReport, RoutingTable
 
 REMEMBERED = 4096
@@ -26,13 +28,15 @@ class _Sent:
     """Track one request in flight. `replica` is None while its replica is unknown.
 
     Once its replica has `reported` the request, a report without it means that it has ended there.
-    So do REPORTS_WITHOUT reports `since` it was accepted, counted by their times.
+    So do REPORTS_WITHOUT reports `since` it was accepted, counted by their times. added: what it
+    adds to the present reports.
     """
 
     request: DecodeRequest
     replica: str | None = None
     reported: bool = False
     since: set[float] | None = None
+    added: Added | None = None
 
     def is_new_to(self, report: LoadReport) -> bool:
         """Return whether the report could not have counted this request yet."""
@@ -47,10 +51,11 @@ class InFlight:
 
     Reports are up to half a second old. Without the correction a burst of prompts would all go to
     the replica that was idle before, and a replica whose only answer has just ended would count as
-    busy. Reports list the requests that they count, so no clock is needed.
+    busy. Reports list the requests that they count, so no clock is needed. Each request changes the
+    numbers when it begins and ends; only new reports make all requests be gone through.
 
-    The policy predicts from `loads`, and the request router chooses a replica by the same figures.
-    The router runs in a thread of Ray Serve, so every method is thread-safe.
+    The policy predicts from `present`, and the request router chooses a replica by the same
+    figures. The router runs in a thread of Ray Serve, so every method is thread-safe.
     """
 
     def __init__(
@@ -64,7 +69,12 @@ class InFlight:
         self._sent: dict[str, _Sent] = {}
         self._ended: OrderedDict[tuple[str, str], DecodeRequest] = OrderedDict()
         """By id and replica: another replica may have had the request before."""
-        self._lock = threading.Lock()
+        self._loads = ReplicaLoads(())
+        self._everyone = 0.0
+        """Requests of all ingresses."""
+        self._tokens: Counter[str] = Counter()
+        """Output tokens of the requests in flight, by replica."""
+        self._lock = threading.RLock()
 
     @contextmanager
     def sent(self, request: DecodeRequest) -> Iterator[None]:
@@ -74,34 +84,35 @@ class InFlight:
         goes on there.
         """
         with self._lock:
-            self._sent[request.request_id] = _Sent(request)
+            self._sent[request.request_id] = sent = _Sent(request)
+            self._add(sent, self.present())
         try:
             yield
         finally:
-            with self._lock:
-                self._sent.pop(request.request_id, None)
+            self._pop(request.request_id)
 
     def ended(self, request_id: str) -> None:
         """Record that the request's last chunk has arrived, whether or not its client has read
         it."""
         with self._lock:
-            sent = self._sent.pop(request_id, None)
+            sent = self._pop(request_id)
             if sent is not None and sent.replica is not None:
                 self._ended[request_id, sent.replica] = sent.request
+                loads = self.present()
+                if sent.replica in loads.index:
+                    self._take_off(loads, loads.index[sent.replica], request_id)
             while len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
 
     def placed(self, request_id: str, replica: str) -> None:
         """Record that `replica` is about to be asked for the request."""
         with self._lock:
-            self._place(request_id, replica)
+            self._place(request_id, replica, accepted=False)
 
     def accepted(self, request_id: str, replica: str) -> None:
         """Record that `replica` has accepted the request, whichever was asked first."""
         with self._lock:
-            sent = self._place(request_id, replica)
-            if sent is not None:
-                sent.since = set()
+            self._place(request_id, replica, accepted=True)
 
     def replica(self, request_id: str) -> str | None:
         """Return the request's replica, None while it is unknown."""
@@ -113,104 +124,129 @@ class InFlight:
         """Return the tokens of the prompts that may be read before this request's first token: its
         own, and those of the requests of this ingress on its replica, or of its method if the
         replica is unknown."""
-        replica = self.replica(request.request_id)
-        return [
-            len(sent.request.known_token_ids)
-            for sent in self._under_way()
-            if (
-                sent.request.method == request.method
-                if replica is None
-                else sent.replica in (None, replica)
-            )
-        ]
+        with self._lock:
+            replica = self.replica(request.request_id)
+            return [
+                len(sent.request.known_token_ids)
+                for sent in self._sent.values()
+                if (
+                    sent.request.method == request.method
+                    if replica is None
+                    else sent.replica in (None, replica)
+                )
+            ]
 
-    def _place(self, request_id: str, replica: str) -> _Sent | None:
-        sent = self._sent.get(request_id)
-        if sent is not None and sent.replica != replica:
-            sent.replica, sent.reported, sent.since = replica, False, None
-        return sent
-
-    def loads(self) -> list[LoadReport]:
+    def present(self) -> ReplicaLoads:
         """Return the last reports, corrected by the requests in flight.
 
         A request without a known replica counts on the least loaded one of its method.
         """
-        reports = {report.replica: report for report in self.placed_loads()}
-        for sent in self._under_way():
-            method = sent.request.method
-            hosts = [r for r in reports.values() if r.healthy and method in r.methods]
-            if sent.replica is None and hosts:
-                least = self._by_work(hosts, sent.request)[0]
-                reports[least.replica] = _with(least, sent)
-        return list(reports.values())
+        with self._lock:
+            reports, table, loads = tuple(self._reports()), self._table(), self._loads
+            if reports == loads.reports and table is loads.table:
+                return loads
+            if reports == loads.reports and table and table.methods == loads.methods:
+                loads.retime(table)
+                return loads
+            self._loads = loads = ReplicaLoads(reports, table)
+            self._everyone = float((loads.running + loads.waiting).sum())
+            for i, report in enumerate(reports):
+                for name in report.requests:
+                    self._take_off(loads, i, name)
+            for sent in self._sent.values():
+                sent.added = None
+                self._add(sent, loads)
+            return loads
 
-    def ranked(self, loads: Sequence[LoadReport], request: DecodeRequest) -> list[LoadReport]:
-        """Order loads by which replica should take the request.
+    def reporting(self) -> Set[str]:
+        """Return the replicas that report."""
+        return self.present().index.keys()
+
+    def ranked(
+        self, replicas: Sequence[str], request: DecodeRequest, silent: Set[str] = frozenset()
+    ) -> list[str]:
+        """Order replicas by which should take the request; it is about to be placed.
 
         The first is the one with the least work. If most requests are other ingresses', which see
-        the same loads, it is the better of the first two healthy ones: so `loads` come in random
-        order.
+        the same loads, it is the better of the first two healthy ones: so `replicas` come in random
+        order. A replica without a report counts with what this ingress has sent to it; `silent`
+        ones, whose reports have stopped, and unhealthy ones come last.
         """
-        order = self._by_work(loads, request)
-        everyone = sum(report.running + report.waiting for report in self._reports())
-        if len(self._sent) * MANY_INGRESSES >= everyone:
-            return order
-        pair = [load for load in loads if load.healthy][:2] or order
-        first = self._by_work(pair, request)[0]
-        return [first, *(load for load in order if load is not first)]
-
-    def _by_work(self, loads: Sequence[LoadReport], request: DecodeRequest) -> list[LoadReport]:
-        return ranked(loads, request.method, request.outstanding(0), self._table())
-
-    def placed_loads(self, without: str | None = None) -> list[LoadReport]:
-        """Return the last reports, corrected by the requests whose replica is known.
-
-        without: id of a request that is about to be placed and does not count.
-        """
-        known = self._reports()
         with self._lock:
-            reports = {report.replica: self._without_ended(report) for report in known}
-            for name, sent in self._sent.items():
-                report = None if sent.replica is None else reports.get(sent.replica)
-                if report is not None and sent.is_new_to(report) and name != without:
-                    reports[report.replica] = _with(report, sent)
-        return list(reports.values())
+            loads = self.present()
+            sent = self._sent.get(request.request_id)
+            if sent is not None:
+                self._remove(sent)
+            tokens = request.outstanding(0)
+            work = loads.work(tokens, loads.number(request.method))
+            places = [loads.index.get(name) for name in replicas]
+            each = [
+                float(self._tokens[name] + tokens) if i is None else work[i]
+                for name, i in zip(replicas, places, strict=True)
+            ]
+            last = [
+                name in silent if i is None else not loads.healthy[i]
+                for name, i in zip(replicas, places, strict=True)
+            ]
+            order = np.lexsort((each, last)).tolist()
+            if len(self._sent) * MANY_INGRESSES < self._everyone:
+                pair = [i for i in range(len(replicas)) if not last[i]][:2] or order[:1]
+                first = min(pair, key=lambda i: each[i])
+                order = [first, *(i for i in order if i != first)]
+            return [replicas[i] for i in order]
 
-    def sent_tokens(self, replicas: Collection[str], without: str | None = None) -> Counter[str]:
-        """Return the output tokens asked for or expected on each of `replicas`, except of the
-        request `without`."""
-        tokens: Counter[str] = Counter()
-        for sent in self._under_way(without):
-            if sent.replica is not None and sent.replica in replicas:
-                tokens[sent.replica] += sent.request.outstanding(0)
-        return tokens
+    def _place(self, request_id: str, replica: str, *, accepted: bool) -> None:
+        sent = self._sent.get(request_id)
+        if sent is None:
+            return
+        self._remove(sent)
+        if sent.replica != replica:
+            self._count(sent, -1)
+            sent.replica, sent.reported, sent.since = replica, False, None
+            self._count(sent, 1)
+        if accepted:
+            sent.since = set()
+        self._add(sent, self.present())
 
-    def _without_ended(self, report: LoadReport) -> LoadReport:
-        """Return the report without the requests that have ended since it was made."""
-        gone = {
-            name: self._ended[name, report.replica]
-            for name in report.requests
-            if (name, report.replica) in self._ended
-        }
-        if not gone:
-            return report
-        ran = [gone[name] for name in list(report.requests)[: report.running] if name in gone]
-        running = Counter(report.running_by_method)
-        running.subtract(request.method for request in ran)
-        tokens = sum(report.requests[name] for name in gone)
-        return report.model_copy(
-            update={
-                "running": report.running - len(ran),
-                "waiting": max(0, report.waiting - (len(gone) - len(ran))),
-                "running_by_method": dict(+running),
-                "outstanding_tokens": max(0, report.outstanding_tokens - tokens),
-                "free_slots": report.free_slots + sum(_slots(report, request) for request in ran),
-            }
-        )
-
-    def _under_way(self, without: str | None = None) -> list[_Sent]:
+    def _pop(self, request_id: str) -> _Sent | None:
         with self._lock:
-            return [sent for name, sent in self._sent.items() if name != without]
+            sent = self._sent.pop(request_id, None)
+            if sent is not None:
+                self._remove(sent)
+                self._count(sent, -1)
+            return sent
+
+    def _count(self, sent: _Sent, sign: int) -> None:
+        if sent.replica is not None:
+            self._tokens[sent.replica] += sign * sent.request.outstanding(0)
+            if not self._tokens[sent.replica]:
+                del self._tokens[sent.replica]
+
+    def _add(self, sent: _Sent, loads: ReplicaLoads) -> None:
+        """Count a request unless the reports count it already or no replica can have it."""
+        if sent.added is not None:
+            return
+        if sent.replica is None:
+            place = loads.least(sent.request.method, sent.request.outstanding(0))
+        else:
+            place = loads.index.get(sent.replica)
+            if place is not None and not sent.is_new_to(loads.reports[place]):
+                place = None
+        sent.added = None if place is None else loads.add(place, sent.request)
+
+    def _remove(self, sent: _Sent) -> None:
+        if sent.added is not None:
+            self._loads.change(sent.added, -1)
+            sent.added = None
+
+    def _take_off(self, loads: ReplicaLoads, place: int, name: str) -> None:
+        """Take a request that has ended off a report that still lists it."""
+        report = loads.reports[place]
+        request = self._ended.get((name, report.replica))
+        if request is None or name not in report.requests:
+            return
+        ran = list(report.requests).index(name) < report.running
+        loads.remove(place, request, report.requests[name], running=ran)
 
 
 _of_applications: dict[str, InFlight] = {}
@@ -228,23 +264,3 @@ def published(application: str) -> InFlight | None:
     """Return what the ingress of `application` has in flight, None if it does not run in this
     process."""
     return _of_applications.get(application)
-
-
-def _slots(report: LoadReport, request: DecodeRequest) -> int:
-    """Return the KV slots that the replica reserves for the request while it runs."""
-    return report.slots_each or len(request.prompt_token_ids) + request.outstanding(0)
-
-
-def _with(report: LoadReport, sent: _Sent) -> LoadReport:
-    """Return the report with `sent` added, at the end of the waiting line if there is one."""
-    place = "waiting" if report.waiting else "running"
-    running = Counter(report.running_by_method)
-    running[sent.request.method] += place == "running"
-    return report.model_copy(
-        update={
-            place: getattr(report, place) + 1,
-            "running_by_method": dict(running),
-            "outstanding_tokens": report.outstanding_tokens + sent.request.outstanding(0),
-            "free_slots": max(0, report.free_slots - _slots(report, sent.request)),
-        }
-    )

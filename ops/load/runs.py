@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Question
-from router.load import ranked
+from router.replica_loads import ranked
 from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.engine import EngineBusyError
 from workers.replay_engine.engine import ReplayEngine

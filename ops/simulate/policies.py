@@ -17,7 +17,7 @@ from ops.load.policies import (
     static_table,
 )
 from ops.simulate.fleet import Methods
-from router.load import burden
+from router.replica_loads import ReplicaLoads
 from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 LEAST_LOADED = "least_loaded"
@@ -106,11 +106,12 @@ def least_loaded(methods: Sequence[str]) -> Policy:
     """The methods in the order of their least burdened replicas."""
 
     def ordered(_: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
+        known = ReplicaLoads(loads)
         least = {
-            m: min((burden(load, m) for load in loads if m in load.methods), default=None)
+            m: float(known.work(0.0, known.number(m))[known.hosts[known.number(m)]].min())
             for m in methods
+            if m in known.well
         }
-        there = [(tokens, m) for m, tokens in least.items() if tokens is not None]
-        return [m for _, m in sorted(there, key=lambda one: one[0])]
+        return sorted(least, key=lambda m: least[m])
 
     return ordered

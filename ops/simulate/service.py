@@ -20,8 +20,8 @@ from ops.simulate.outcomes import Outcomes
 from ops.simulate.overhead import NOTHING, Overhead
 from ops.simulate.replica import Replica
 from ops.simulate.workload import DRAWS, NEVER, Request, Workload
-from router.load import ranked
 from router.predict import counted_output
+from router.replica_loads import ranked
 from schemas import EngineConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
 
 Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]

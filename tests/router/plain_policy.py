@@ -10,8 +10,9 @@ from scipy.special import ndtr
 
 from router import evidence, predict
 from router.constraints import Constraints
-from router.load import MIXING, Forecast
+from router.load import Forecast
 from router.prompt import Features
+from router.replica_loads import MIXING, ReplicaLoads
 from router.trials import GUESS, START_REQUESTS, Choice, Option, Trials, unit_of
 from schemas import LoadReport, Objective, Reason, RouterConfig, RoutingTable
 
@@ -62,14 +63,14 @@ def typical_seconds(table: RoutingTable) -> Floats:
 
 def obstacles_of(
     table: RoutingTable,
-    loads: Sequence[LoadReport],
+    loads: ReplicaLoads,
     constraints: Constraints,
     _config: RouterConfig,
 ) -> dict[str, Reason | None]:
     """Health alone: nothing else stands against a method where this is used."""
     found: dict[str, Reason | None] = {}
     for name in table.methods:
-        reports = [r for r in loads if name in r.methods]
+        reports = [r for r in loads.reports if name in r.methods]
         sick = bool(reports) and not any(r.healthy for r in reports)
         found[name] = "failover" if sick or name not in constraints.healthy else None
     return found
@@ -97,13 +98,15 @@ class Prospect:
         self._steps = max(0.0, self._output - 1.0) / accepted
 
     def alone(self) -> dict[str, float]:
-        return {name: forecast.seconds for name, forecast in self.under(()).items()}
+        return {n: one.seconds for n, one in self.under(ReplicaLoads(())).items()}
 
     def usual(self) -> dict[str, float]:
         return Prospect(self._table, replace(self._features, predicted={})).alone()
 
-    def under(self, loads: Sequence[LoadReport]) -> dict[str, Forecast]:
-        return {name: self._of(m, name, loads) for m, name in enumerate(self._table.methods)}
+    def under(self, loads: ReplicaLoads) -> dict[str, Forecast]:
+        return {
+            name: self._of(m, name, loads.reports) for m, name in enumerate(self._table.methods)
+        }
 
     def _times(self, batch: float) -> Floats:
         return step_seconds(self._table, batch, self._prompt + self._output / 2.0)

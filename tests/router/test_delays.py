@@ -12,6 +12,7 @@ from router.fit.assign import build_table
 from router.load import KNOCK_ON, Prospect
 from router.policy import choose
 from router.prompt import Features
+from router.replica_loads import ReplicaLoads
 from router.trials import ExplorationBudget, Trials
 from schemas import RouterConfig, RoutingTable
 
@@ -64,7 +65,7 @@ def test_a_delay_is_what_others_lose() -> None:
     """By hand: in the made-up world a step of b sequences takes 0.7 + 0.3 b times as long, and what
     is lost is lost to those who come later too."""
     three = report("all", **SHARED, running=3, running_by_method={"ngram": 3})
-    found = Prospect(MADE, Features(20, 61, cluster=1)).under((three,))
+    found = Prospect(MADE, Features(20, 61, cluster=1)).under(ReplicaLoads((three,), MADE))
     accepted = acceptance(MADE)[1, :, 0]
     steps = 60 / accepted[NGRAM]
     longer = STEP["ngram"] * 0.3
@@ -74,7 +75,7 @@ def test_a_delay_is_what_others_lose() -> None:
     longer = mean * (0.7 + 0.3 * 4) - STEP["ngram"] * (0.7 + 0.3 * 3)
     assert found["draft"].delay == pytest.approx(in_turn(4) * 3 * (0.02 + steps * longer), rel=0.1)
     full = report("all", **SHARED, running=8, waiting=2, running_by_method={"ngram": 8})
-    found = Prospect(MADE, Features(20, 61, cluster=1)).under((full,))
+    found = Prospect(MADE, Features(20, 61, cluster=1)).under(ReplicaLoads((full,), MADE))
     turn = 0.02 + 60 / accepted[NGRAM] * STEP["ngram"] * (0.7 + 0.3 * 8) / 8
     assert found["ngram"].delay == pytest.approx(in_turn(8) * (7 * 0.02 + 2 * turn), rel=0.1)
 
@@ -85,7 +86,7 @@ def test_a_line_waits_for_a_methods_own_share_of_the_time() -> None:
     shares = {}
     for waiting in (1, 2):
         full = report("all", **SHARED, running=8, waiting=waiting, running_by_method={"naive": 8})
-        found = Prospect(MADE, Features(20, 61, cluster=1)).under((full,))
+        found = Prospect(MADE, Features(20, 61, cluster=1)).under(ReplicaLoads((full,), MADE))
         shares[waiting] = {name: found[name].delay for name in METHODS}
     for m, name in enumerate(METHODS):
         steps = 60 / acceptance(MADE)[1, m, 0]
@@ -139,8 +140,10 @@ def test_seconds_on_a_slow_replica_are_its_own(table: RoutingTable) -> None:
     full = [report("draft", 8, 1, replica=f"r{i}", **fast, free_slots=0) for i in range(7)]
     slow = report("draft", replica="r7", recent_step_seconds=SLOW)
     prospect = Prospect(table, AT_0)
-    usual = prospect.under([*full, report("draft", replica="r7", **fast)])["draft"]
-    own = prospect.under([*full, slow])["draft"]
+    usual = prospect.under(ReplicaLoads([*full, report("draft", replica="r7", **fast)], table))[
+        "draft"
+    ]
+    own = prospect.under(ReplicaLoads([*full, slow], table))["draft"]
     assert usual.seconds == pytest.approx(prospect.alone()["draft"])
     assert own.seconds == pytest.approx(2.5 * usual.seconds, rel=0.15)
     assert own.first == pytest.approx(2.5 * usual.first, rel=0.15)
@@ -152,10 +155,15 @@ def test_of_idle_replicas_the_fast_one_is_predicted(table: RoutingTable) -> None
     slow = report("draft", replica="a", recent_step_seconds=SLOW)
     fast = report("draft", replica="b", recent_step_seconds={"draft": STEP["draft"]})
     prospect = Prospect(table, AT_0)
-    assert prospect.under([slow, fast])["draft"].seconds < prospect.alone()["draft"]
+    assert (
+        prospect.under(ReplicaLoads([slow, fast], table))["draft"].seconds
+        < prospect.alone()["draft"]
+    )
 
 
 def test_a_replica_without_others_is_as_fast_as_the_table_says(table: RoutingTable) -> None:
     """A pause makes it look slow until it gets prompts again."""
     prospect, paused = Prospect(table, AT_0), report("draft", recent_step_seconds=SLOW)
-    assert prospect.under([paused])["draft"].seconds == prospect.alone()["draft"]
+    assert (
+        prospect.under(ReplicaLoads([paused], table))["draft"].seconds == prospect.alone()["draft"]
+    )

@@ -8,9 +8,10 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 
 from router.constraints import Constraints
 from router.fit.assign import TableOptions, build_table
-from router.load import Prospect, burden, ranked
+from router.load import Prospect
 from router.policy import START_SECONDS, NoMethodAvailableError, choose
 from router.prompt import Features
+from router.replica_loads import ReplicaLoads, ranked
 from router.trials import Trials
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
@@ -72,7 +73,9 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     assert (idle.method, idle.reason) == ("draft", "favourite")
     little = (report("draft", running=1),)
     busy = route(unknown, 0, little)
-    draft = Prospect(unknown, replace(PROMPT, cluster=0)).under(little)["draft"]
+    draft = Prospect(unknown, replace(PROMPT, cluster=0)).under(ReplicaLoads(little, unknown))[
+        "draft"
+    ]
     assert busy.predicted_seconds["ngram"] < draft.seconds + draft.delay
     assert (busy.method, busy.reason) == ("draft", "favourite")
     assert route(unknown, 0, (report("draft", running=8, waiting=8),)).reason == "load"
@@ -196,10 +199,10 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     mixed = report("all", **shared, running_by_method={"draft": 2, "ngram": 2})
     copying = report("all", **shared, running_by_method={"ngram": 4})
     assert ranked([drafting, mixed, copying], "ngram") == [copying, mixed, drafting]
-    burdens = [burden(r, "ngram") for r in (copying, mixed, drafting)]
-    assert burdens[0] == 240
-    assert len(set(burdens)) == 3
-    assert burden(report("all", methods=MADE.methods), "ngram") == 0
+    loads = ReplicaLoads((copying, mixed, drafting, report("all", methods=MADE.methods)))
+    work = loads.work(0.0, loads.number("ngram")).tolist()
+    assert (work[0], work[3]) == (240, 0)
+    assert len(set(work)) == 4
 
 
 def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() -> None:

@@ -5,6 +5,7 @@ from test_policy import route
 
 from router.load import Prospect
 from router.prompt import Features
+from router.replica_loads import ReplicaLoads
 from router.wishes import Slo
 from schemas import RouterConfig, RoutingTable
 
@@ -16,7 +17,7 @@ def test_a_method_that_keeps_the_objective_is_taken_and_named(table: RoutingTabl
     close = RouterConfig(conversation_margin=1.0)
     stays = route(table, 0, conversation_method="ngram", config=close)
     assert stays.reason == "conversation"
-    forecasts = Prospect(table, Features(50, 100, 0.0, cluster=0)).under(())
+    forecasts = Prospect(table, Features(50, 100, 0.0, cluster=0)).under(ReplicaLoads((), table))
     between = (forecasts["draft"].per_token + forecasts["ngram"].per_token) / 2
     moves = route(
         table, 0, conversation_method="ngram", config=close, slo=Slo(token_seconds=between)
@@ -33,10 +34,10 @@ def test_an_objective_that_changes_nothing_is_no_reason(table: RoutingTable) -> 
 
 def test_where_none_keeps_it_the_nearest_is_taken(table: RoutingTable) -> None:
     names = table.methods
-    forecasts = Prospect(table, Features(50, 100, 0.0, cluster=1)).under(())
+    forecasts = Prospect(table, Features(50, 100, 0.0, cluster=1)).under(ReplicaLoads((), table))
     fastest = min(names, key=lambda name: forecasts[name].per_token)
     assert route(table, 1, slo=Slo(token_seconds=1e-9)).method == fastest
-    waits = Prospect(table, Features(50, 100, 0.0, cluster=0)).under(BUSY)
+    waits = Prospect(table, Features(50, 100, 0.0, cluster=0)).under(ReplicaLoads(BUSY, table))
     assert waits["draft"].first > waits["ngram"].first
     soon = route(table, 0, BUSY, slo=Slo(first_seconds=waits["draft"].first / 2))
     assert soon.method != "draft"
@@ -55,7 +56,7 @@ def test_the_parts_of_a_forecast_are_its_seconds(table: RoutingTable) -> None:
     features = Features(50, 100, 0.0, cluster=0)
     for loads in ((), BUSY):
         prospect = Prospect(table, features)
-        for forecast in prospect.under(loads).values():
+        for forecast in prospect.under(ReplicaLoads(loads, table)).values():
             whole = forecast.first + forecast.per_token * prospect._later_tokens
             assert abs(whole - forecast.seconds) < 1e-9
             assert forecast.first >= forecast.waiting

@@ -120,9 +120,9 @@ def served(
             view = sending[int(draws.integers(ingresses))]
             tracked = view.sent(request)
             tracked.__enter__()
-            loads = view.placed_loads(request.request_id)
-            shuffled.shuffle(loads)
-            taken = view.ranked(loads, request)[0].replica
+            names = list(replicas)
+            shuffled.shuffle(names)
+            taken = view.ranked(names, request)[0]
             view.accepted(request.request_id, taken)
             job = Job(request, tokens, tokens, arrivals[sent], view, tracked)
             replicas[taken].waiting.append(job)

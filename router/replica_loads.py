@@ -1,0 +1,205 @@
+"""The replicas' loads as numbers, and which replica should take a request.
+
+Where replicas host several methods, a step takes the mean of its sequences' methods. So like goes
+to like: a request takes a replica that runs its method.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router import evidence, predict
+from router.evidence import Floats
+from schemas import DecodeRequest, LoadReport, RoutingTable
+
+Indices = NDArray[np.intp]
+
+MIXING = 3.0
+"""How much more a replica's outstanding tokens count when only other methods run there. Found by
+simulation; between 1 and 3 it hardly matters."""
+
+MOST_SLOWER = 4.0
+"""Most that a replica counts as slower or faster than predicted. One that a pause has made look
+slow has to get requests again, or nothing would correct that."""
+
+
+class Added(NamedTuple):
+    """What one request adds to a replica (by index): `running` or waiting, tokens and slots."""
+
+    replica: int
+    method: int
+    running: bool
+    tokens: float
+    slots: float
+
+
+class ReplicaLoads:
+    """The loads of n replicas in arrays, which single requests change.
+
+    methods: of the table, or of the reports without one. running, waiting, outstanding, free [n]:
+    see LoadReport. counts [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
+    whether a healthy replica hosts a method. slower [n]: how many times as long as predicted its
+    steps take. usual [m]: the mean of that over a method's replicas.
+    """
+
+    def __init__(self, reports: Iterable[LoadReport], table: RoutingTable | None = None) -> None:
+        """table: predicts the step times that tell how fast each replica is; None: all alike."""
+        self.reports = known = tuple(reports)
+        names = {name for report in known for name in report.methods}
+        self.methods = tuple(sorted(names)) if table is None else table.methods
+        self.numbers = {name: m for m, name in enumerate(self.methods)}
+        self.index = {report.replica: i for i, report in enumerate(known)}
+        self._figures = np.zeros((6 + len(self.methods), len(known)))
+        loads = [(r.running, r.waiting, r.outstanding_tokens, r.free_slots) for r in known]
+        self._figures[:4] = np.asarray(loads, dtype=np.float64).reshape(-1, 4).T
+        self.running, self.waiting, self.outstanding, self.free, self.slower = self._figures[:5]
+        self.counts = self._figures[5:]
+        self.hosts = np.zeros((len(self.methods), len(known)), dtype=bool)
+        self.healthy = np.asarray([report.healthy for report in known], dtype=bool)
+        for i, report in enumerate(known):
+            for name in report.methods:
+                if name in self.numbers:
+                    self.hosts[self.numbers[name], i] = report.healthy
+            for name, count in report.running_by_method.items():
+                self.counts[self.number(name), i] += count
+        self.well = {name for r in known if r.healthy for name in r.methods}
+        self.unwell = {name for r in known if not r.healthy for name in r.methods} - self.well
+        self.retime(table)
+
+    def number(self, method: str) -> int:
+        """Return a method's row in `counts`."""
+        return self.numbers.get(method, len(self.methods))
+
+    def retime(self, table: RoutingTable | None) -> None:
+        """Compare the replicas' step times with another version of the table.
+
+        The table's live step times are those of a method's replicas taken together, and fast ones
+        give more answers. So their mean counts as predicted right. A replica without others is
+        never slow: its own answers correct the table.
+        """
+        self.table = table
+        each = [1.0 if table is None else slowness(table, report) for report in self.reports]
+        self.slower[:] = np.clip(each, 1.0 / MOST_SLOWER, MOST_SLOWER)
+        answers = self.hosts / self.slower
+        whole = np.maximum(answers.sum(axis=1), 1e-9)
+        self.usual = np.exp((answers * np.log(self.slower)).sum(axis=1) / whole)
+
+    def of(self, replicas: Indices) -> list[list[float]]:
+        """Return the figures of replicas (by index): running, waiting, outstanding, free, slower,
+        and the running requests by method, other methods last."""
+        figures: list[list[float]] = self._figures[:, replicas].T.tolist()
+        return figures
+
+    def work(self, tokens: float = 0.0, method: int | None = None) -> Floats:
+        """Return the replicas' burdens with a request of these output tokens, in tokens of a
+        replica that is as fast as predicted: for each method [m, n], or for one [n]."""
+        running = np.maximum(self.counts.sum(axis=0), 1e-9)
+        rows = self.counts[:-1] if method is None else self.counts[method]
+        others = np.where(running > 1e-9, MIXING * (1.0 - rows / running), 0.0)
+        return np.asarray((self.outstanding * (1.0 + others) + tokens) * self.slower)
+
+    def least(self, method: str, tokens: float) -> int | None:
+        """Return the healthy replica (by index) with the least work; None if there is none."""
+        m = self.number(method)
+        if m == len(self.methods) or not self.hosts[m].any():
+            return None
+        return int(np.where(self.hosts[m], self.work(tokens, m), np.inf).argmin())
+
+    def order(self, method: str, tokens: float = 0.0) -> list[int]:
+        """Order all replicas (by index): healthy ones first, then the least work; ties keep their
+        order."""
+        work = self.work(tokens, self.number(method))
+        ordered: list[int] = np.lexsort((work, ~self.healthy)).tolist()
+        return ordered
+
+    def add(self, replica: int, request: DecodeRequest) -> Added:
+        """Count a request on a replica, at the end of the waiting line if there is one."""
+        running = bool(self.waiting[replica] <= 0.0)
+        added = self._added(replica, request, request.outstanding(0), running)
+        self.change(added, 1)
+        return added
+
+    def remove(self, replica: int, request: DecodeRequest, tokens: int, *, running: bool) -> None:
+        """Take off a request that the replica's report counts with these tokens."""
+        self.change(self._added(replica, request, tokens, running), -1)
+
+    def _added(self, replica: int, request: DecodeRequest, tokens: int, running: bool) -> Added:
+        # The slots that the replica reserves for the request while it runs.
+        each = self.reports[replica].slots_each
+        slots = each or len(request.prompt_token_ids) + request.outstanding(0)
+        return Added(replica, self.number(request.method), running, tokens, slots)
+
+    def change(self, added: Added, sign: int) -> None:
+        """Add a request again, or take it off (-1)."""
+        i = added.replica
+        if added.running:
+            self.running[i] += sign
+            self.counts[added.method, i] += sign
+            self.free[i] -= sign * added.slots
+        else:
+            self.waiting[i] += sign
+        self.outstanding[i] += sign * added.tokens
+
+    def report(self, replica: int) -> LoadReport:
+        """Return a replica's report with what has changed since."""
+        before = self.reports[replica]
+        by_method = dict(before.running_by_method)
+        for m, count in enumerate(self.counts[:-1, replica].tolist()):
+            by_method[self.methods[m]] = int(count)
+        numbers = {
+            "running": int(max(0.0, self.running[replica])),
+            "waiting": int(max(0.0, self.waiting[replica])),
+            "running_by_method": {name: count for name, count in by_method.items() if count > 0},
+            "outstanding_tokens": int(max(0.0, self.outstanding[replica])),
+            "free_slots": int(max(0.0, self.free[replica])),
+        }
+        return before.model_copy(update=numbers)
+
+
+def ranked(
+    replicas: Iterable[LoadReport],
+    method: str,
+    tokens: float = 0.0,
+    table: RoutingTable | None = None,
+) -> list[LoadReport]:
+    """Order replicas by who should take a request of `method` with these output tokens."""
+    loads = ReplicaLoads(replicas, table)
+    return [loads.reports[i] for i in loads.order(method, tokens)]
+
+
+def slowness(table: RoutingTable, report: LoadReport) -> float:
+    """Return the ratio of a replica's recent step time to the predicted one; 1 if it is unknown."""
+    numbers = method_numbers(table)
+    recent = {numbers[n]: s for n, s in report.recent_step_seconds.items() if n in numbers}
+    if not recent:
+        return 1.0
+    context, batch = report.mean_context or usual_context(table), max(1.0, report.mean_batch)
+    times = predict.StepTimes(table, context)
+    running = {numbers[n]: c for n, c in report.running_by_method.items() if c and n in numbers}
+    if running.keys() & recent.keys():
+        step = max(recent[m] for m in running if m in recent)
+        predicted = times.mixed(running, batch)
+    else:
+        step, predicted = sum(recent.values()), sum(times.of(m, batch) for m in recent)
+    return step / predicted if predicted > 0.0 else 1.0
+
+
+@evidence.once
+def method_numbers(table: RoutingTable) -> dict[str, int]:
+    """Return each method's index in the table."""
+    return {name: m for m, name in enumerate(table.methods)}
+
+
+@evidence.once
+def usual_context(table: RoutingTable) -> float:
+    """Return the mean context of a usual answer's steps."""
+    return usual_prompt(table) + predict.emitted_output(table, -1) / 2.0
+
+
+@evidence.once
+def usual_prompt(table: RoutingTable) -> float:
+    """Return the mean tokens of the profiled prompts."""
+    prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
+    return float(sum(prompts) / len(prompts))
