@@ -50,7 +50,7 @@ BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 ROUTER_SERVES = {
     *("adaptation", "cluster", "constraints", "current_fit", "decaying_sums", "drift", "embed"),
     *("evidence", "favourites", "learner", "load", "machine", "policy", "predict", "prompt"),
-    *("refit", "scaling", "shadow", "table", "trials", "wishes"),
+    *("refit", "replica_loads", "scaling", "shadow", "table", "trials", "wishes"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 LOAD_SHARES = {
