@@ -27,9 +27,10 @@ CLEAR = 3.0
 """Standard errors of a clear difference: a canary is looked at many times."""
 MOST_ANSWERS = 300
 """Answers of a canary after which any gain is enough: it was better on held answers."""
-WATCHED_ANSWERS, WORST = 50, 0.8
-"""A promoted head is rolled back if in so many answers it has clearly less than this share of the
-tokens per step that it had as a canary."""
+WORST = 0.8
+"""A promoted head is compared with this share of the tokens per step that it had as a canary, since
+other prompts may be harder."""
+_WORST_SUMS = np.array([1.0, 1.0, WORST, 1.0, WORST**2, WORST])
 
 Verdict = Literal["promote", "roll back"]
 
@@ -52,7 +53,8 @@ def _rate(sums: Sums) -> tuple[float, float]:
 
 
 def verdict(canary: Sums, control: Sums) -> Verdict | None:
-    """Decide on a canary, None while there is too little evidence."""
+    """Decide on a head by its answers and those of another, None while there is too little
+    evidence."""
     if min(canary[0], control[0]) < LEAST_ANSWERS:
         return None
     gain, error = compared(canary, control)
@@ -189,11 +191,10 @@ class CanaryJudge:
             self._watched.pop(part, None)
             return
         now = ledger.of(part, number)
-        window = now - watch.before
-        if window[0] < WATCHED_ANSWERS:
+        decided = verdict(now - watch.before, _WORST_SUMS * np.array(watch.expected))
+        if decided is None:
             return
-        gain, error = compared(window, np.array(watch.expected))
         self._watched[part] = watch.model_copy(update={"before": numbers(now)})
-        if gain + CLEAR * error < np.log(WORST):
+        if decided == "roll back":
             logger.warning("version %d of %s drafts far worse than before", number, part)
             self._versions.roll_back(part, heads)
