@@ -33,6 +33,7 @@ from schemas.routing import (
     MeasuredUnder,
     Objective,
     RoutingTable,
+    TableUpdate,
     by_band,
     temperature_band,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "SamplingDefaults",
     "SamplingParams",
     "Snapshot",
+    "TableUpdate",
     "TokenLogprobs",
     "TuningJob",
     "Verdict",

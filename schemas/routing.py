@@ -121,6 +121,16 @@ LIVE = "live_"
 """Prefix of the names that the arrays of `Live` have in files and states."""
 
 
+class TableUpdate(Schema):
+    """What a version of a table changes in earlier versions of the same fit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    version: int = Field(ge=0)
+    assignment: Favourites
+    live: Live
+
+
 class RoutingTable(Schema):
     """k clusters, m methods, t temperature bands, B batch sizes, C context lengths.
 
@@ -225,3 +235,11 @@ class RoutingTable(Schema):
     def with_live(self, **arrays: NDArray[np.float64]) -> Self:
         """Return the table with these arrays in `live`."""
         return self.model_copy(update={"live": self.live.model_copy(update=arrays)})
+
+    def update(self) -> TableUpdate:
+        """Return what this version changes in earlier ones of its fit."""
+        return TableUpdate(version=self.version, assignment=self.assignment, live=self.live)
+
+    def updated(self, update: TableUpdate) -> Self:
+        """Return the table as of a later version of its fit."""
+        return self.model_copy(update=dict(update))

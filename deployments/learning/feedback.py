@@ -12,11 +12,10 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from deployments.artifacts import exchanged_heads, served_table
-from deployments.learning.callers import Callers
+from deployments.learning.callers import Callers, Exchange
 from deployments.learning.file_system import StoreAwayError
 from deployments.learning.history import Occasion
 from deployments.learning.state_store import SupersededError
@@ -27,12 +26,11 @@ from router.adaptation import Adaptation
 from schemas import (
     AppConfig,
     DecodeStats,
-    DriftReport,
     Observation,
-    ObservedReport,
     RouterConfig,
     RoutingTable,
     Snapshot,
+    TableUpdate,
 )
 from schemas.observation import WARM_UP
 from workers.portfolio import served_bundle
@@ -40,25 +38,11 @@ from workers.portfolio import served_bundle
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-"""Between two attempts to open the store."""
+"""Between two attempts to open the store, or to write to it."""
 
-
-@dataclass(frozen=True)
-class Exchange:
-    """Hold the actor's answer to an ingress.
-
-    `table` is set only if the ingress has another version. `acknowledged`: ids of the observations
-    sent that are in the store. `problem`: why nothing is stored at present. `ingresses`: how many
-    have called lately.
-    """
-
-    table: RoutingTable | None
-    acknowledged: frozenset[str]
-    epoch: int
-    problem: str | None
-    drift: DriftReport
-    observed: ObservedReport | None
-    ingresses: int
+STORE_SECONDS = 3.0
+"""Between two writes of the state. Ingresses keep that many seconds of observations unacknowledged:
+their buffer (`deployments.learning.link`) holds them up to 3,000 answers a second each."""
 
 
 class Feedback:
@@ -76,38 +60,46 @@ class Feedback:
         self._metrics = DriftMetrics()
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
-        self._unstored: set[str] = set()
-        self._called = time.monotonic()
+        self._called = self._written = time.monotonic()
+        self._wait = 0.0
         self._callers = Callers()
         self._open()
 
     async def exchange(
         self,
         observations: Sequence[Observation],
-        known: tuple[str, int],
+        known: tuple[str, int] | None,
         settings: RouterConfig | None = None,
         ingress: str = "",
+        leaving: bool = False,
     ) -> Exchange:
         """Learn from `observations` and return the table if the caller has another version.
 
-        known: (fit id, version) of the caller's table. settings: the router's settings from now on;
-        None for no change. ingress: the caller's own id.
+        known: (fit id, version) of the caller's table; None if it wants no other now. settings: the
+        router's settings from now on; None for no change. ingress: the caller's own id. leaving:
+        whether this is its last call, so that the state is stored at once.
         """
         self._called = time.monotonic()
         self._callers.called(ingress)
         if settings is not None and settings != self._config.router:
             await self._change(settings)
-        acknowledged = await self._learn(observations)
-        table = self._adaptation.table
+        taken = await self._learn(observations, ingress, at_once=leaving)
         return Exchange(
-            table=None if (table.fit_id, table.version) == known else table,
-            acknowledged=acknowledged,
+            table=None if known is None else self._newer(known),
+            taken=taken,
+            acknowledged=self._callers.acknowledged(ingress),
             epoch=self._storage.epoch,
             problem=self._storage.problem,
             drift=self._adaptation.report(),
             observed=self._adaptation.shadow(),
             ingresses=self._callers.ingresses,
         )
+
+    def _newer(self, known: tuple[str, int]) -> RoutingTable | TableUpdate | None:
+        table = self._adaptation.table
+        if (table.fit_id, table.version) == known:
+            return None
+        return table.update() if table.fit_id == known[0] else table
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
         """Learn the step times of a replica that has just started; its machine may differ from the
@@ -117,10 +109,11 @@ class Feedback:
         """
         self._called = time.monotonic()
         table = self._adaptation.table
-        acknowledged = await self._learn(
+        told = [f"{replica}:{stats.request_id}" for stats in answers]
+        taken = await self._learn(
             [
                 Observation(
-                    stats=stats.model_copy(update={"request_id": f"{replica}:{stats.request_id}"}),
+                    stats=stats.model_copy(update={"request_id": name}),
                     cluster=-1,
                     fit_id=table.fit_id,
                     table_version=table.version,
@@ -129,10 +122,12 @@ class Feedback:
                     propensity=1.0,
                     time=time.time(),
                 )
-                for stats in answers
-            ]
+                for name, stats in zip(told, answers, strict=True)
+            ],
+            replica,
+            at_once=True,
         )
-        if not acknowledged:
+        if not taken or self._callers.unstored.intersection(told):
             return False
         learned = self._adaptation.table
         times = {
@@ -228,23 +223,31 @@ class Feedback:
             await asyncio.to_thread(self._open)
         return self._storage.opened
 
-    async def _learn(self, observations: Sequence[Observation]) -> frozenset[str]:
-        """Learn from observations and return the ids of those that are stored."""
-        if not observations and self._storage.opened and self._storage.problem is None:
-            return frozenset()
+    async def _learn(
+        self, observations: Sequence[Observation], ingress: str, *, at_once: bool
+    ) -> bool:
+        """Learn from observations and store the state if that is due; return whether they were
+        taken."""
+        due = at_once or time.monotonic() - self._written >= self._wait
+        due &= bool(self._callers.unstored or observations or self._storage.problem)
+        if not observations and not due and self._storage.opened:
+            return True
         async with self._learning:
             if not await self._opened() or self._storage.superseded:
-                return frozenset()
-            learned = {observation.observation_id for observation in observations}
-            self._unstored |= learned
-            drift = self._adaptation.observe(self._callers.new(observations))
-            self._metrics.reported(self._adaptation.report())
-            if drift and self._config.router.refit and self._refitting is None:
-                self._refitting = asyncio.create_task(self._refit())
-            if self._storage.snapshot_due:
-                await self._keep_for_later()
-            await self._saved(self._adaptation)
-            return self._storage.stored & learned
+                return False
+            self._callers.stored(self._storage.stored)  # a slow call may have ended since
+            if observations:
+                drift = self._adaptation.observe(self._callers.new(ingress, observations))
+                self._metrics.reported(self._adaptation.report())
+                if drift and self._config.router.refit and self._refitting is None:
+                    self._refitting = asyncio.create_task(self._refit())
+            if due and (self._callers.unstored or self._storage.problem):
+                if self._storage.snapshot_due:
+                    await self._keep_for_later()
+                stored = await self._saved(self._adaptation)
+                self._written = time.monotonic()
+                self._wait = STORE_SECONDS if stored else RETRY_SECONDS
+            return not self._storage.superseded
 
     async def _keep_for_later(self) -> None:
         try:
@@ -260,11 +263,11 @@ class Feedback:
         return True
 
     async def _save(self, adaptation: Adaptation) -> None:
-        learned = frozenset(self._unstored)
+        learned = self._callers.unstored
         try:
             await asyncio.to_thread(self._storage.save, adaptation.state(), learned)
         finally:
-            self._unstored -= self._storage.stored
+            self._callers.stored(self._storage.stored)
 
     async def _refit(self) -> None:
         """Make new clusters in the background and put them in force once they are stored."""

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from deployments.actors import ActorAwayError, ActorLine
 from deployments.errors import ApiError, unavailable
-from deployments.learning.feedback import Exchange
+from deployments.learning.callers import Exchange
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from schemas import (
@@ -28,6 +28,7 @@ from schemas import (
     RouterConfig,
     RoutingTable,
     Snapshot,
+    TableUpdate,
 )
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ Result = TypeVar("Result")
 _BATCH = 512
 _CAPACITY = 10_000
 
+TABLE_SECONDS = 1.0
+"""Least seconds between two versions of the table. A version of a thousand clusters is 0.4 MB."""
+
 
 class Actor(Protocol):
     """Define what the link calls: `Feedback`, over Ray or directly."""
@@ -44,9 +48,10 @@ class Actor(Protocol):
     def exchange(
         self,
         observations: Sequence[Observation],
-        known: tuple[str, int],
+        known: tuple[str, int] | None,
         settings: RouterConfig | None,
         ingress: str,
+        leaving: bool,
     ) -> Awaitable[Exchange]: ...
 
     def history(self) -> Awaitable[list[Snapshot]]: ...
@@ -89,6 +94,9 @@ class FeedbackLink:
         self._poll_seconds = poll_seconds
         self._flushed = 0.0
         self._waiting: OrderedDict[str, Observation] = OrderedDict()
+        self._taken: set[str] = set()
+        """Those among them that the actor has learned from and not stored."""
+        self._updated = float("-inf")
 
     @property
     def waiting(self) -> int:
@@ -108,7 +116,8 @@ class FeedbackLink:
         """Queue an observation; drop the oldest if too many wait."""
         self._waiting[observation.observation_id] = observation
         while len(self._waiting) > _CAPACITY:
-            self._waiting.popitem(last=False)
+            dropped, _ = self._waiting.popitem(last=False)
+            self._taken.discard(dropped)
             self.dropped += 1
 
     @asynccontextmanager
@@ -131,16 +140,19 @@ class FeedbackLink:
 
         Observations are sent if their flush is due, or all of them with `everything`.
         """
-        batch = dict(self._waiting) if everything else self._due()
-        known = (self.table.fit_id, self.table.version)
+        batch = self._unsent() if everything else self._due()
+        wants = time.monotonic() - self._updated >= TABLE_SECONDS
+        known = (self.table.fit_id, self.table.version) if wants else None
+        sent = list(batch.values())
         try:
             reply = await self._line.ask(
-                lambda actor: actor.exchange(list(batch.values()), known, self.settings, self._id)
+                lambda actor: actor.exchange(sent, known, self.settings, self._id, everything)
             )
         except ActorAwayError as error:
             if self.connected:
                 logger.warning("feedback actor away, keeping the last table: %s", error)
             self.connected = False
+            self._taken.clear()
             self._found(f"the feedback actor does not answer: {error}")
             return
         self._take(batch, reply)
@@ -177,14 +189,25 @@ class FeedbackLink:
         if now - self._flushed < self._flush_seconds:
             return {}
         self._flushed = now
-        return dict(islice(self._waiting.items(), _BATCH))
+        return dict(islice(self._unsent().items(), _BATCH))
+
+    def _unsent(self) -> dict[str, Observation]:
+        return {name: o for name, o in self._waiting.items() if name not in self._taken}
 
     def _take(self, batch: dict[str, Observation], reply: Exchange) -> None:
-        for observation_id in reply.acknowledged & batch.keys():
+        if reply.epoch != self.epoch:
+            self._taken.clear()  # another actor, which has not stored what the last one took
+        if reply.taken:
+            self._taken |= batch.keys()
+        for observation_id in reply.acknowledged:
             self._waiting.pop(observation_id, None)
+        self._taken &= self._waiting.keys()
         if reply.table is not None:
-            self._count_changes(reply.table)
-            self.table = reply.table
+            table = reply.table
+            if isinstance(table, TableUpdate):
+                table = self.table.updated(table)
+            self._count_changes(table)
+            self.table, self._updated = table, time.monotonic()
         self._metrics.table_version.set(self.table.version)
         self.epoch, self.ingresses = reply.epoch, reply.ingresses
         self.drift, self.observed = reply.drift, reply.observed

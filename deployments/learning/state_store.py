@@ -76,10 +76,22 @@ class StateStore:
     def save(self, state: dict[str, Any] | None) -> None:
         """Replace this owner's state atomically. Raises SupersededError if it is no longer the
         owner."""
-        newest = self._epochs()[-1:]
-        if newest and newest[0] > self.epoch:
-            raise SupersededError(f"epoch {newest[0]} has taken over from {self.epoch}")
+        if self._superseded():
+            raise SupersededError(f"a later owner has taken over from epoch {self.epoch}")
         replace_file(self._fs, self._path(self.epoch), _encoded(state))
+
+    def _superseded(self) -> bool:
+        """Return whether another owner has claimed the state since.
+
+        It claims the next epoch, so two looks at single files are enough, which object stores
+        charge far less for than for a list. Only if owners after it have tidied this one's file
+        away may the next one's be gone too.
+        """
+        self._fs.invalidate_cache(self._folder)
+        if self._fs.exists(self._path(self.epoch + 1)):
+            return True
+        there = self._fs.exists(self._path(self.epoch))
+        return not there and max(self._epochs(), default=0) > self.epoch
 
     def _epochs(self) -> list[int]:
         return sorted(int(m[1]) for m in map(_NAME.search, self._paths()) if m)

@@ -15,7 +15,7 @@ from service_here import Ingress, ingress_here
 from deployments.api.prompt_reader import PromptReader
 from deployments.artifacts import served_encoder
 from deployments.guard.middleware import guarded
-from deployments.learning import storage
+from deployments.learning import feedback, link, storage
 from deployments.metrics import Metrics
 from router.embed import Encoder
 from schemas import AppConfig, GuardConfig
@@ -30,6 +30,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "CALL_SECONDS", 120.0)
 
 
+@pytest.fixture(autouse=True)
+def stored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learned is stored with every exchange, and every version of the table is fetched."""
+    monkeypatch.setattr(feedback, "STORE_SECONDS", 0.0)
+    monkeypatch.setattr(feedback, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(link, "TABLE_SECONDS", 0.0)
+
+
 @pytest.fixture(scope="session")
 def base_config(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> AppConfig:
     return service_config(tmp_path_factory.mktemp("service"), tiny_bundle)
@@ -38,10 +46,10 @@ def base_config(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def config(base_config: AppConfig, tmp_path: Path) -> AppConfig:
     """The same artifacts, with a state folder of the test's own."""
-    feedback = base_config.feedback.model_copy(
+    settings = base_config.feedback.model_copy(
         update={"state_uri": str(tmp_path / "state"), "flush_seconds": 1e-6}
     )
-    return base_config.model_copy(update={"feedback": feedback})
+    return base_config.model_copy(update={"feedback": settings})
 
 
 @pytest.fixture(scope="session")

@@ -33,10 +33,17 @@ class Gated(MemoryFileSystem):
     waiting = threading.Semaphore(0)
 
     def ls(self, path, detail=True, **kwargs):
+        self._pass()
+        return super().ls(path, detail=detail, **kwargs)
+
+    def exists(self, path, **kwargs):
+        self._pass()
+        return super().exists(path, **kwargs)
+
+    def _pass(self):
         if not self.gate.is_set():
             self.waiting.release()
         assert self.gate.wait(120)
-        return super().ls(path, detail=detail, **kwargs)
 
 
 class Bucket(MemoryFileSystem):

@@ -7,12 +7,14 @@ from served import service_config
 from stores import gone
 
 from deployments.artifacts import served_table
+from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from router.learner import KEPT_OF_HEAD
+from schemas import TableUpdate
 
 
 def live_steps(table, method="naive"):
@@ -28,7 +30,7 @@ class TestFeedback:
         reply = await actor.exchange([observation("a"), observation("b")], known)
         assert reply.acknowledged
         assert reply.table.version > first.table.version
-        assert live_steps(reply.table) > 0
+        assert live_steps(first.table.updated(reply.table)) > 0
 
     async def test_an_observation_sent_twice_counts_once(self, config):
         actor = Feedback(config)
@@ -36,6 +38,34 @@ class TestFeedback:
         again = await actor.exchange([observation("a")], ("", -1))
         assert again.acknowledged
         assert live_steps(again.table) == live_steps(once.table)
+
+    async def test_what_was_taken_is_acknowledged_once_it_is_stored(self, config, monkeypatch):
+        """Each ingress is told of its own, also of those that another's call stores."""
+        actor = Feedback(config)
+        await actor.exchange([observation("first")], None, None, "x")
+        monkeypatch.setattr(feedback_module, "STORE_SECONDS", 1e9)
+        stored = await actor.exchange([observation("second")], None, None, "x")
+        assert stored.acknowledged == {"second"}
+        for ingress in ("x", "y"):
+            reply = await actor.exchange([observation(ingress)], None, None, ingress)
+            assert (reply.taken, reply.acknowledged) == (True, frozenset())
+        leaving = await actor.exchange([], None, None, "z", leaving=True)
+        assert leaving.acknowledged == frozenset()
+        for ingress in ("x", "y"):
+            again = await actor.exchange([observation("first")], None, None, ingress)
+            assert again.acknowledged == {ingress, "first"}
+
+    async def test_an_ingress_with_the_same_fit_gets_what_has_changed(self, config):
+        actor = Feedback(config)
+        disk = served_table(config)
+        reply = await actor.exchange([observation("a")], (disk.fit_id, disk.version))
+        assert isinstance(reply.table, TableUpdate)
+        whole = (await actor.exchange([], ("", -1))).table
+        updated = disk.updated(reply.table)
+        assert (updated.version, updated.assignment) == (whole.version, whole.assignment)
+        for name, values in whole.live.arrays().items():
+            assert (updated.live.arrays()[name] == values).all()
+        assert (await actor.exchange([observation("b")], None)).table is None
 
     async def test_what_many_ingresses_send_again_after_the_store_was_away_counts_once(
         self, config
@@ -137,6 +167,30 @@ class TestLink:
         line.link.observe(observation("a"))
         await line.link.exchange()
         assert line.link.waiting == 1
+
+    async def test_what_the_actor_has_taken_is_sent_again_to_its_successor_only(
+        self, line, config, monkeypatch
+    ):
+        monkeypatch.setattr(feedback_module, "STORE_SECONDS", 1e9)
+        sent = []
+
+        class Recording(Feedback):
+            async def exchange(self, observations, *rest):
+                sent.append([o.observation_id for o in observations])
+                return await super().exchange(observations, *rest)
+
+        line.actor = Recording(config)
+        line.link.observe(observation("stored"))
+        await line.link.exchange()
+        line.actor._wait = 1e9
+        for name in ("a", "b"):
+            line.link.observe(observation(name))
+            await line.link.exchange()
+        assert (sent, line.link.waiting) == ([["stored"], ["a"], ["b"]], 2)
+        line.actor = line.link._line._remote = Recording(config)
+        await line.link.exchange()
+        await line.link.exchange()
+        assert (sent[3:], line.link.waiting) == ([[], ["a", "b"]], 0)
 
     async def test_what_waits_at_the_end_of_the_exchanging_is_sent(self, line, config):
         line.actor = Feedback(config)

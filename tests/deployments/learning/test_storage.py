@@ -10,19 +10,12 @@ from observations import observation
 from stores import Bucket, Gated, gone
 
 from deployments.artifacts import served_table
-from deployments.learning import feedback as feedback_module
 from deployments.learning import storage as storage_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.file_system import StoreAwayError, file_system
 from deployments.learning.storage import check_store
 
 COLD = ("", -1)
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    """The store is tried with every exchange."""
-    monkeypatch.setattr(feedback_module, "RETRY_SECONDS", 0.0)
 
 
 @pytest.fixture
