@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -99,7 +99,7 @@ class Reply:
         """Return the response body without streaming. Raises ApiError if an answer breaks off."""
         choices = [_Choice(Said(prompt.echoed)) for prompt in self._prompts]
         async with aclosing(interleaved(self._answers)) as chunks:
-            async for index, chunk in chunks:
+            async for index, chunk in (one async for arrived in chunks for one in arrived):
                 if not choices[index].begun:
                     choices[index].begun = True
                     choices[index].logprobs = self._of_prompt(index, chunk)
@@ -124,58 +124,80 @@ class Reply:
         }
 
     async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
-        """Yield server-sent events. An answer that breaks off ends with an error event, not
-        [DONE]."""
-        runs = [DraftedRuns(self._tokens, hides_special=self._hides_special) for _ in self._answers]
-        # Log probabilities of no token go with the last event.
-        empty: list[dict[str, Any] | None] = [None for _ in self._answers]
-        # The first event has the prompt's ids: the stream's first, or each completion's.
-        of_prompts = [self._prompt_ids(index) for index in range(len(self._answers))]
+        """Yield server-sent events, those of chunks that arrive together as one piece.
+
+        The first piece has the roles, the last one the usage and [DONE]. An answer that breaks off
+        ends with an error event instead.
+        """
+        streamed = [self._streamed(index, options) for index in range(len(self._answers))]
+        said, left = self._roles(), len(self._answers)
         try:
-            if self._kind == "chat":
-                begin = {"role": "assistant", "content": ""}
-                for index in range(len(self._answers)):
-                    head = of_prompts[0] if index == 0 else {}
-                    yield self._event(index, head=head, delta=begin)
-                of_prompts = [{} for _ in of_prompts]
-            unechoed = {index: prompt.echoed for index, prompt in enumerate(self._prompts)}
-            async with aclosing(interleaved(self._answers)) as chunks:
-                async for index, chunk in chunks:
-                    if echoed := unechoed.pop(index, ""):
-                        piece = self._piece(Text(echoed)) | of_prompts[index]
-                        of_prompts[index] = {}
-                        if options.include_drafted:
-                            piece["drafted"] = [(echoed, False)]
-                        logprobs = self._of_prompt(index, chunk)
-                        yield self._event(index, logprobs=logprobs, **piece)
-                    logprobs = self._logprobs[index].of(chunk)
-                    spoken = self._spoken[index]
-                    pieces = [one for one in spoken.of(chunk) if not isinstance(one, CallBroken)]
-                    more = {"logprobs": logprobs} | self._token_ids(chunk.token_ids)
-                    if options.include_drafted and (drafted := runs[index].of(chunk)):
-                        more["drafted"] = drafted
-                    shown = pieces or any((logprobs or {}).values()) or "drafted" in more
-                    if shown or (self._ids and chunk.token_ids):
-                        more |= of_prompts[index]
-                        # What belongs to the chunk goes with the first of its pieces.
-                        for said in pieces or [Text("")]:
-                            yield self._event(index, **self._piece(said), **more)
-                            more = {}
-                        empty[index], of_prompts[index] = None, {}
-                    else:
-                        empty[index] = empty[index] or logprobs
-                    if chunk.finish_reason is not None:
-                        finish = spoken.finish(chunk.finish_reason)
-                        end = self._end() | {"logprobs": empty[index]}
-                        yield self._event(index, finish=finish, **end)
-            if options.include_usage:
-                yield data({**self._chunk_head(), "choices": [], "usage": self._usage()})
-            yield _DONE
+            async with aclosing(interleaved(self._answers)) as arriving:
+                async for arrived in arriving:
+                    for index, chunk in arrived:
+                        said += self._of_chunk(index, chunk, streamed[index])
+                        left -= chunk.finish_reason is not None
+                    if not left:
+                        said += self._ending(options)
+                    if said:
+                        yield "".join(said)
+                        said = []
         except ApiError as error:
-            yield data(error.body())
+            if left:
+                yield "".join([*said, data(error.body())])
         finally:
             for answer in self._answers:
                 await answer.close()
+
+    def _streamed(self, index: int, options: StreamOptions) -> "_Streamed":
+        runs = DraftedRuns(self._tokens, hides_special=self._hides_special)
+        return _Streamed(
+            runs if options.include_drafted else None,
+            self._prompts[index].echoed,
+            # A chat's are in its first event.
+            {} if self._kind == "chat" else self._prompt_ids(index),
+        )
+
+    def _roles(self) -> list[str]:
+        """Return the events that begin a chat's choices."""
+        if self._kind != "chat":
+            return []
+        begin = {"role": "assistant", "content": ""}
+        heads = [self._prompt_ids(0), *({} for _ in self._answers[1:])]
+        return [self._event(index, head=head, delta=begin) for index, head in enumerate(heads)]
+
+    def _of_chunk(self, index: int, chunk: DecodeChunk, streamed: "_Streamed") -> Iterator[str]:
+        """Yield the events of one chunk."""
+        if streamed.echoed:
+            piece = self._piece(Text(streamed.echoed)) | streamed.prompt_ids
+            if streamed.runs is not None:
+                piece["drafted"] = [(streamed.echoed, False)]
+            yield self._event(index, logprobs=self._of_prompt(index, chunk), **piece)
+            streamed.echoed, streamed.prompt_ids = "", {}
+        logprobs, spoken = self._logprobs[index].of(chunk), self._spoken[index]
+        pieces = [one for one in spoken.of(chunk) if not isinstance(one, CallBroken)]
+        more = {"logprobs": logprobs} | self._token_ids(chunk.token_ids)
+        if streamed.runs is not None and (drafted := streamed.runs.of(chunk)):
+            more["drafted"] = drafted
+        shown = pieces or any((logprobs or {}).values()) or "drafted" in more
+        if shown or (self._ids and chunk.token_ids):
+            more |= streamed.prompt_ids
+            # What belongs to the chunk goes with the first of its pieces.
+            for said in pieces or [Text("")]:
+                yield self._event(index, **self._piece(said), **more)
+                more = {}
+            streamed.unsaid, streamed.prompt_ids = None, {}
+        else:
+            streamed.unsaid = streamed.unsaid or logprobs
+        if chunk.finish_reason is not None:
+            finish = spoken.finish(chunk.finish_reason)
+            yield self._event(index, finish=finish, **self._end(), logprobs=streamed.unsaid)
+
+    def _ending(self, options: StreamOptions) -> list[str]:
+        """Return the events after all choices have ended."""
+        if not options.include_usage:
+            return [_DONE]
+        return [data({**self._chunk_head(), "choices": [], "usage": self._usage()}), _DONE]
 
     def _of_prompt(self, index: int, chunk: DecodeChunk) -> dict[str, Any] | None:
         """Return the log probabilities of an echoed prompt, which the first chunk brings."""
@@ -221,6 +243,21 @@ class Reply:
     def _chunk_head(self) -> dict[str, Any]:
         name = "chat.completion.chunk" if self._kind == "chat" else "text_completion"
         return {**self._head, "object": name}
+
+
+@dataclass
+class _Streamed:
+    """Hold what the next events of an answer have to say.
+
+    runs: None unless `include_drafted` is asked for. echoed: the prompt's text before the first
+    piece. prompt_ids: the field with the prompt's ids, for the first event. unsaid: log
+    probabilities of no visible token, for the last event.
+    """
+
+    runs: DraftedRuns | None
+    echoed: str
+    prompt_ids: dict[str, Any]
+    unsaid: dict[str, Any] | None = None
 
 
 @dataclass

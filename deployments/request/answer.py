@@ -239,11 +239,13 @@ class Answerer:
                         if not prompt.silent:
                             self._learn(answer, chunk.stats, prompt)
                             self._sample(answer, prompt, attempts.token_ids)
+                        # Before the client has the last chunk: it may leave then.
+                        if prompt.messages:
+                            said = prompt.repeated("".join(text))
+                            scope, messages = prompt.scope, prompt.messages
+                            self._conversations.remember(scope, messages, said, answer.method)
                     yield chunk
                     chunk = await anext(rest, None)
-            if prompt.messages:
-                said = prompt.repeated("".join(text))
-                self._conversations.remember(prompt.scope, prompt.messages, said, answer.method)
         except ApiError as error:
             outcome = "deadline" if error.status == 504 else "error"
             raise

@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from deployments.request.circuits import Circuits
-from deployments.request.deadline import DeadlineError, within
+from deployments.request.deadline import DeadlineError
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import Progress, batch_of
 from deployments.request.routing_state import RoutingState
+from deployments.request.watch import Watch
 from router import predict
 from router.replica_loads import ReplicaLoads
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
-
-_WATCH_SECONDS = 0.5
 
 LATE = 2.0
 """How many times as long as predicted the steps of an answer take if its missed deadline counts as
@@ -74,9 +74,10 @@ class Calls:
         watched = self._hosts(method)
         progress = Progress(request, _now(), whole)
         try:
-            with self._followed(progress, terms):
+            lost = partial(self._lost, request, watched)
+            with self._followed(progress, terms), Watch(terms.deadline, lost) as watch:
                 async with aclosing(self._streams[method](request, whole)) as chunks:
-                    chunk = await self._next(request, chunks, watched, terms.deadline)
+                    chunk = await watch.next(chunks)
                     while chunk is not None:
                         if chunk.request_fault:
                             raise RequestFaultError(chunk.error)
@@ -91,7 +92,7 @@ class Calls:
                             yield chunk
                         finally:
                             progress.held += _now() - arrived
-                        chunk = await self._next(request, chunks, watched, terms.deadline)
+                        chunk = await watch.next(chunks)
                 if failed is None:
                     raise MethodLostError("the stream ended without a last chunk")
         except (EngineRefusedError, EngineBusyError, RequestFaultError):
@@ -162,42 +163,19 @@ class Calls:
         """Return the replicas of a method that report to be live."""
         return frozenset(r.replica for r in self._state.loads if r.healthy and method in r.methods)
 
-    def _lost(self, request: DecodeRequest, watched: frozenset[str]) -> bool:
-        """Return whether the request's replica is no longer live.
+    def _lost(self, request: DecodeRequest, watched: frozenset[str]) -> MethodLostError | None:
+        """Return an error if the request's replica, one of those `watched`, is no longer live.
 
-        If the replica is unknown, return whether all replicas of its method are gone.
+        It stops reporting or reports a failed engine, while others go on. Ray Serve would hold the
+        request until a new replica has started. If the replica is unknown, all replicas of its
+        method have to be gone. If no replica reports, only the reports are late, or there is no
+        other replica to ask.
         """
         if not watched or not self.ready():
-            return False
+            return None
         hosts, replica = self._hosts(request.method), self._in_flight.replica(request.request_id)
-        return not hosts if replica is None else replica in watched - hosts
-
-    async def _next(
-        self,
-        request: DecodeRequest,
-        chunks: Chunks,
-        watched: frozenset[str],
-        deadline: float | None,
-    ) -> DecodeChunk | None:
-        """Return the next chunk.
-
-        Raises MethodLostError if the request's replica, one of those `watched`, stops reporting or
-        reports a failed engine while others go on. Ray Serve would hold the request until a new
-        replica has started. If no replica reports, only the reports are late, or there is no other
-        replica to ask.
-        """
-        pending = asyncio.ensure_future(anext(chunks, None))
-        try:
-            async with within(deadline):
-                while not pending.done():
-                    await asyncio.wait({pending}, timeout=_WATCH_SECONDS)
-                    if not pending.done() and self._lost(request, watched):
-                        raise MethodLostError(f"{request.method}: its replica is not live")
-            return pending.result()
-        except BaseException:
-            pending.cancel()
-            await asyncio.wait({pending})
-            raise
+        gone = not hosts if replica is None else replica in watched - hosts
+        return MethodLostError(f"{request.method}: its replica is not live") if gone else None
 
 
 def _now() -> float:

@@ -1,9 +1,5 @@
 """Deadlines of requests."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from deployments.errors import ApiError, invalid
 
 HEADER = "x-specadapt-deadline-ms"
@@ -34,15 +30,3 @@ def missed(started: bool) -> ApiError:
     """Return the error for a missed deadline; `started`: part of the answer was sent."""
     where = "in the middle of the answer" if started else "before the answer began"
     return ApiError(504, f"the deadline passed {where}", code="deadline_exceeded")
-
-
-@asynccontextmanager
-async def within(deadline: float | None) -> AsyncIterator[None]:
-    """Cancel the block at `deadline` on the event loop's clock. Raises DeadlineError then."""
-    try:
-        async with asyncio.timeout_at(deadline) as limit:
-            yield
-    except TimeoutError as error:
-        if limit.expired():
-            raise DeadlineError("the deadline passed") from error
-        raise

@@ -1,4 +1,4 @@
-"""The chunks of several answers in the order in which they arrive."""
+"""The chunks of several answers as they arrive."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -9,14 +9,13 @@ from schemas import DecodeChunk
 
 async def interleaved(
     answers: Sequence[Answer],
-) -> AsyncGenerator[tuple[int, DecodeChunk], None]:
-    """Yield the chunks of all answers as they arrive, with the answer's index; close the
-    answers."""
+) -> AsyncGenerator[list[tuple[int, DecodeChunk]], None]:
+    """Yield the chunks that arrive together, each with its answer's index; close the answers."""
     if len(answers) == 1:  # the usual case, without a task for every chunk
         [answer] = answers
         try:
             async for only in answer.chunks:
-                yield 0, only
+                yield [(0, only)]
         finally:
             await answer.close()
         return
@@ -30,12 +29,17 @@ async def interleaved(
             ask(index)
         while pending:
             done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for future in sorted(done, key=pending.__getitem__):
-                chunk = future.result()
-                index = pending.pop(future)
-                if chunk is not None:
-                    yield index, chunk
-                    ask(index)
+            succeeded = sorted(
+                (future for future in done if future.exception() is None), key=pending.__getitem__
+            )
+            arrived = [(pending.pop(future), future.result()) for future in succeeded]
+            chunks = [(index, chunk) for index, chunk in arrived if chunk is not None]
+            if chunks:
+                yield chunks
+            for failed in done.difference(succeeded):
+                failed.result()
+            for index, _ in chunks:
+                ask(index)
     finally:
         for future in pending:
             future.cancel()

@@ -127,22 +127,26 @@ async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str,
 
 
 async def _events(writer: Writer, answer: Answer, spoken: Spoken) -> AsyncGenerator[str, None]:
-    """Yield server-sent events. An answer that breaks off ends with an event that says so."""
+    """Yield server-sent events, those of a chunk as one piece.
+
+    The first piece has the events that begin the answer, the last one those that end it. An answer
+    that breaks off ends with an event that says so.
+    """
+    said, ended = [*map(_written, writer.begin())], False
     try:
-        for event in writer.begin():
-            yield _written(event)
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:
                 for piece in spoken.of(writer.heard(chunk)):
-                    for event in writer.add(piece):
-                        yield _written(event)
+                    said += map(_written, writer.add(piece))
                 if chunk.finish_reason is not None:
-                    finish = spoken.finish(chunk.finish_reason)
-        for event in writer.end(finish, usage([answer], [answer])):
-            yield _written(event)
+                    ended, finish = True, spoken.finish(chunk.finish_reason)
+                    said += map(_written, writer.end(finish, usage([answer], [answer])))
+                if said:
+                    yield "".join(said)
+                    said = []
     except ApiError as error:
-        for event in writer.failed(error):
-            yield _written(event)
+        if not ended:
+            yield "".join([*said, *map(_written, writer.failed(error))])
     finally:
         await answer.close()
 

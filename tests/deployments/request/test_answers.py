@@ -73,7 +73,7 @@ async def test_the_only_method_that_may_answer_is_asked_once_more(ingress):
 @pytest.fixture(autouse=True)
 def watchful(monkeypatch):
     """Calls look at the load reports often."""
-    monkeypatch.setattr("deployments.request.calls._WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("deployments.request.watch.WATCH_SECONDS", 0.02)
 
 
 def reports(ingress, **replicas):
