@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ray import serve
 
-from deployments import user_config
+from deployments import transport, user_config
 from deployments.artifacts import portfolios, read_template, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
 from deployments.drafters.trainer import trained_parts
@@ -178,7 +178,12 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         graceful_shutdown_timeout_s=http.ingress_drain_seconds,
         ray_actor_options={
             "num_cpus": http.ingress_num_cpus,
-            "runtime_env": {"env_vars": thread_environment(config.router.encoder_threads)},
+            "runtime_env": {
+                "env_vars": {
+                    **thread_environment(config.router.encoder_threads),
+                    **transport.INGRESS,
+                }
+            },
         },
     )
 

@@ -35,6 +35,7 @@ from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
+from deployments.transport import OVER_GRPC
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -164,7 +165,7 @@ def _without_replicas(config: AppConfig) -> list[str]:
 def method_stream(handle: DeploymentHandle[Any]) -> MethodStream:
     """Return a deployment's `generate` as the Answerer calls it; closing the stream cancels the
     call."""
-    streaming = handle.options(method_name="generate", stream=True)
+    streaming = handle.options(method_name="generate", stream=True, **OVER_GRPC)
 
     async def stream(request: DecodeRequest, whole: bool) -> AsyncGenerator[DecodeChunk, None]:
         response: Any = streaming.remote(request, whole)

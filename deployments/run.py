@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ import httpx
 import ray
 from ray import serve
 
+from deployments import transport
 from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actor
 from deployments.api.response_headers import notice_of
 from deployments.app import build
@@ -27,6 +28,19 @@ APPLICATION = "specadapt"
 READY_SECONDS = 300.0
 _ORDERLY_STOP_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
+_OF_RAY = {
+    # A proxy that takes longer than this to start is killed and started again: on a busy machine
+    # five seconds, Ray's default, are too few for ever.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    # One that has died is replaced after three failed checks: by Ray's default, 10 s apart,
+    # no client can connect for up to half a minute.
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": IMPORT_PATH,
+    # A replica whose engine has failed has no answers to finish.
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    **transport.PROXY,
+}
+"""Environment of a local Ray, as far as this process's own does not say otherwise."""
 
 
 class StopRequested(BaseException):
@@ -106,30 +120,22 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
 
     Without `gpus` Ray uses those it finds on the machine.
     """
-    # A proxy that takes longer than this to start is killed and started again: on a busy machine
-    # five seconds, Ray's default, are too few for ever.
-    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
-    # One that has died is replaced after three failed checks: by Ray's default, 10 s apart,
-    # no client can connect for up to half a minute.
-    os.environ.setdefault("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
-    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", IMPORT_PATH)
-    # a replica whose engine has failed has no answers to finish
-    os.environ.setdefault("RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS", "1")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     # A signal to the whole process group (Ctrl-C, `timeout`, systemd) must leave Ray standing
     # until this process has asked it to stop. Its processes inherit what is blocked here; Ray
     # does the same for SIGINT, and ends what does not listen to SIGTERM by SIGKILL.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            num_gpus=gpus,
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            logging_level=logging.WARNING,
-            log_to_driver=False,
-        )
+        with _environment(_OF_RAY):
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=gpus,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                logging_level=logging.WARNING,
+                log_to_driver=False,
+            )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
@@ -207,6 +213,18 @@ def _stop_application(config: AppConfig) -> None:
         serve.shutdown()  # type: ignore[no-untyped-call]
         for role in (FEEDBACK, LOADS, DRAFTERS):  # the last one is there only with training
             ray.kill(running_actor(role, APPLICATION, config), no_restart=True)
+
+
+@contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Set variables inside the block that are not set. Processes that start there keep them."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 @contextmanager

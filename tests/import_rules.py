@@ -78,6 +78,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "router": dict.fromkeys(ROUTER_SERVES, ROUTER_SERVES),
     "deployments": {
         "errors": set(),
+        "transport": set(),
         "logs": set(),
         "metrics": set(),
         "traces": set(),

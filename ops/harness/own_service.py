@@ -14,10 +14,12 @@ from typing import Any
 import ray
 from ray import serve
 from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
 
 from deployments.app import build
 from deployments.configuration import resolved
 from deployments.run import APPLICATION, needed_cpus, start_local_ray, with_free_port
+from deployments.transport import WITHOUT_LOOP
 from ops.harness.output import standard_output_kept
 from schemas import AppConfig
 
@@ -51,12 +53,19 @@ class OwnService:
             os.kill(pid, signal.SIGKILL)
         return len(pids)
 
+    def handle(self, deployment: str) -> DeploymentHandle[Any]:
+        """A deployment's handle, for threads without an event loop too."""
+        handle = serve.get_deployment_handle(deployment, APPLICATION)
+        if not handle.is_initialized:
+            handle._init(**WITHOUT_LOOP)  # type: ignore[no-untyped-call]
+        return handle
+
     def _everywhere(self, method: str, call: str, *args: Any) -> list[Any]:
         """What each of a method's replicas answers, as soon as all of them live.
 
         Raises TimeoutError.
         """
-        handle = serve.get_deployment_handle(method, APPLICATION)
+        handle = self.handle(method)
         count = next(m.max_replicas for m in self.config.methods if m.name == method)
         deadline = time.monotonic() + ALIVE_SECONDS
         while True:

@@ -53,7 +53,7 @@ class Site:
 
     def poison(self, method: str) -> None:
         """The method's targets compute NaN from now on."""
-        handle = serve.get_deployment_handle(method, APPLICATION)
+        handle = self.service.handle(method)
         handle.broadcast("poison").results(timeout_s=CALL_SECONDS)
 
     def break_drafters(self, broken: bool) -> None:
@@ -61,7 +61,7 @@ class Site:
         config = self.service.config
         hosts = (config.shared,) if config.layout == "shared" else config.methods
         for host in hosts:
-            handle = serve.get_deployment_handle(host.name, APPLICATION)
+            handle = self.service.handle(host.name)
             handle.broadcast("break_drafters", broken).results(timeout_s=CALL_SECONDS)
 
     def stored(self) -> frozenset[str]:

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 import psutil
 import ray
-from ray import serve
 from ray.serve.exceptions import RayServeException
 
 from deployments.app import INGRESS
-from deployments.run import APPLICATION
 from ops.harness.own_service import CALL_SECONDS, OwnService
 from ops.harness.processes import Process, processes
 
@@ -55,7 +53,7 @@ def sample(service: OwnService, at: float) -> Sample:
             taken.held[process] = _held(psutil.Process(process.pid))
     with suppress(RayServeException, ray.exceptions.RayError, TimeoutError):
         for name in _deployments(service):
-            handle = serve.get_deployment_handle(name, APPLICATION)
+            handle = service.handle(name)
             taken.tasks[name] = sum(handle.broadcast("tasks").results(timeout_s=CALL_SECONDS))
     return taken
 
