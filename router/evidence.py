@@ -186,6 +186,8 @@ def deviation(
 
     A step emits at least one token, so the deviation never takes acceptance below 1.
     """
+    if predicted is None:
+        return 0.0
     cell = float(acceptance(table)[cluster, method, band])
     return max(prompt.deviation(table, cluster, method, predicted), -math.log(cell))
 

@@ -59,10 +59,17 @@ class Learner:
         self._profile_share = table.live.profile_share.copy()
         self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
+        self._learned = False
+        """Whether that makes another version of the table."""
 
     @property
     def table(self) -> RoutingTable:
-        """The present version; a new object for every version."""
+        """The present version; a new object for every version. Versions are made when asked for,
+        because favourites take 40 ms at a thousand clusters."""
+        if self._learned:
+            self._learned = False
+            table = self._table.model_copy(update={"version": self._table.version + 1})
+            self._table = table.model_copy(update={"assignment": self._favourites(table)})
         return self._table
 
     def counted(self, observation: Observation) -> bool:
@@ -70,7 +77,7 @@ class Learner:
         return observation.observation_id in self._seen
 
     def observe(self, observations: Iterable[Observation]) -> bool:
-        """Count each observation once; return whether that made a new version of the table.
+        """Count each observation once; return whether that makes a new version of the table.
 
         Ids seen before, other fits, methods that the table does not have, and failed answers are
         ignored. A cancelled answer teaches step time and acceptance as far as it came.
@@ -79,7 +86,7 @@ class Learner:
         for observation in learned:
             self._learn(observation)
         if learned:
-            self._publish()
+            self._refresh()
         return bool(learned)
 
     def follow_heads(
@@ -102,7 +109,7 @@ class Learner:
                 self._tokens[:, m] *= KEPT_OF_HEAD
                 self._steps[:, m] *= KEPT_OF_HEAD
         if changed:
-            self._publish()
+            self._refresh()
         return bool(changed)
 
     def _accept(self, observation: Observation) -> bool:
@@ -166,7 +173,9 @@ class Learner:
         self._tokens[k, m, band] += tokens
         self._steps[k, m, band] += steps
 
-    def _publish(self) -> None:
+    def _refresh(self) -> None:
+        """Put what was learned into the table, for what is learned next."""
+        self._learned = True
         ratio, batch_ratio = self._speed.step_ratios()
         live = Live(
             tokens=self._tokens.copy(),
@@ -181,8 +190,7 @@ class Learner:
             cached_share=self._speed.cached_share(),
             profile_share=self._profile_share.copy(),
         )
-        table = self._table.model_copy(update={"live": live, "version": self._table.version + 1})
-        self._table = table.model_copy(update={"assignment": self._favourites(table)})
+        self._table = self._table.model_copy(update={"live": live})
 
     def _favourites(self, table: RoutingTable) -> tuple[tuple[str, ...], ...]:
         # [k][t][m] as lists, which give single values faster than arrays.
@@ -218,11 +226,12 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return what must survive a restart, as JSON values for `restore`."""
+        table = self.table
         return self._speed.state() | {
-            "fit_id": self._table.fit_id,
-            "version": self._table.version,
-            "methods": list(self._table.methods),
-            "assignment": [list(row) for row in self._table.assignment],
+            "fit_id": table.fit_id,
+            "version": table.version,
+            "methods": list(table.methods),
+            "assignment": [list(row) for row in table.assignment],
             "live_tokens": self._tokens.tolist(),
             "live_steps": self._steps.tolist(),
             "live_output": self._output.tolist(),
@@ -263,5 +272,5 @@ class Learner:
         except (KeyError, TypeError, IndexError) as error:
             raise RoutingTableError(f"the saved state is not readable: {error!r}") from error
         learner._table = table.model_copy(update={"version": version, "assignment": assignment})
-        learner._publish()
+        learner._refresh()
         return learner
