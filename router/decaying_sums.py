@@ -10,7 +10,8 @@ from router.evidence import Floats
 UNTRIED_HALF_LIVES = 4.0
 """Sums of a method also halve after this many half-lives of answers of any method, so that a method
 without traffic drifts back to its profiled speed. It is above 1 because a method is seen in every
-cluster."""
+cluster. A slowness that has passed is found to have passed in this way. A method whose profile is
+wrong comes back for one answer in 600: less than the exploration budget spends."""
 
 
 class DecayingSums:

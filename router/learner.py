@@ -36,7 +36,9 @@ KEPT_OF_HEAD = 0.25
 version was tuned from the earlier one, and accepts some percent more or less."""
 
 KEPT_ANSWERS = 2.0
-"""Live answers of a method that other methods' answers leave in a cell."""
+"""Live answers of a method that other methods' answers leave in a cell. A profile that is off by a
+factor of four counts as less than that next to them, so it does not come back into force; and so
+few leave the method uncertain, so it is tried again."""
 
 REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""

@@ -93,7 +93,7 @@ class Prospect:
             if self._table.methods[m] not in loads.well:
                 places.append(_IDLE)
                 continue
-            others = enumerate(by_method[:-1])
+            others = enumerate(by_method[:-1]) if batch else ()
             running = {other: count for other, count in others if count > 0.0}
             slower /= usual[m]
             if rooms[m]:
@@ -161,8 +161,10 @@ def _turn(table: RoutingTable, running: Mapping[int, float], band: int, batch: f
     running: requests by method (index). It is an average answer's share of the replica's time.
     """
     usual, whole = _usual_answers(table), sum(running.values())
-    steps = sum([count * usual.steps[band][m] for m, count in running.items()]) / whole
-    prefill = sum([count * usual.prefills[m] for m, count in running.items()]) / whole
+    steps = prefill = 0.0
+    for m, count in running.items():
+        steps += count / whole * usual.steps[band][m]
+        prefill += count / whole * usual.prefills[m]
     return prefill + steps * usual.times.mixed(running, batch) / batch
 
 

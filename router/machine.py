@@ -1,9 +1,8 @@
 """How fast this machine runs each method now, compared with the profile.
 
-An answer's step time and prefill time are divided by the predicted ones. The logarithms of these
-ratios are summed per method, with recent answers weighted more. Each method's ratio is the
-product of a factor that all methods share (another machine, other processes on this one) and a
-factor of its own.
+An answer's step and prefill times are divided by the predicted ones. The logarithms of these ratios
+are summed per method, recent answers weighted more. A method's ratio is the product of a factor
+that all share (another machine, other processes on this one) and one of its own.
 """
 
 import math
@@ -42,19 +41,20 @@ LEAST_READ = 32
 """Tokens of a partly cached prompt that must be left to read for its prefill time to count. The
 profile times whole prompts, and a forward pass over a few tokens takes longer than its fit says."""
 
-STEP_NOISE = 0.1
-"""Variance of one answer's log step time, as a share of the variance of a ratio before any
-answer."""
+STEP_NOISE = (evidence.STEP_SPREAD / 0.47) ** 2
+"""Variance of an answer's log step time, as a share of that of a ratio before any answer (0.47: a
+factor of 1.6)."""
 
 LEAST_DOUBT = 0.05
-"""Doubt about a ratio, as a share of the greatest in a batch, that answers cannot take away."""
+"""Least doubt about a ratio, as a share of the greatest in a batch. It limits what few unknown
+sequences among known ones are blamed for to 2.2 times (1 / (2 sqrt(0.05))) the deviation."""
 
 ENDS = 2
 """Step ratios are kept for a batch of one and for a full batch. In between, the logarithm of the
 ratio is linear in the logarithm of the batch size."""
 
 OLDER_STEPS = ("log_ratio", "ratio_weight")
-"""Names of the sums in older states, which did not distinguish batch sizes."""
+"""Sums in older states, which did not distinguish batch sizes."""
 
 
 class StepTiming(NamedTuple):

@@ -132,21 +132,16 @@ class StepTimes:
         ratio = _ratio(self._machine, method, batch)
         if self.beyond:
             ratio *= exp(self._machine.slopes[method] * self.beyond)
-        return self._measured(method, batch) * ratio
-
-    def _measured(self, method: int, batch: float) -> float:
-        batches = self._batches
-        right = bisect_right(batches, batch)
-        if right == len(batches):
-            right -= 1
+        batches, lines = self._batches, self._steps[method]
+        right = min(bisect_right(batches, batch), len(batches) - 1)
         if right == 0:
-            return self._on_grid(method, 0)
+            return ratio * self._at_context(lines[0])
         left = right - 1
-        below = self._on_grid(method, left)
+        below = self._at_context(lines[left])
         if batch == batches[left]:
-            return below
-        slope = (self._on_grid(method, right) - below) / (batches[right] - batches[left])
-        return below + slope * (batch - batches[left])
+            return ratio * below
+        slope = (self._at_context(lines[right]) - below) / (batches[right] - batches[left])
+        return ratio * (below + slope * (batch - batches[left]))
 
     def mixed(self, counts: Mapping[int, float], batch: float) -> float:
         """Return seconds per step in a batch with this many sequences of each method (by index).
@@ -156,15 +151,17 @@ class StepTimes:
         sequences takes 30 ms, of seven and one EAGLE-3 sequence 40, of four each 51, of eight
         EAGLE-3 sequences 76.
         """
+        if len(counts) == 1:  # most batches are of one method
+            return self.of(next(iter(counts)), batch)
         whole = sum(counts.values())
         return sum([count * self.of(m, batch) for m, count in counts.items()]) / whole
 
-    def _on_grid(self, method: int, batch: int) -> float:
-        """Return profiled seconds at one of the grid's batch sizes, by its index."""
-        line = self._steps[method][batch]
-        seconds = (1.0 - self._share) * line[self._left] + self._share * line[self._right]
+    def _at_context(self, line: list[float]) -> float:
+        """Return profiled seconds from those [C] at the grid's contexts."""
+        share = self._share
+        seconds = (1.0 - share) * line[self._left] + share * line[self._right]
         # Measured times may fall with the context by chance.
-        return seconds if self._share <= 1.0 else max(seconds, line[self._right])
+        return seconds if share <= 1.0 else max(seconds, line[self._right])
 
 
 def batch_fullness(batch: float) -> float:

@@ -69,14 +69,12 @@ class Scheduler:
         self.slots_each = limits.capacity
         self._rows = Rows(target.pool, methods, drafters, guard, remembers=limits.prefix_cache)
         self._max_waiting = limits.max_waiting
-        self._chunk = limits.chunk
-        self._joint = limits.joint
+        self._chunk, self._joint = limits.chunk, limits.joint
         self._past = past
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
         self._running: list[DecodeSequence] = []
-        self._stopping = False
-        self.healthy = True
+        self._stopping, self.healthy = False, True
         self._round_began: float | None = None
         self._spoilt = 0
         self.mean_batch = self.mean_context = 0.0
