@@ -95,10 +95,10 @@ class InFlight:
         """Record that the request's last chunk has arrived, whether or not its client has read
         it."""
         with self._lock:
+            loads = self.present()
             sent = self._pop(request_id)
             if sent is not None and sent.replica is not None:
                 self._ended[request_id, sent.replica] = sent.request
-                loads = self.present()
                 if sent.replica in loads.index:
                     self._take_off(loads, loads.index[sent.replica], request_id)
             while len(self._ended) > REMEMBERED:

@@ -76,6 +76,17 @@ def test_an_ended_request_is_taken_off_a_report_that_still_lists_it():
     assert loads_of(flying) == reports
 
 
+def test_an_ended_request_is_taken_off_once_if_reports_have_just_come():
+    reports = [report("1", ("a",))]
+    flying = InFlight(lambda: reports)
+    with flying.sent(request("x")):
+        flying.accepted("x", "1")
+        reports[0] = report("1", ("a",), requests={"x": 40, "y": 30})
+        flying.ended("x")
+        [load] = loads_of(flying)
+        assert (load.running, load.outstanding_tokens) == (1, 30)
+
+
 def test_a_replica_whose_only_answer_has_just_ended_is_idle():
     reports = [report("1", ("a",), requests={"x": 40})]
     flying = InFlight(lambda: reports)
