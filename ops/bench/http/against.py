@@ -12,12 +12,13 @@ import httpx
 
 from ops.bench.http.lone_service import lone_service
 from ops.bench.http.other_server import other_server
-from ops.bench.http.report import Turn, against, summarise
+from ops.bench.http.report import Turn, against, processor_ms, summarise
 from ops.bench.http.runs import Asked, Questions, Tick
 from ops.bench.http.vllm_command import completed, environment, startable
 from ops.harness.chat_client import model_name
 from ops.harness.engines import POLLING_SECONDS
 from ops.harness.output import progress
+from ops.harness.processor_time import processor_seconds
 from ops.harness.prompts import Prompt
 from ops.harness.running_service import started_service
 from ops.harness.settings import Setup
@@ -48,6 +49,7 @@ def compare(
     seconds = sum(turn.seconds for turn in turns[OURS])
     figures = summarise([reply for reply in replies if reply is not None], seconds)
     figures["errors"] = replies.count(None)
+    figures["processor_ms"] = processor_ms(turns[OURS])
     compared = against(turns[OURS], turns[THEIRS], asked.parameters["seed"])
     compared["against"] = {
         "command": shlex.join([Path(words[0]).name, *words[1:]]),
@@ -81,4 +83,8 @@ async def _turn(url: str, prompts: Sequence[Prompt], asked: Asked, tick: Tick) -
     limits = httpx.Limits(max_connections=asked.concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
         parameters = {"model": await model_name(client), **asked.parameters}
-        return Turn(*await Questions(client, prompts, parameters).all(asked.concurrency, tick))
+        questions, before = Questions(client, prompts, parameters), processor_seconds(url)
+        replies, seconds = await questions.all(asked.concurrency, tick)
+    spent = processor_seconds(url)
+    spent.subtract(before)
+    return Turn(replies, seconds, spent)

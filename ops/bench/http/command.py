@@ -119,6 +119,7 @@ async def _measure(url: str, method: str | None, asked: "Asked") -> dict[str, An
     from ops.bench.http.report import summarise
     from ops.bench.http.runs import Questions
     from ops.harness.chat_client import model_name
+    from ops.harness.processor_time import per_request_ms, processor_seconds
 
     limits = httpx.Limits(max_connections=asked.concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
@@ -129,6 +130,10 @@ async def _measure(url: str, method: str | None, asked: "Asked") -> dict[str, An
         await questions.ask(asked.prompts[0])
         with progress() as bar:
             task = bar.add_task("requests", total=len(asked.prompts))
+            before = processor_seconds(url)
             replies, seconds = await questions.all(asked.concurrency, lambda: bar.advance(task))
     figures = summarise([reply for reply in replies if reply is not None], seconds)
-    return figures | {"errors": replies.count(None)}
+    spent = processor_seconds(url)
+    spent.subtract(before)
+    more = {"processor_ms": per_request_ms(spent, len(asked.prompts))}
+    return figures | {"errors": replies.count(None)} | more

@@ -3,21 +3,23 @@
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ops.harness.chat_client import Reply
+from ops.harness.processor_time import per_request_ms
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One server's answers to the prompts of a round, None where one failed, and the wall-clock
-    seconds of them all."""
+    """One server's answers to the prompts of a round, None where one failed, the wall-clock seconds
+    of them all, and the processor seconds by process."""
 
     replies: Sequence[Reply | None]
     seconds: float
+    spent: Counter[str] = field(default_factory=Counter)
 
     @property
     def tokens(self) -> int:
@@ -67,6 +69,7 @@ def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str
             "tokens_per_s": rates[1],
             "ttft_ms_p50": first[1],
             "errors": sum(reply is None for turn in theirs for reply in turn.replies),
+            "processor_ms": processor_ms(theirs),
         },
         "ratio": {
             "tokens_per_s": rates[0] / rates[1],
@@ -76,6 +79,12 @@ def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str
         "rounds": len(ours),
         "same_answers": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
     }
+
+
+def processor_ms(turns: Sequence[Turn]) -> dict[str, float]:
+    """Milliseconds of processor time per request, by process."""
+    spent = sum((turn.spent for turn in turns), Counter[str]())
+    return per_request_ms(spent, sum(len(turn.replies) for turn in turns))
 
 
 def _rate_ratio(ours: Sequence[Turn], theirs: Sequence[Turn], rounds: Sequence[int]) -> float:

@@ -74,6 +74,7 @@ def test_without_a_url_a_service_is_started(specadapt, served_config, prompts_fi
     assert figures["requests"] == 2
     assert figures["errors"] == 0
     assert figures["settings"]["started_by"] == "this command"
+    assert {"ingress", "naive", "ngram"} <= figures["processor_ms"].keys()
     assert figures["overhead_ms_p50"] > 0
 
 
