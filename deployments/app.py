@@ -42,6 +42,7 @@ HEALTH_TIMEOUT_SECONDS = 10.0
 HEALTH_REQUESTS = 64
 """Requests an ingress takes beyond its slots: `/health`, pages, and refusals on their way out."""
 REPLICA_CHOICE = "deployments.replica.choice.FewestOutstandingTokens"
+NO_ACCESS_LOG = {"enable_access_log": False}
 
 
 def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
@@ -128,6 +129,7 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         name=name,
         **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
+        logging_config=NO_ACCESS_LOG,
         # Three failures in a row replace a replica: an engine that has died is one for seconds.
         health_check_period_s=HEALTH_SECONDS,
         # A process that has stopped does not answer: Ray waits so long for each of the three.
@@ -171,8 +173,8 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         # What a proxy holds, too, while no ingress is there.
         max_queued_requests=slots,
         backpressure_config={"status_code": 429, "retry_after_s": RETRY_AFTER_SECONDS},
-        # Lines of the access log are objects with the fields of a request.
-        logging_config={"encoding": "JSON"},
+        # Lines of the access log are objects with the fields of a request. Ray's own says less.
+        logging_config={"encoding": "JSON", **NO_ACCESS_LOG},
         # Ray notices only then that one has died.
         health_check_period_s=HEALTH_SECONDS,
         graceful_shutdown_timeout_s=http.ingress_drain_seconds,

@@ -101,6 +101,8 @@ class Calls:
             failed = progress.late or failed
             raise
         except Exception:
+            if progress.ended:  # what fails now is not the answer, which is complete
+                return
             failed = True
             raise
         finally:

@@ -137,11 +137,13 @@ def test_the_service_beside_it_has_one_method_and_a_table_that_knows_nothing(
 def test_ratios_are_ours_over_theirs():
     ours = [turn(2.0, ("a", 10, 0.02), ("b", 20, 0.04)), turn(1.0, ("c", 15, 0.03))]
     theirs = [turn(4.0, ("a", 10, 0.01), ("x", 20, 0.02)), turn(2.0, ("c", 15, 0.015))]
+    theirs[0].spent["server"], theirs[1].spent["server"] = 0.004, 0.002
     figures = against(ours, theirs, seed=0)
     assert figures["against"] == {
         "tokens_per_s": pytest.approx(7.5),
         "ttft_ms_p50": pytest.approx(15.0),
         "errors": 0,
+        "processor_ms": {"server": pytest.approx(2.0)},
     }
     assert figures["ratio"]["tokens_per_s"] == pytest.approx(2.0)
     assert figures["ratio"]["tokens_per_s_ci95"] == pytest.approx([2.0, 2.0])

@@ -1,0 +1,101 @@
+"""How a stream's events are cut into pieces of the body."""
+
+import json
+
+import pytest
+from asking import HELLO, Client
+
+from schemas import DecodeChunk, DecodeStats
+
+STATS = DecodeStats(
+    request_id="",
+    method="draft_verify",
+    temperature=0.0,
+    prompt_tokens=9,
+    output_tokens=3,
+    context_length=12,
+    target_steps=3,
+    decode_seconds=0.1,
+    total_seconds=0.2,
+    finish_reason="stop",
+)
+
+
+def chunk(request, text, finish=None):
+    stats = STATS.model_copy(update={"request_id": request.request_id}) if finish else None
+    name = request.request_id
+    return DecodeChunk(request_id=name, text=text, finish_reason=finish, stats=stats)
+
+
+async def three_chunks(request, _):
+    yield chunk(request, "a")
+    yield chunk(request, "b")
+    yield chunk(request, "c", "stop")
+
+
+async def pieces(ingress, path, asked):
+    """The pieces of a stream's body that are not empty."""
+    client = Client(ingress.app, path)
+    client.send(json.dumps(asked).encode())
+    await client.answered()
+    return [piece for sent in client.sent if (piece := sent.get("body", b"").decode())]
+
+
+CHAT = HELLO | {"stream": True, "stream_options": {"include_usage": True}}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "begins", "ends"),
+    [
+        ("/v1/chat/completions", CHAT, '"role":"assistant"', '"usage":{'),
+        ("/v1/completions", {**CHAT, "prompt": "hello"}, '"text":"a"', '"usage":{'),
+        ("/v1/responses", {**CHAT, "input": "hello"}, "response.created", "response.completed"),
+        ("/v1/messages", {**CHAT, "max_tokens": 8}, "message_start", "message_stop"),
+    ],
+)
+async def test_every_chunk_is_one_piece(ingress, path, asked, begins, ends):
+    """With what begins the stream and what ends it."""
+    taken = {
+        "/v1/completions": ("model", "prompt", "max_tokens", "stream", "stream_options"),
+        "/v1/responses": ("model", "input", "stream"),
+        "/v1/messages": ("model", "messages", "max_tokens", "stream"),
+    }.get(path, tuple(asked))
+    for method in ingress.streams:
+        ingress.streams[method] = three_chunks
+    first, middle, last = await pieces(ingress, path, {name: asked[name] for name in taken})
+    assert begins in first
+    assert '"a"' in first
+    assert middle.count("data: ") == 1
+    assert '"c"' in last
+    assert ends in last
+    assert last.endswith("data: [DONE]\n\n") == path.endswith("completions")
+
+
+async def test_what_fails_after_the_last_chunk_is_no_error_of_the_answer(ingress):
+    async def failing(request, _):
+        yield chunk(request, "whole", "stop")
+        raise RuntimeError("the replica is gone")
+
+    ingress.streams |= dict.fromkeys(ingress.streams, failing)
+    [only] = await pieces(ingress, "/v1/chat/completions", CHAT)
+    assert '"content":"whole"' in only
+    assert only.endswith("data: [DONE]\n\n")
+
+
+async def test_a_conversation_is_known_before_the_client_has_its_last_piece(ingress):
+    for method in ingress.streams:
+        ingress.streams[method] = three_chunks
+    kept = []
+    remember = ingress.answerer._conversations.remember
+    client = Client(ingress.app)
+
+    def seen(*told):
+        kept.append(len(client.sent))
+        remember(*told)
+
+    ingress.answerer._conversations.remember = seen
+    client.send(json.dumps(CHAT).encode())
+    await client.answered()
+    # The start, two pieces; the third one, and the end of the body.
+    assert kept == [3]
+    assert len(client.sent) == 5
