@@ -38,6 +38,8 @@ CASES = [
     ("rejection", world.sampled),
     ("rejection", world.chosen),
     ("rejection", world.mixed),
+    ("block", world.sampled),
+    ("block", world.mixed),
     ("one_hot", world.chosen),
     ("one_hot", world.siblings),
     ("one_hot", world.top_two),
@@ -167,6 +169,7 @@ ENGINES = [
     (spec("draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
     (get_method("eagle"), {"temperature": 0.8, "top_p": 0.9}),
     (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
+    (spec("eagle3", "block"), {"temperature": 0.8}),
     (
         spec("eagle3", "multi_step", "static", tree={"widths": (2, 2), "sample": True}),
         {"temperature": 1.3},

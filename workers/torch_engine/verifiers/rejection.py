@@ -40,7 +40,7 @@ class Rejection:
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)
-        q, p_drawn, q_drawn = _at_drafts(proposals, p, starts)
+        q, p_drawn, q_drawn = at_drafts(proposals, p, starts)
         kept, rejected, first = list[int](), list[tuple[int, int]](), 0
         for index, proposal in enumerate(proposals):
             count = len(proposal)
@@ -65,7 +65,7 @@ class Rejection:
         }
 
 
-def _at_drafts(
+def at_drafts(
     proposals: list[Proposal], p: Tensor, starts: list[int]
 ) -> tuple[Tensor, list[float], list[float]]:
     """Return q [drafts, vocab] of all drafts in order, and p and q at the drafted tokens."""
