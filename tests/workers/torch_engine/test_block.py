@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import mutants
@@ -63,7 +63,7 @@ def ends(judge: Any, text: Text, p: Table, q: Table) -> list[tuple[int, float, T
 
 def emitted(judge: Any, p: Table, q: Table) -> dict[Text, float]:
     """The chance of every text of DRAFTS + 1 tokens, the ones after a step drawn from p."""
-    chances = Counter[Text]()
+    chances = defaultdict[Text, float](float)
     for text in itertools.product(range(VOCAB), repeat=DRAFTS):
         drafted = chance_of(text, q)
         for count, chance, odds in ends(judge, text, p, q) if drafted else []:
