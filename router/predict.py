@@ -228,8 +228,8 @@ def uncached_seconds(
 ) -> float:
     """Predict seconds until an answer's decode step number `steps`, at the latest.
 
-    prompts: tokens of the prompts that are read first, none of which is cached. batch: sequences of
-    each method in the batch.
+    prompts: lengths in tokens of the prompts that the replica reads before. No token of them counts
+    as cached. batch: number of sequences by method.
     """
     m = table.methods.index(method)
     reading = sum(measured_prefill(table, m, tokens) for tokens in prompts)

@@ -1,7 +1,6 @@
 """Rounds that fail: they say why, leave no files, and the next one runs."""
 
 import shutil
-import time
 from pathlib import Path
 
 import psutil
@@ -25,9 +24,7 @@ def test_a_failed_round_says_why_and_waits_for_new_samples(
     setting.samples.take(make_samples(240))
     trainer = setting.trainer()
     trainer.step()
-    while "tuning eagle3 has failed" not in caplog.text:
-        trainer.step()
-        time.sleep(0.05)
+    wait(lambda: "tuning eagle3 has failed" in caplog.text, trainer.step)
     trainer.step()
     assert "no config.json in" in caplog.text
     assert tunings() == []
@@ -60,9 +57,7 @@ def test_a_full_disk_ends_a_round_that_runs(
     with files_of_at_most(1_000_000):  # less than the target's states
         trainer.step()
     assert len(tunings()) == 1
-    while "tuning eagle3 has failed" not in caplog.text:
-        trainer.step()
-        time.sleep(0.05)
+    wait(lambda: "tuning eagle3 has failed" in caplog.text, trainer.step)
     assert "OSError: [Errno 27] File too large" in caplog.text
     assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
 

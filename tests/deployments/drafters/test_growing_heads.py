@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest_bundle import byte_tokenizer
 from decoding import SMALL, decode
+from tuning_setting import PATIENCE_SECONDS
 
 from deployments.drafters import trainer as training
 from deployments.drafters.samples import Samples
@@ -70,9 +71,10 @@ async def test_a_running_engine_drafts_with_a_head_that_its_own_answers_made(
     answered = await answers(engine, "adaptive", questions[:260])
     samples.take([sample for sample, _ in answered])
     versions.train("eagle3")
-    while not versions.all():
-        trainer.step()
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not versions.all():
+            trainer.step()
+            await asyncio.sleep(0.1)
     (version,) = versions.all()
     assert version.parent == 0
     assert versions.in_force().training is None

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -48,9 +47,7 @@ def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Se
 
     second = setting.trainer()
     second.step()
-    while not setting.versions.all():
-        second.step()
-        time.sleep(0.1)
+    wait(lambda: bool(setting.versions.all()), second.step)
     (version,) = setting.versions.all()
     assert version.verdict.better
     assert version.samples.answers == len([s for s in setting.samples.kept() if not s.held])

@@ -14,6 +14,9 @@ from deployments.drafters.versions import VersionStore
 from schemas import AppConfig, FeedbackConfig, MethodDeployment
 from workers.bundle import load_bundle
 
+PATIENCE_SECONDS = 300.0
+"""A test that waits for longer fails. A wait without end would hold up all other tests."""
+
 
 class Setting:
     """A bundle, its samples and its versions, and trainers of it."""
@@ -56,6 +59,10 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def wait(condition: Callable[[], bool]) -> None:
+def wait(condition: Callable[[], bool], step: Callable[[], None] = lambda: None) -> None:
+    """Repeat a step until a condition holds, which other processes bring about."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        step()
         time.sleep(0.05)
