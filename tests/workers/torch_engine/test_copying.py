@@ -14,8 +14,9 @@ PROMPT = list(range(60, 90))
 
 @pytest.mark.parametrize("wishes", [{}, {"temperature": 1.0, "seed": 3}])
 async def test_a_prediction_changes_no_answer(
-    load_engine, tiny_bundle: Bundle, wishes: dict[str, Any]
+    load_engine, tiny_bundle: Bundle, cost, wishes: dict[str, Any]
 ) -> None:
+    cost(lambda rows: 1.0 + 0.001 * rows)
     methods = [*COPYING, "naive", "eagle3"]
     engine = load_engine(methods, tiny_bundle, max_context=512, kv_slots=512 * 20)
     asked = {"max_tokens": 120, "ignore_eos": True, **wishes}
