@@ -55,6 +55,9 @@ class LoadReport(Schema):
         default_factory=dict,
         description="by drafter, since the start; sequences continue without drafts",
     )
+    answers: int = Field(
+        default=0, ge=0, description="of all methods since the start; 0 unless drafters are trained"
+    )
     heads: tuple[HeadCounts, ...] = Field(
         default=(), description="answers by version of a head; empty unless drafters are trained"
     )

@@ -8,10 +8,12 @@ from typing import Literal, get_args
 import numpy as np
 
 from deployments.drafters.evidence import (
+    EVERY,
     EvidenceStore,
     Ledger,
     Sums,
     Trial,
+    Version,
     Watch,
     numbers,
 )
@@ -25,11 +27,14 @@ LEAST_ANSWERS = 30
 """Answers of each version below which nothing is decided."""
 CLEAR = 3.0
 """Standard errors of a clear difference: a canary is looked at many times."""
-MOST_ANSWERS = 300
-"""Answers of a canary after which any gain is enough: it was better on held answers."""
+MOST_ANSWERS = 1000
+"""Answers of all methods after which a canary is decided. It has had a hundred of them if routing
+always chooses methods that draft with it. Any gain is enough: it was better on held answers."""
+WINDOW = 300
+"""Answers of a promoted head after which the next comparison begins."""
 WORST = 0.8
-"""A promoted head is compared with this share of the tokens per step that it had as a canary, since
-other prompts may be harder."""
+"""A promoted head is compared with this share of the tokens per step during its trial, since other
+prompts may be harder."""
 _WORST_SUMS = np.array([1.0, 1.0, WORST, 1.0, WORST**2, WORST])
 
 Verdict = Literal["promote", "roll back"]
@@ -52,21 +57,28 @@ def _rate(sums: Sums) -> tuple[float, float]:
     return float(rate), float(np.sqrt(max(0.0, spread)) / tokens)
 
 
-def verdict(canary: Sums, control: Sums) -> Verdict | None:
+def verdict(canary: Sums, control: Sums, *, overdue: bool) -> Verdict | None:
     """Decide on a head by its answers and those of another, None while there is too little
-    evidence."""
-    if min(canary[0], control[0]) < LEAST_ANSWERS:
+    evidence. overdue: whether any difference is enough."""
+    if _too_few(canary, control):
         return None
     gain, error = compared(canary, control)
-    if abs(gain) < CLEAR * error and canary[0] < MOST_ANSWERS:
+    if abs(gain) < CLEAR * error and not overdue:
         return None
     return "promote" if gain > 0.0 else "roll back"
+
+
+def _too_few(canary: Sums, control: Sums) -> bool:
+    return bool(min(canary[0], control[0]) < LEAST_ANSWERS)
 
 
 class CanaryJudge:
     """Promote canaries that draft better than the version in force, and roll back others.
 
-    A canary that replicas cannot load, or whose manifest is unreadable, is rolled back too.
+    A canary that replicas cannot load, or whose manifest is unreadable, is rolled back too. One
+    that has too few answers after MOST_ANSWERS of all methods is promoted, since it was better on
+    held answers, and no further round begins while there is a canary.
+
     `step` has to be called often, always from the same thread. reports: the replicas' newest load
     reports. The evidence is saved with the versions, so that another process goes on with it. A
     decision is dropped if what is in force has changed meanwhile, since operators decide too, and
@@ -123,7 +135,8 @@ class CanaryJudge:
         present, now = (self._trials, self._watched), time.monotonic()
         if present == self._saved and (not any(present) or now < self._save):
             return
-        versions = {(part, heads.number(part)) for part in present[0] | present[1]}
+        versions: set[Version] = {EVERY}
+        versions |= {(part, heads.number(part)) for part in present[0] | present[1]}
         versions |= {(part, number) for part, one in present[0].items() for number in one.numbers}
         versions |= {(part, one.number) for part, one in present[1].items()}
         self._store.save(
@@ -148,50 +161,60 @@ class CanaryJudge:
         canary, control = (ledger.of(part, number) for number in pair)
         trial = self._trials.get(part)
         if trial is None or trial.numbers != pair:
-            before = numbers(canary), numbers(control)
-            self._trials[part] = Trial(numbers=pair, before=before)
+            before, answers = (numbers(canary), numbers(control)), ledger.of(*EVERY)[0]
+            self._trials[part] = Trial(numbers=pair, before=before, answers=answers)
             return
         canary, control = canary - trial.before[0], control - trial.before[1]
-        if problem := self._problem_of(pair[0], canary, control):
-            logger.error("canary %d of %s is rolled back: %s", pair[0], part, problem)
-            self._versions.roll_back(part, heads)
-            return
-        decided = verdict(canary, control)
-        if decided is None:
-            return
-        gain, _ = compared(canary, control)
-        logger.info(
-            "canary %d of %s: %+.1f%% tokens per step in %d answers: %s",
-            *(pair[0], part, 100.0 * np.expm1(gain), canary[0], decided),
-        )
+        overdue = bool(ledger.of(*EVERY)[0] - trial.answers >= MOST_ANSWERS)
+        decided, why = self._decided(pair[0], canary, control, overdue=overdue)
         if decided == "promote":
+            logger.info("canary %d of %s is promoted: %s", pair[0], part, why)
             self._versions.promote(pair[0], heads)
             self._watched[part] = Watch(
                 number=pair[0],
-                expected=numbers(canary),
+                expected=numbers(canary + control),
                 before=numbers(ledger.of(part, pair[0])),
             )
-        else:
+        elif decided == "roll back":
+            logger.warning("canary %d of %s is rolled back: %s", pair[0], part, why)
             self._versions.roll_back(part, heads)
 
-    def _problem_of(self, number: int, canary: Sums, control: Sums) -> str | None:
+    def _decided(
+        self, number: int, canary: Sums, control: Sums, *, overdue: bool
+    ) -> tuple[Verdict | None, str]:
+        """Return the decision on a canary, None if it is too early, and the reason."""
+        if problem := self._problem_of(number, canary, control, overdue=overdue):
+            return "roll back", problem
+        decided = verdict(canary, control, overdue=overdue)
+        if decided is not None:
+            gain, _ = compared(canary, control)
+            change = f"{100.0 * np.expm1(gain):+.1f}% tokens per step"
+            return decided, f"{change} in {canary[0]:.0f} answers"
+        few = f"it was better on held answers, and routing gave it only {canary[0]:.0f}"
+        return ("promote" if overdue else None), few
+
+    def _problem_of(self, number: int, canary: Sums, control: Sums, *, overdue: bool) -> str | None:
         """Return why a canary cannot serve, None if it can or may still be loading."""
         try:
             self._versions.get(number)
         except UnknownVersionError as error:
             return str(error)
-        if number in self._refused and canary[0] == 0 and control[0] >= LEAST_ANSWERS:
-            return f"replicas cannot load it: {self._refused[number]}"
-        return None
+        unused = canary[0] == 0 and control[0] >= LEAST_ANSWERS
+        why = self._refused.get(number)
+        if why is not None and (unused or (overdue and _too_few(canary, control))):
+            return f"replicas cannot load it: {why}"
+        return "no replica drafts with it" if overdue and unused else None
 
     def _watch(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
-        """Roll a promoted version back if it drafts far worse than it did as a canary."""
+        """Roll a promoted version back if it drafts far worse than heads did during its trial."""
         watch, number = self._watched.get(part), heads.number(part)
         if watch is None or watch.number != number:
             self._watched.pop(part, None)
             return
         now = ledger.of(part, number)
-        decided = verdict(now - watch.before, _WORST_SUMS * np.array(watch.expected))
+        since = now - watch.before
+        expected = _WORST_SUMS * np.array(watch.expected)
+        decided = verdict(since, expected, overdue=bool(since[0] >= WINDOW))
         if decided is None:
             return
         self._watched[part] = watch.model_copy(update={"before": numbers(now)})

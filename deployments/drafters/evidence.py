@@ -23,6 +23,8 @@ Sums = NDArray[np.float64]
 Numbers = tuple[float, float, float, float, float, float]
 Version = tuple[str, int]
 """A part and the number of its version."""
+EVERY: Version = "all", 0
+"""Key of the answers of all methods, whose other sums are 0."""
 
 
 class Counted(Schema):
@@ -34,14 +36,19 @@ class Counted(Schema):
 
 
 class Trial(Schema):
-    """A canary and the version in force, with what was counted before the canary was seen."""
+    """A canary and the version in force, with what was counted before the canary was seen.
+
+    answers: those of all methods before.
+    """
 
     numbers: tuple[int, int]
     before: tuple[Numbers, Numbers]
+    answers: float = 0.0
 
 
 class Watch(Schema):
-    """A promoted version, what it did as a canary, and what was counted before this window."""
+    """A promoted version, what it and its control did during the trial, and what was counted
+    before this window."""
 
     number: int
     expected: Numbers
@@ -99,6 +106,7 @@ class Ledger:
                 (one.part, one.version): np.array([getattr(one, name) for name in SUMS], float)
                 for one in report.heads
             }
+            now[EVERY] = np.array([report.answers, *[0.0] * (len(SUMS) - 1)])
             for key, sums in now.items():
                 self._total[key] = self.of(*key) + sums - before.get(key, 0.0)
             self._last[report.replica] = now

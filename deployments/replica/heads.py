@@ -89,9 +89,13 @@ class HeadFollower:
 
 
 class HeadTally:
-    """Count a replica's answers by the version of each head that could draft for them."""
+    """Count a replica's answers by the version of each head that could draft for them.
+
+    answers: those of all methods, also of methods without a head.
+    """
 
     def __init__(self) -> None:
+        self.answers = 0
         self._counts: dict[tuple[str, int], HeadCounts] = {}
 
     def saw(self, stats: DecodeStats) -> None:
@@ -99,6 +103,7 @@ class HeadTally:
         steps, tokens = stats.target_steps - 1, stats.output_tokens - 1
         if steps < 1 or stats.finish_reason == "error":
             return
+        self.answers += 1
         for part, version in stats.head_versions.items():
             nothing = HeadCounts(part=part, version=version, **dict.fromkeys(SUMS, 0))
             before = self._counts.pop((part, version), nothing)

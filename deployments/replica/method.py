@@ -171,8 +171,9 @@ class MethodReplica:
         return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
 
     def _load(self) -> LoadReport:
-        heads = {"heads": self._heads.counts, "refused_heads": dict(self._refused_heads)}
-        return clients_load(self._engine.load().model_copy(update=heads), self._measured)
+        seen = {"answers": self._heads.answers, "heads": self._heads.counts}
+        seen |= {"refused_heads": dict(self._refused_heads)}
+        return clients_load(self._engine.load().model_copy(update=seen), self._measured)
 
     def _interval(self) -> float:
         return stream_interval(min(self._streams, self._config.engine.max_batch))

@@ -1,10 +1,12 @@
 from pathlib import Path
 
 import pytest
+from stored_heads import head, origin, store
 from tuning_setting import Setting
 
-from deployments.drafters import rounds
+from deployments.drafters import canaries, rounds
 from deployments.drafters import trainer as training
+from deployments.drafters.versions import VersionStore
 from tests.training.counting import save_bundle, train_counting
 
 
@@ -21,3 +23,13 @@ def setting(counting_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rounds, "ROUND_TOKENS", 1000)
     monkeypatch.setattr(training, "PASSES", 15)
     return Setting(counting_bundle, tmp_path)
+
+
+@pytest.fixture
+def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VersionStore:
+    """Versions of which 1 is a canary."""
+    monkeypatch.setattr(canaries, "LOOK_SECONDS", 0.0)
+    kept = store(str(tmp_path / "state"))
+    kept.add(head(tmp_path / "head"), origin())
+    kept.try_out(1, 0.1)
+    return kept

@@ -1,94 +1,17 @@
 """Canaries, judged by what replicas count: better ones are promoted and spoilt ones end soon."""
 
-import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from stored_heads import drafted_answer, head, origin, store
+from canary_setting import BETTER, SPOILT, USUAL, Service
+from stored_heads import head, origin
 
-from deployments.drafters import canaries, evidence
 from deployments.drafters.canaries import LEAST_ANSWERS, MOST_ANSWERS, CanaryJudge, compared
-from deployments.drafters.evidence import EvidenceStore, Ledger
 from deployments.drafters.versions import VersionStore
-from deployments.replica.heads import HeadTally
 from schemas import LoadReport
-
-USUAL, BETTER, SPOILT = 0.5, 0.7, 0.1
-"""Chance that a draft token is accepted, of up to four in a step."""
-
-
-class Replica:
-    """Answers of random lengths whose versions accept as many drafts as their chances say."""
-
-    def __init__(self, name: str, seed: int) -> None:
-        self.name, self.tally, self.rng = name, HeadTally(), random.Random(seed)
-        self.refused: dict[int, str] = {}
-
-    def answer(self, version: int, chance: float) -> None:
-        length, tokens, steps = self.rng.randrange(20, 80), 1, 1
-        # some texts are easier than others
-        eased = chance * self.rng.uniform(0.6, 1.2)
-        while tokens < length:
-            accepted = itertools.takewhile(lambda _: self.rng.random() < eased, range(4))
-            tokens, steps = tokens + 1 + len(list(accepted)), steps + 1
-        self.tally.saw(drafted_answer(tokens, steps, head_versions={"eagle3": version}))
-
-    def report(self) -> LoadReport:
-        return LoadReport(
-            replica=self.name,
-            methods=("eagle3",),
-            running=0,
-            waiting=0,
-            outstanding_tokens=0,
-            free_slots=1,
-            heads=self.tally.counts,
-            refused_heads=self.refused,
-            time=0.0,
-        )
-
-
-class Service:
-    """Two replicas with a judge that looks after every answer. One request in ten is a canary's."""
-
-    def __init__(self, versions: VersionStore, seed: int) -> None:
-        self.versions = versions
-        self.replicas = [Replica("a", seed), Replica("b", seed + 1)]
-        self.chances: dict[int, float] = {}
-        self.restart()
-
-    def restart(self) -> None:
-        """Start the process that judges again."""
-        self.judge = CanaryJudge(self.versions, lambda: [one.report() for one in self.replicas])
-        self.judge.step()
-
-    def serve(self, answers: int) -> int:
-        """Serve so many answers, fewer if what serves changes; return how many of a canary."""
-        before, canaries_served = self.versions.in_force(), 0
-        for index in range(answers):
-            heads = self.versions.in_force()
-            if heads != before:
-                break
-            canary = heads.canaries.get("eagle3")
-            replica = self.replicas[index % 2]
-            loaded = canary is not None and canary.number not in replica.refused
-            serves = canary if loaded and index % 10 == 0 else None
-            number = heads.number("eagle3") if serves is None else serves.number
-            canaries_served += serves is not None
-            replica.answer(number, self.chances[number])
-            self.judge.step()
-        return canaries_served
-
-
-@pytest.fixture
-def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VersionStore:
-    monkeypatch.setattr(canaries, "LOOK_SECONDS", 0.0)
-    kept = store(str(tmp_path / "state"))
-    kept.add(head(tmp_path / "head"), origin())
-    kept.try_out(1, 0.1)
-    return kept
 
 
 def test_a_better_canary_is_promoted(versions: VersionStore) -> None:
@@ -109,8 +32,64 @@ def test_a_spoilt_canary_ends_within_a_hundred_of_its_answers(versions: VersionS
 def test_a_canary_that_is_no_better_ends_too(versions: VersionStore) -> None:
     service = Service(versions, 3)
     service.chances = {0: USUAL, 1: USUAL}
-    assert service.serve(20 * MOST_ANSWERS) <= MOST_ANSWERS + 1
+    service.serve(MOST_ANSWERS)
     assert versions.in_force().canaries == {}
+
+
+def test_a_canary_that_routing_seldom_chooses_ends_as_held_answers_judged_it(
+    versions: VersionStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process that judges restarts between two answers of the method that drafts with it."""
+    caplog.set_level("INFO")
+    service = Service(versions, 14)
+    service.chances = {0: USUAL, 1: BETTER}
+    for _ in range(9):
+        service.serve(11)
+        service.serve_others(100)
+        service.restart()
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries["eagle3"].number) == (0, 1)
+    service.serve_others(1)
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (1, {})
+    assert "better on held answers, and routing gave it only 18" in caplog.text
+    service.chances[1] = SPOILT
+    service.serve(100)
+    assert versions.in_force().number("eagle3") == 0
+
+
+@pytest.mark.parametrize(("chance", "ends_as"), [(USUAL + 0.04, 1), (USUAL - 0.04, 0)])
+def test_a_canary_of_a_method_that_is_chosen_at_times_ends_by_its_own_answers(
+    versions: VersionStore, chance: float, ends_as: int
+) -> None:
+    service = Service(versions, 28)
+    service.chances = {0: USUAL, 1: chance}
+    assert service.serve(450) > LEAST_ANSWERS
+    assert versions.in_force().canaries
+    service.serve_others(MOST_ANSWERS - 450)
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (ends_as, {})
+
+
+@pytest.mark.parametrize("refused", [{1: "no memory"}, {}])
+def test_a_canary_that_replicas_no_longer_load_ends(
+    versions: VersionStore, refused: dict[int, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that has answered is refused later; one without answers loads nowhere, as far as said."""
+    service = Service(versions, 15)
+    service.chances = {0: USUAL, 1: BETTER}
+    if refused:
+        assert service.serve(100) < LEAST_ANSWERS
+    for replica in service.replicas:
+        replica.refused = refused
+    for _ in range(2 * LEAST_ANSWERS):
+        service.replicas[0].answer(0, USUAL)
+    service.judge.step()
+    assert versions.in_force().canaries
+    service.serve_others(MOST_ANSWERS)
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (0, {})
+    assert ("cannot load it: no memory" if refused else "no replica drafts with it") in caplog.text
 
 
 def test_a_head_that_is_spoilt_after_promotion_goes_within_a_hundred_answers(
@@ -184,87 +163,12 @@ def test_what_was_counted_before_a_canary_says_nothing_of_it(versions: VersionSt
     assert (heads.number("eagle3"), heads.canaries) == (0, {})
 
 
-@pytest.mark.parametrize(("chance", "ends_as"), [(BETTER, 1), (SPOILT, 0)])
-def test_evidence_of_a_canary_survives_restarts(
-    versions: VersionStore, chance: float, ends_as: int
-) -> None:
-    """The process restarts before any of them has seen enough."""
-    service = Service(versions, 8)
-    service.chances, served = {0: USUAL, 1: chance}, 0
-    while versions.in_force().canaries and served < MOST_ANSWERS:
-        served += service.serve(5 * LEAST_ANSWERS)
-        service.restart()
-    assert LEAST_ANSWERS <= served < MOST_ANSWERS
-    assert versions.in_force().number("eagle3") == ends_as
-
-
-def test_a_promoted_head_is_watched_after_a_restart(versions: VersionStore) -> None:
-    service = Service(versions, 4)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(10 * MOST_ANSWERS)
-    service.restart()
-    service.chances[1] = SPOILT
-    service.serve(100)
-    assert versions.in_force().number("eagle3") == 0
-
-
-def test_what_a_replica_that_has_ended_counted_survives_a_restart(
-    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(canaries, "SAVE_SECONDS", 0.0)
-    service = Service(versions, 9)
-    service.chances = {0: USUAL, 1: BETTER}
-    before = service.serve(9 * LEAST_ANSWERS)
-    service.replicas = [Replica(f"new {seed}", seed) for seed in (1, 2)]
-    service.restart()
-    assert service.judge._ledger is not None
-    assert service.judge._ledger.of("eagle3", 1)[0] == before
-
-
-def test_saved_evidence_is_bounded(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(evidence, "REPLICAS", 3)
-    service = Service(versions, 10)
-    for turn in range(5):
-        service.replicas = [Replica(f"{turn} {seed}", seed) for seed in range(2)]
-        for number in range(4):
-            service.replicas[0].answer(number, USUAL)
-        service.judge.step()
-    saved = EvidenceStore(versions.uri).read()
-    assert [*saved.replicas] == ["3 1", "4 0", "4 1"]
-    assert {(one.part, one.version) for one in saved.total} == {("eagle3", 0), ("eagle3", 1)}
-    assert {one.version for counts in saved.replicas.values() for one in counts} == {0, 1}
-
-
-def test_unreadable_evidence_is_begun_anew(
-    versions: VersionStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    Path(versions.uri, "canaries.json").write_text("{")
-    service = Service(versions, 1)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(10 * MOST_ANSWERS)
-    assert versions.in_force().number("eagle3") == 1
-    assert "canaries are judged anew" in caplog.records[0].message
-
-
 def test_an_operators_decision_stands(versions: VersionStore) -> None:
     service = Service(versions, 7)
     service.chances = {0: USUAL, 1: SPOILT}
     versions.promote(1)
     service.serve(200)
     assert versions.in_force().number("eagle3") == 1
-
-
-def test_what_an_ended_replica_counted_stays() -> None:
-    one, other, ledger = Replica("a", 1), Replica("b", 2), Ledger()
-    for _ in range(3):
-        one.answer(1, USUAL)
-        ledger.add([one.report(), other.report()])
-    other.answer(1, USUAL)
-    ledger.add([other.report()])
-    ledger.add([other.report()])
-    assert ledger.of("eagle3", 1)[0] == 4
-    assert not ledger.of("eagle3", 2).any()
 
 
 def test_the_interval_holds_as_often_as_it_says() -> None:

@@ -182,3 +182,4 @@ def test_answers_are_counted_by_version_without_their_first_token() -> None:
         ("medusa", 1, 1, 2, 8, 4, 64, 16),
     ]
     assert all(isinstance(counts, HeadCounts) for counts in tally.counts)
+    assert tally.answers == 4
