@@ -47,6 +47,8 @@ class Prospect:
 
     def __init__(self, table: RoutingTable, features: Features) -> None:
         self._table, self._band = table, features.band
+        self._prompt_tokens, held = features.prompt_tokens, features.held
+        self._held = None if held is None else np.asarray(held, dtype=np.float64)
         self._slots = features.prompt_tokens + features.max_tokens
         cell = features.cluster, features.band
         usual = evidence.expected(table, *cell)
@@ -85,7 +87,10 @@ class Prospect:
         roomy = loads.hosts & ((loads.waiting <= 0.0) & (loads.free >= self._slots))
         counts = np.count_nonzero(roomy, axis=1)
         among = np.where(counts[:, None] > 0, roomy, loads.hosts)
-        best = np.where(among, loads.work(self._later_tokens), np.inf).argmin(axis=1)
+        unread = None if self._held is None else self._prompt_tokens - self._held
+        work = loads.work(self._later_tokens, unread=unread)
+        best = np.where(among, work, np.inf).argmin(axis=1)
+        held = [0.0] * len(best) if self._held is None else self._held[best].tolist()
         # The mean over all of them: the emptiest, which takes the prompt, will soon be like them.
         means = (roomy @ loads.running / np.maximum(counts, 1)).tolist()
         places, rooms, usual = [], counts.tolist(), loads.usual.tolist()
@@ -97,12 +102,13 @@ class Prospect:
             running = {other: count for other, count in others if count > 0.0}
             slower /= usual[m]
             if rooms[m]:
-                places.append(_Place(0.0, 1.0 + means[m], running, slower=slower))
+                batch = 1.0 + means[m]
+                places.append(_Place(0.0, batch, running, slower=slower, held=held[m]))
             else:
                 batch = max(1.0, batch)
                 turn = _turn(self._table, running or {m: 1.0}, self._band, batch)
                 waiting = (line + 1.0) * turn
-                places.append(_Place(waiting, batch, running, line, full=True, slower=slower))
+                places.append(_Place(waiting, batch, running, line, True, slower, held[m]))
         return places
 
     def _forecast(self, m: int, place: "_Place") -> Forecast:
@@ -111,6 +117,8 @@ class Prospect:
             decoding = steps * self._alone[m]
             per_token = decoding / self._later_tokens
             return Forecast(prefill + decoding, 0.0, 0.0, prefill, per_token)
+        if place.held:
+            prefill = predict.prefill_seconds(self._table, m, self._prompt_tokens, place.held)
         batch, line, slower = place.batch, place.line, place.slower
         others, own = batch - 1.0, self._times.of(m, batch)
         usual, step, delay = own, own, 0.0
@@ -141,7 +149,7 @@ class _Place(NamedTuple):
     waiting: seconds until it is admitted, at predicted speed. batch: sequences in the batch that it
     joins then. running: the others among them by method (index). line: requests that wait before
     it. full: whether the replica has no place until an answer ends. slower: how many times as long
-    as predicted the replica takes.
+    as predicted the replica takes. held: tokens of the prompt that its cache holds.
     """
 
     waiting: float = 0.0
@@ -150,6 +158,7 @@ class _Place(NamedTuple):
     line: float = 0.0
     full: bool = False
     slower: float = 1.0
+    held: float = 0.0
 
 
 _IDLE = _Place()

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from router.evidence import OFFLINE_ANSWERS, Floats, once
+from router.evidence import OFFLINE_ANSWERS, Floats, acceptance, once
 from schemas import RoutingTable
 
 OUTPUT_PRIOR = 5.0
@@ -197,13 +197,16 @@ def measured_prefill(table: RoutingTable, method: int, read_tokens: float) -> fl
     return constant + per_token * read_tokens
 
 
-def prefill_seconds(table: RoutingTable, method: int, prompt_tokens: float) -> float:
+def prefill_seconds(
+    table: RoutingTable, method: int, prompt_tokens: float, held: float = 0.0
+) -> float:
     """Predict seconds from admission to the first token.
 
-    The method finds its usual share of the prompt in the prefix cache.
+    The method finds its usual share of the prompt in the prefix cache, or `held` tokens if that
+    is more.
     """
     machine = _machine(table)
-    read = prompt_tokens * (1.0 - machine.cached_share[method])
+    read = prompt_tokens - max(held, prompt_tokens * machine.cached_share[method])
     constant, per_token = machine.prefill[method]
     return machine.prefill_ratio[method] * (constant + per_token * read)
 
@@ -216,6 +219,24 @@ def prefills(table: RoutingTable, prompt_tokens: float) -> list[float]:
         for ratio, line, cached in zip(
             machine.prefill_ratio, machine.prefill, machine.cached_share, strict=True
         )
+    ]
+
+
+@once
+def reading_tokens(table: RoutingTable) -> list[float]:
+    """Return for every method [m] the output tokens that take as long as reading a prompt token.
+
+    An output token takes its share of a step of a batch of FULL_BATCH, as when replicas are busy.
+    """
+    machine, times = _machine(table), StepTimes(table, TYPICAL_PROMPT_TOKENS)
+    accepted = acceptance(table).mean(axis=(0, 2)).tolist()
+    return [
+        machine.prefill_ratio[m]
+        * line[1]
+        * accepted[m]
+        * FULL_BATCH
+        / max(times.of(m, FULL_BATCH), 1e-9)
+        for m, line in enumerate(machine.prefill)
     ]
 
 

@@ -33,7 +33,7 @@ class Features:
     """What is known about a prompt when it is routed.
 
     predicted: by the table's regression, where it has one. cluster: -1 when the prompt could not
-    be embedded.
+    be embedded. held [n]: how many of its first tokens each replica's cache holds; None: unknown.
     """
 
     prompt_tokens: int
@@ -41,6 +41,7 @@ class Features:
     temperature: float = 0.0
     predicted: Predicted = field(default_factory=dict, hash=False)
     cluster: int = -1
+    held: Sequence[int] | None = field(default=None, hash=False)
 
     @property
     def band(self) -> int:

@@ -41,7 +41,8 @@ class ReplicaLoads:
     methods: of the table, or of the reports without one. running, waiting, outstanding, free [n]:
     see LoadReport. counts [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
     whether a healthy replica hosts a method. slower [n]: how many times as long as predicted its
-    steps take. usual [m]: the mean of that over a method's replicas.
+    steps take. usual [m]: the mean of that over a method's replicas. reading [m + 1]: output tokens
+    that take as long as reading a prompt token; 0 for other methods and without a table.
     """
 
     def __init__(self, reports: Iterable[LoadReport], table: RoutingTable | None = None) -> None:
@@ -80,6 +81,9 @@ class ReplicaLoads:
         never slow: its own answers correct the table.
         """
         self.table = table
+        self.reading = np.zeros(len(self.methods) + 1)
+        if table is not None:
+            self.reading[:-1] = predict.reading_tokens(table)
         each = [1.0 if table is None else slowness(table, report) for report in self.reports]
         self.slower[:] = np.clip(each, 1.0 / MOST_SLOWER, MOST_SLOWER)
         answers = self.hosts / self.slower
@@ -92,13 +96,22 @@ class ReplicaLoads:
         figures: list[list[float]] = self._figures[:, replicas].T.tolist()
         return figures
 
-    def work(self, tokens: float = 0.0, method: int | None = None) -> Floats:
+    def work(
+        self, tokens: float = 0.0, method: int | None = None, unread: Floats | None = None
+    ) -> Floats:
         """Return the replicas' burdens with a request of these output tokens, in tokens of a
-        replica that is as fast as predicted: for each method [m, n], or for one [n]."""
+        replica that is as fast as predicted: for each method [m, n], or for one [n].
+
+        unread [n]: prompt tokens that each replica has to read for the request. None: all alike.
+        """
         running = np.maximum(self.counts.sum(axis=0), 1e-9)
         rows = self.counts[:-1] if method is None else self.counts[method]
         others = np.where(running > 1e-9, MIXING * (1.0 - rows / running), 0.0)
-        return np.asarray((self.outstanding * (1.0 + others) + tokens) * self.slower)
+        own: Floats | float = tokens
+        if unread is not None:
+            price = self.reading[:-1, None] if method is None else self.reading[method]
+            own = tokens + price * unread
+        return np.asarray((self.outstanding * (1.0 + others) + own) * self.slower)
 
     def least(self, method: str, tokens: float) -> int | None:
         """Return the healthy replica (by index) with the least work; None if there is none."""

@@ -64,5 +64,11 @@ class LoadReport(Schema):
     refused_heads: dict[int, str] = Field(
         default_factory=dict, description="why the replica could not load these versions of heads"
     )
+    prefixes: bytes | None = Field(
+        default=None,
+        exclude=True,
+        description="hashes of cached prefixes (schemas.prefixes), the last used ones; null: none "
+        "are known. Not shown, since they say whether a guessed prompt was sent",
+    )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")

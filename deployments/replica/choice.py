@@ -1,9 +1,9 @@
 """The choice among a method's replicas: the one with the least work takes a request.
 
-Work is outstanding tokens over the replica's speed; other methods' tokens weigh more
-(`router.replica_loads`). Ray Serve makes one router per handle,
-inside the ingress process, and pickles this module by value. So the module must have no variables:
-what the router shares with the ingress is in `deployments.request.in_flight`.
+Work is outstanding tokens, and what the replica has to read of the prompt, over the replica's
+speed; other methods' tokens weigh more (`router.replica_loads`). Ray Serve makes one router per
+handle, inside the ingress process, and pickles this module by value. So the module must have no
+variables: what the router shares with the ingress is in `deployments.request.in_flight`.
 """
 
 import random

@@ -38,13 +38,7 @@ from router.policy import NoMethodAvailableError, choose
 from router.predict import counted_output
 from router.prompt import Features, predictions
 from router.trials import Trials
-from schemas import (
-    Decision,
-    DecodeChunk,
-    DecodeStats,
-    RouterConfig,
-    Sample,
-)
+from schemas import Decision, DecodeChunk, DecodeStats, RouterConfig, Sample
 
 logger = logging.getLogger(__name__)
 
@@ -136,12 +130,14 @@ class Answerer:
         if vector is not None:
             cluster = int(assign(table.centroids, vector)[0])
             [predicted] = predictions(table, vector, [prompt.text], [tokens])
+        loads = self.in_flight.present()
         features = Features(
             prompt_tokens=tokens,
             max_tokens=counted_output(table, cluster, prompt.sampling.max_tokens),
             temperature=prompt.sampling.temperature,
             predicted=predicted,
             cluster=cluster,
+            held=self.in_flight.held(prompt.token_ids, prompt.scope, loads),
         )
         allowed, ready = prompt.deadline_seconds, self.ready()
         constraints = Constraints(
@@ -156,7 +152,6 @@ class Answerer:
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
-        loads = self.in_flight.present()
         self._trials.ingresses = self._state.ingresses
         try:
             decision = choose(table, features, loads, constraints, self.config, self._trials)

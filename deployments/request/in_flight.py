@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deployments.request.prefixes import REPORTS_WITHOUT, Prefixes
 from router.replica_loads import Added, ReplicaLoads
 from schemas import DecodeRequest, LoadReport, RoutingTable
+from schemas.prefixes import prefix_hashes
 
 REMEMBERED = 4096
 """Ended requests to remember until no report lists them."""
@@ -18,10 +20,6 @@ MANY_INGRESSES = 5
 """Ingresses from which on this one does not know what the others have sent since the reports. If
 each took the replica with the least work, all would take the same one. With four it still pays."""
 
-REPORTS_WITHOUT = 3
-"""Reports without a request that their replica has accepted, after which it counts as ended: the
-first may be older, the second may have been on its way."""
-
 
 @dataclass
 class _Sent:
@@ -29,10 +27,11 @@ class _Sent:
 
     Once its replica has `reported` the request, a report without it means that it has ended there.
     So do REPORTS_WITHOUT reports `since` it was accepted, counted by their times. added: what it
-    adds to the present reports.
+    adds to the present reports. hashes: of its prompt's prefixes.
     """
 
     request: DecodeRequest
+    hashes: list[bytes]
     replica: str | None = None
     reported: bool = False
     since: set[float] | None = None
@@ -72,6 +71,7 @@ class InFlight:
         self._loads = ReplicaLoads(())
         self._everyone = 0.0
         """Requests of all ingresses."""
+        self._prefixes = Prefixes()
         self._tokens: Counter[str] = Counter()
         """Output tokens of the requests in flight, by replica."""
         self._lock = threading.RLock()
@@ -83,8 +83,9 @@ class InFlight:
         If the block ends first, the request was given up: its replica's reports say how long it
         goes on there.
         """
+        hashes = prefix_hashes(request.known_token_ids, request.scope)
         with self._lock:
-            self._sent[request.request_id] = sent = _Sent(request)
+            self._sent[request.request_id] = sent = _Sent(request, hashes)
             self._add(sent, self.present())
         try:
             yield
@@ -149,6 +150,7 @@ class InFlight:
                 loads.retime(table)
                 return loads
             self._loads = loads = ReplicaLoads(reports, table)
+            self._prefixes.reported(reports)
             self._everyone = float((loads.running + loads.waiting).sum())
             for i, report in enumerate(reports):
                 for name in report.requests:
@@ -157,6 +159,12 @@ class InFlight:
                 sent.added = None
                 self._add(sent, loads)
             return loads
+
+    def held(self, tokens: Sequence[int], scope: str, loads: ReplicaLoads) -> list[int]:
+        """Return how many of a prompt's first tokens each replica of `loads` holds [n]."""
+        hashes = prefix_hashes(tokens, scope)
+        with self._lock:
+            return self._prefixes.held(hashes, loads.reports)
 
     def reporting(self) -> Set[str]:
         """Return the replicas that report."""
@@ -167,8 +175,9 @@ class InFlight:
     ) -> list[str]:
         """Order replicas by which should take the request; it is about to be placed.
 
-        The first is the one with the least work. If most requests are other ingresses', which see
-        the same loads, it is the better of the first two healthy ones: so `replicas` come in random
+        The first is the one with the least work, what it has to read of the prompt included. If
+        most requests are other ingresses', which see the same loads, it is the best of the first
+        two healthy ones and the one that holds most of the prompt: so `replicas` come in random
         order. A replica without a report counts with what this ingress has sent to it; `silent`
         ones, whose reports have stopped, and unhealthy ones come last.
         """
@@ -178,10 +187,17 @@ class InFlight:
             if sent is not None:
                 self._remove(sent)
             tokens = request.outstanding(0)
-            work = loads.work(tokens, loads.number(request.method))
+            hashes = [] if sent is None else sent.hashes
             places = [loads.index.get(name) for name in replicas]
+            here = [i for i in places if i is not None]
+            held, length = np.zeros(len(loads.reports)), len(request.known_token_ids)
+            held[here] = self._prefixes.held(hashes, [loads.reports[i] for i in here])
+            method = loads.number(request.method)
+            work = loads.work(tokens, method, length - held)
             each = [
-                float(self._tokens[name] + tokens) if i is None else work[i]
+                float(self._tokens[name] + tokens + loads.reading[method] * length)
+                if i is None
+                else work[i]
                 for name, i in zip(replicas, places, strict=True)
             ]
             last = [
@@ -190,8 +206,11 @@ class InFlight:
             ]
             order = np.lexsort((each, last)).tolist()
             if len(self._sent) * MANY_INGRESSES < self._everyone:
-                pair = [i for i in range(len(replicas)) if not last[i]][:2] or order[:1]
-                first = min(pair, key=lambda i: each[i])
+                known = [0 if i is None else held[i] for i in places]
+                healthy = [i for i in range(len(replicas)) if not last[i]] or order[:1]
+                holder = max(healthy, key=lambda i: known[i])
+                few = [*healthy[:2], *([holder] if known[holder] else ())]
+                first = min(few, key=lambda i: each[i])
                 order = [first, *(i for i in order if i != first)]
             return [replicas[i] for i in order]
 
@@ -202,6 +221,9 @@ class InFlight:
         self._remove(sent)
         if sent.replica != replica:
             self._count(sent, -1)
+            if sent.replica is not None:
+                self._prefixes.never_read(sent.replica, request_id)
+            self._prefixes.sent(replica, request_id, sent.hashes)
             sent.replica, sent.reported, sent.since = replica, False, None
             self._count(sent, 1)
         if accepted:
@@ -214,6 +236,8 @@ class InFlight:
             if sent is not None:
                 self._remove(sent)
                 self._count(sent, -1)
+                if sent.replica is not None:
+                    self._prefixes.ended(sent.replica, request_id)
             return sent
 
     def _count(self, sent: _Sent, sign: int) -> None:

@@ -94,8 +94,15 @@ class TorchEngine:
         report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
         failures = dict(self._guard.failures.counts)
         return report.model_copy(
-            update={"past_bytes": self._lookup_bytes(), "drafter_failures": failures}
+            update={
+                "past_bytes": self._lookup_bytes(),
+                "drafter_failures": failures,
+                "prefixes": self._prefixes(),
+            }
         )
+
+    def _prefixes(self) -> bytes | None:
+        return self._scheduler.prefixes.hashes() if self._config.prefix_cache else None
 
     @property
     def exchangeable(self) -> frozenset[str]:

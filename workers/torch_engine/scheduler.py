@@ -68,15 +68,15 @@ class Scheduler:
         self._most = limits.rows
         self.slots_each = limits.capacity
         self._rows = Rows(target.pool, methods, drafters, guard, remembers=limits.prefix_cache)
+        self.prefixes = self._rows.prefixes
         self._max_waiting = limits.max_waiting
         self._chunk, self._joint = limits.chunk, limits.joint
         self._past = past
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
         self._running: list[DecodeSequence] = []
-        self._stopping, self.healthy = False, True
+        self._stopping, self.healthy, self._spoilt = False, True, 0
         self._round_began: float | None = None
-        self._spoilt = 0
         self.mean_batch = self.mean_context = 0.0
         self.step_seconds: dict[str, float] = {}
 

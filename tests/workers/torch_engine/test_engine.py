@@ -148,7 +148,7 @@ async def test_nobody_waits_when_a_row_cannot_be_had_or_freed(
     def broken(*_: object) -> None:
         raise ArithmeticError("broken on purpose")
 
-    prefixes, pool = engine._scheduler._rows.prefixes, engine._target.pool
+    prefixes, pool = engine._scheduler.prefixes, engine._target.pool
     monkeypatch.setattr(pool if call == "release" else prefixes, call, broken)
     jobs = [decode(engine, "naive", [i], max_tokens=9 + 20 * i) for i in range(3)]
     ended = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 60)
@@ -164,7 +164,7 @@ async def test_the_load_is_told_while_a_row_is_copied(
 ) -> None:
     engine = load_engine(["naive"], byte_bundle)
     take, copying, told = (
-        engine._scheduler._rows.prefixes.take,
+        engine._scheduler.prefixes.take,
         threading.Event(),
         threading.Event(),
     )
@@ -174,7 +174,7 @@ async def test_the_load_is_told_while_a_row_is_copied(
         assert told.wait(60)
         return take(prompt, running, scope)
 
-    monkeypatch.setattr(engine._scheduler._rows.prefixes, "take", slow)
+    monkeypatch.setattr(engine._scheduler.prefixes, "take", slow)
     jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]
     await asyncio.to_thread(copying.wait, 60)
     load = await asyncio.wait_for(asyncio.to_thread(engine.load), 60)

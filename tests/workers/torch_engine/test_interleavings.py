@@ -123,7 +123,7 @@ class Chaos:
         """Every row is somebody's, kept or free, and drafters know only those who run."""
         pool, running = self.rig.pool, self.rig.scheduler._running
         assert sorted(s.lease.row for s in running) == [*range(len(running))]
-        kept = self.rig.scheduler._rows.prefixes.kept_rows
+        kept = self.rig.scheduler.prefixes.kept_rows
         assert pool.free_rows + len(running) + kept == pool.rows
         ids = {s.id for s in running}
         for drafter in self.rig.scheduler._rows._drafters:
@@ -131,7 +131,7 @@ class Chaos:
                 if isinstance(remembered, dict) and name != "learned":
                     assert remembered.keys() <= ids
         used = {s.lease for s in running}
-        held = {holding.lease for holding in self.rig.scheduler._rows.prefixes._kept}
+        held = {holding.lease for holding in self.rig.scheduler.prefixes._kept}
         for drafter in self.rig.scheduler._rows.remembering:
             assert drafter._rows._used.keys() <= used
             assert drafter._rows._kept.keys() <= held

@@ -1,8 +1,10 @@
 """Compute a prefix that prompts share once: rows remember the tokens that they hold."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from schemas.prefixes import REPORTED, prefix_hashes
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 
 MIN_SHARED = 16
@@ -12,11 +14,15 @@ tokens: they are cheap to read, and must not make an arbitrary row look recently
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A row and its tokens, of which the first `lease.length` are computed, for one scope."""
+    """A row and its tokens, of which the first `lease.length` are computed, for one scope.
+
+    hashes: of the prefixes of a kept row, by `schemas.prefixes`.
+    """
 
     lease: Lease
     tokens: list[int]
     scope: str
+    hashes: Sequence[bytes] = ()
 
     def shares(self, prompt: list[int], scope: str) -> int:
         """Return how many of the prompt's first tokens the row holds.
@@ -55,6 +61,18 @@ class PrefixCache:
     def kept_rows(self) -> int:
         """Return the number of kept rows of finished sequences."""
         return len(self._kept)
+
+    def hashes(self) -> bytes:
+        """Return the hashes of prefixes in kept rows, at most REPORTED, the last used rows first.
+
+        Safe in any thread.
+        """
+        found: dict[bytes, None] = {}
+        for holding in reversed(self._kept.copy()):
+            found.update(dict.fromkeys(holding.hashes))
+            if len(found) >= REPORTED:
+                break
+        return b"".join(islice(found, REPORTED))
 
     def take(
         self, prompt: list[int], running: Iterable[Holding], scope: str
@@ -104,6 +122,7 @@ class PrefixCache:
             self._pool.release(lease)
             return False
         self._pool.keep(lease)
+        ended.hashes = prefix_hashes(ended.tokens, scope)
         self._kept.append(ended)
         return True
 

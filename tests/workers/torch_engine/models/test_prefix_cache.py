@@ -6,6 +6,7 @@ import pytest
 from decoding import Answer, assert_greedy
 from rig import Rig, words
 
+from schemas.prefixes import held_tokens, prefix_hashes, prefix_lengths, reported_hashes
 from workers.bundle import Bundle
 from workers.torch_engine.models.prefix_cache import MIN_SHARED
 
@@ -50,7 +51,7 @@ def test_another_scopes_prompt_is_read_anew(make_rig, byte_bundle: Bundle) -> No
         asked = [rig.submit("naive", SYSTEM, max_tokens=9, scope=scope) for scope in ("a", "b")]
         answers = rig.finish(*asked)
         assert [check(byte_bundle, SYSTEM, answer) for answer in answers] == [expected] * 2
-    assert rig.scheduler._rows.prefixes.kept_rows == 2
+    assert rig.scheduler.prefixes.kept_rows == 2
 
 
 def test_short_beginnings_are_not_worth_a_copy(make_rig, byte_bundle: Bundle) -> None:
@@ -81,7 +82,7 @@ def test_requests_come_first_and_the_oldest_prefix_goes(make_rig, byte_bundle: B
         return [check(byte_bundle, p, a) for p, a in zip(prompts, answers, strict=True)]
 
     assert ask(first, second) == [0, 0]
-    assert rig.scheduler._rows.prefixes.kept_rows == 2
+    assert rig.scheduler.prefixes.kept_rows == 2
     assert ask(first) == [29]
     assert ask(third) == [0]
     assert ask(first) == [29], "the second was used longer ago"
@@ -113,4 +114,31 @@ def test_half_read_prompts_are_kept_and_failed_ones_are_not(
     assert rig.answer(sequence).finish == "error"
     (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=4))
     assert check(byte_bundle, SYSTEM, answer) == 16
-    assert rig.scheduler._rows.prefixes.kept_rows == 1
+    assert rig.scheduler.prefixes.kept_rows == 1
+
+
+def test_kept_rows_have_hashes(make_rig, byte_bundle: Bundle) -> None:
+    """Of the prompt and its answer, as far as they are kept and in their scope; each once."""
+    rig: Rig = make_rig(byte_bundle, ["naive"])
+    prompts = [[*SYSTEM, *words(60, seed)] for seed in range(2)]
+    for prompt in prompts:
+        rig.finish(rig.submit("naive", prompt, max_tokens=9, scope="a"))
+    reported = rig.scheduler.prefixes.hashes()
+    held = reported_hashes(reported)
+    assert held
+    assert 4 * len(held) == len(reported)
+    for prompt in prompts:
+        assert held_tokens(prefix_hashes(prompt, "a"), held) == prefix_lengths(len(prompt))[-1]
+        assert held_tokens(prefix_hashes(prompt, "b"), held) == 0
+    rig.scheduler.prefixes._forget(rig.scheduler.prefixes._kept[0])
+    held = reported_hashes(rig.scheduler.prefixes.hashes())
+    assert held_tokens(prefix_hashes(prompts[0], "a"), held) == 32
+
+
+def test_the_last_used_rows_are_reported(make_rig, byte_bundle: Bundle) -> None:
+    rig: Rig = make_rig(byte_bundle, ["naive"])
+    for scope in "abc":
+        rig.finish(rig.submit("naive", words(70), max_tokens=2, scope=scope))
+    rig.scheduler.prefixes.take(words(70), [], "a")
+    mine = [prefix_hashes(words(70), scope) for scope in "acb"]
+    assert rig.scheduler.prefixes.hashes() == b"".join(one for each in mine for one in each)

@@ -79,7 +79,7 @@ def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -
     for drafter in rig.scheduler._rows.remembering:
         kept = len(drafter._rows._kept)
         assert drafter.pool.free_rows == rig.pool.rows - kept
-        assert 0 < kept <= rig.scheduler._rows.prefixes.kept_rows
+        assert 0 < kept <= rig.scheduler.prefixes.kept_rows
 
 
 def test_a_kept_row_that_is_used_again(make_rig, byte_bundle: Bundle) -> None:

@@ -1,0 +1,132 @@
+"""Which replica holds a prompt's beginning, and what that is worth against its load."""
+
+import numpy as np
+import observations
+import pytest
+from served import small_table
+
+from deployments.request.in_flight import InFlight
+from router.load import Prospect
+from router.prompt import Features
+from router.replica_loads import ReplicaLoads
+from schemas import DecodeRequest, EncoderInfo, SamplingParams
+from schemas.prefixes import prefix_hashes, prefix_lengths
+
+PROMPT = tuple(range(300))
+HASHED = prefix_lengths(len(PROMPT))[-1]
+ENCODER = EncoderInfo(name="none", dimension=2, sha256="0" * 64)
+TABLE = small_table(ENCODER, np.eye(2), ("naive",)).model_copy(
+    update={"prefill_seconds": np.asarray([[0.0, 0.0008]])}
+)
+"""Reading a prompt's token takes as long as one token of an answer in a full batch."""
+
+
+def load(replica, **fields):
+    return observations.load(replica, **{"prefixes": b""} | fields)
+
+
+def asking(name, prompt=PROMPT, scope=""):
+    return DecodeRequest(
+        request_id=name,
+        method="naive",
+        prompt_token_ids=prompt,
+        sampling=SamplingParams(max_tokens=50),
+        scope=scope,
+    )
+
+
+def holding(replica, prompt=PROMPT, scope="", **fields):
+    return load(replica, prefixes=b"".join(prefix_hashes(prompt, scope)), **fields)
+
+
+def first_of(flying, request, names=("1", "2", "3")):
+    with flying.sent(request):
+        return flying.ranked(list(names), request)[0]
+
+
+@pytest.mark.parametrize("outstanding", [HASHED - 1, HASHED + 1])
+def test_a_prefix_counts_by_the_time_that_it_takes_to_read(outstanding):
+    reports = [load("1"), holding("2", outstanding_tokens=outstanding), load("3")]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    assert (first_of(flying, asking("x")) == "2") == (outstanding < HASHED)
+
+
+def test_a_replica_without_a_cache_holds_nothing():
+    reports = [load("1"), load("2", prefixes=None)]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    with flying.sent(asking("x")):
+        flying.accepted("x", "2")
+        assert flying.held(PROMPT, "", flying.present()) == [0, 0]
+        flying.accepted("x", "1")
+        assert flying.held(PROMPT, "", flying.present()) == [HASHED, 0]
+
+
+def test_the_longest_prefix_wins():
+    reports = [holding("1", PROMPT[:40]), holding("2"), holding("3", PROMPT[:150])]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    assert first_of(flying, asking("x")) == "2"
+    assert flying.held(PROMPT, "", flying.present()) == [32, HASHED, 128]
+
+
+def test_another_scopes_prefix_is_not_held():
+    reports = [load("1"), holding("2", scope="theirs"), load("3")]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    assert first_of(flying, asking("x")) == "1"
+    assert first_of(flying, asking("y", scope="theirs")) == "2"
+
+
+def test_what_was_sent_is_held_until_reports_can_tell():
+    reports = [load("1"), load("2")]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    with flying.sent(asking("x")):
+        flying.placed("x", "1")
+        flying.placed("x", "2")  # the first one was full
+        flying.accepted("x", "2")
+        for time in range(5):
+            reports[:] = load("1", time=time), load("2", time=time)
+            assert flying.held(PROMPT, "", flying.present()) == [0, HASHED], "it runs"
+        flying.ended("x")
+    seen = []
+    for time in (5, 5, 6, 7, 8):
+        reports[:] = load("1", time=time), load("2", time=time)
+        seen.append(flying.held(PROMPT, "", flying.present())[1])
+    assert seen == [HASHED, HASHED, HASHED, 0, 0]
+
+
+def test_two_requests_of_one_beginning_are_forgotten_apart():
+    reports = [load("1"), load("2")]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    with flying.sent(asking("x")):
+        flying.accepted("x", "1")
+        with flying.sent(asking("y")):
+            flying.accepted("y", "1")
+            flying.accepted("y", "2")
+        reports[:] = [load("1", time=1.0)]  # the second one is gone
+        assert flying.held(PROMPT, "", flying.present()) == [HASHED]
+    reports[:] = [load("1", time=2.0), load("2", time=2.0)]
+    assert flying.held(PROMPT, "", flying.present()) == [HASHED, 0]
+
+
+def test_the_holder_is_asked_where_only_two_of_many_are_compared():
+    """With many ingresses a request takes the better of two replicas."""
+    everyone = [load(str(i), running=8, free_slots=0) for i in range(20)]
+    reports = [*everyone, holding("holder", running=8, free_slots=0)]
+    flying = InFlight(lambda: reports, lambda: TABLE)
+    names = [report.replica for report in reports]
+    assert first_of(flying, asking("x"), names) == "holder"
+    assert first_of(flying, asking("y", PROMPT[::-1]), names) in names[:2]
+
+
+def test_the_prediction_is_that_of_the_replica_that_holds_it():
+    loads = ReplicaLoads([load("1"), load("2")], TABLE)
+    ask = Features(len(PROMPT), 50, cluster=0)
+    held = Features(len(PROMPT), 50, cluster=0, held=(0, HASHED))
+    without, with_it = (Prospect(TABLE, one).under(loads)["naive"] for one in (ask, held))
+    assert without.first - with_it.first == pytest.approx(HASHED * 0.0008)
+    assert without.per_token == with_it.per_token
+
+
+def test_a_report_without_a_table_prefers_nobody():
+    reports = [load("1"), holding("2")]
+    flying = InFlight(lambda: reports)
+    assert first_of(flying, asking("x"), ("1", "2")) == "1"
