@@ -33,6 +33,7 @@ from ops.operate.methods import methods
 from ops.operate.route import route
 from ops.operate.serve import serve
 from ops.operate.states import routing
+from ops.operate.vllm_server import vllm
 from ops.report.command import report
 from ops.report.plot import plot
 from ops.simulate.calibrate import calibrate
@@ -113,6 +114,7 @@ app.add_typer(config, name="config")
 app.add_typer(routing, name="routing")
 app.add_typer(drafters, name="drafters")
 app.add_typer(grafana, name="grafana")
+app.add_typer(vllm, name="vllm")
 
 
 def main() -> None:

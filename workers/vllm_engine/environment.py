@@ -33,10 +33,10 @@ def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]
     }
     if shared:  # vLLM's second model runner drafts with one method for all
         values["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-    library = Path(sys.prefix) / "lib" / OPENMP
-    if config.device != "cuda" and library.is_file():
+    preloaded = {} if config.device == "cuda" else preloaded_openmp()
+    if preloaded:
         values |= {
-            "LD_PRELOAD": _preloaded(str(library)),
+            **preloaded,
             # The deployment assigns cores (engine.pin_cores): replicas that bind themselves
             # would all take the first core.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -62,6 +62,12 @@ def process_environment_of(config: EngineConfig, *, shared: bool) -> Iterator[No
                 os.environ[name] = value
 
 
-def _preloaded(library: str) -> str:
+def preloaded_openmp() -> dict[str, str]:
+    """Return the variable that preloads OpenMP for vLLM's CPU build; none where it is not
+    installed."""
+    library = Path(sys.prefix) / "lib" / OPENMP
+    if not library.is_file():
+        return {}
     others = os.environ.get("LD_PRELOAD", "").split(":")
-    return ":".join([library, *(other for other in others if other and other != library)])
+    mine = str(library)
+    return {"LD_PRELOAD": ":".join([mine, *(o for o in others if o and o != mine)])}

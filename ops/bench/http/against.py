@@ -14,7 +14,7 @@ from ops.bench.http.lone_service import lone_service
 from ops.bench.http.other_server import other_server
 from ops.bench.http.report import Turn, against, processor_ms, summarise
 from ops.bench.http.runs import Asked, Questions, Tick
-from ops.bench.http.vllm_command import completed, environment, startable
+from ops.bench.http.vllm_command import completed, environment
 from ops.harness.chat_client import model_name
 from ops.harness.engines import POLLING_SECONDS
 from ops.harness.output import progress
@@ -22,6 +22,7 @@ from ops.harness.processor_time import processor_seconds
 from ops.harness.prompts import Prompt
 from ops.harness.running_service import started_service
 from ops.harness.settings import Setup
+from ops.harness.vllm_cli import startable
 from schemas import AppConfig
 
 ROUNDS_AT_MOST = 12

@@ -1,9 +1,7 @@
 """`vllm serve` with the arguments that our own engine gets."""
 
 import json
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +28,6 @@ def completed(command: Sequence[str], setup: Setup) -> list[str]:
     return [*words, model, *(word for item in arguments.items() for word in _flag(*item))]
 
 
-def startable(command: Sequence[str]) -> list[str]:
-    """The command in words that start it: the CPU build cannot start its own `vllm`."""
-    if Path(command[0]).name == "vllm" and not _has_distribution("vllm"):
-        return [sys.executable, "-m", "ops.bench.http.vllm_cli", *command[1:]]
-    return list(command)
-
-
 def environment(setup: Setup) -> dict[str, str]:
     """What a process that starts vLLM's engine needs, for our settings."""
     if any(spec.engine == "vllm" for spec in setup.methods):
@@ -44,14 +35,6 @@ def environment(setup: Setup) -> dict[str, str]:
 
         return process_environment(setup.engine, shared=False)
     return {}
-
-
-def _has_distribution(name: str) -> bool:
-    try:
-        metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _flag(name: str, value: Any) -> list[str]:

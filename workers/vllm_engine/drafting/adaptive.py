@@ -193,6 +193,13 @@ class Adaptive:
             sequences[row].used = decision.drafter
         return Choice(tokens, decision.drafter, lengths)
 
+    def author(self, request: str) -> str:
+        """Return who drafted what is chosen for a request."""
+        one = self._sequences.get(request)
+        if one is None:
+            return NOBODY
+        return self._methods[one.used] if one.used else one.author
+
     def undrafted(self, requests: Iterable[str]) -> None:
         """Note that the chosen drafter drafted nothing for these requests."""
         for request in requests:
@@ -268,8 +275,7 @@ class Adaptive:
         one.follow(step, row)
         if new:
             if len(one.answer) > len(new):  # the first token ends the prompt's reading
-                by = self._methods[one.used] if one.used else one.author
-                self.authors.wrote(one.asked, by if drafted else NOBODY)
+                self.authors.wrote(one.asked, self.author(one.id) if drafted else NOBODY)
             draft = None if one.used is None else (one.used, len(new) - 1, drafted)
             self._controller.learn(one.id, new, drafted if draft is None else 0, draft)
             one.used, one.looked_up = None, []

@@ -14,7 +14,10 @@ class Authors:
         self._of: OrderedDict[str, list[str]] = OrderedDict()
 
     def begin(self, request: str) -> None:
-        """Begin a request, and forget an earlier attempt at it."""
+        """Begin a request, and forget an earlier attempt at it. One without an id is not asked
+        about."""
+        if not request:
+            return
         self._of[request] = []
         self._of.move_to_end(request)
         if len(self._of) > REMEMBERED:

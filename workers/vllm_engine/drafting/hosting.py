@@ -110,6 +110,7 @@ class Drafters:
             name: d for name, d in drafters.items() if isinstance(d, AutoregressiveDrafter)
         }
         self._attempts = Attempts(self._followers)
+        self._accepted: dict[tuple[str, str], list[int]] = {}
         self._adaptive: Adaptive | None = None
         if portfolio.adaptive is not None:
             failures = self._attempts.failures
@@ -123,6 +124,7 @@ class Drafters:
         """
         step = Step(self._runner, *arguments[:-1])
         methods = step.methods()
+        self._count(step, methods)
         wanted = [self._tokens(step, row, method) for row, method in enumerate(methods)]
         rows_of = self._portfolio.rows(methods)
         adaptive = rows_of.pop(ADAPTIVE, [])
@@ -152,6 +154,12 @@ class Drafters:
     def failures(self) -> dict[str, int]:
         """How often each drafter failed."""
         return dict(self._attempts.failures.counts)
+
+    def take_acceptance(self) -> list[tuple[str, str, int, int, int]]:
+        """Return drafts, draft tokens and accepted ones by method and drafter since the last
+        call. A learned drafter has the name of its method."""
+        counted, self._accepted = self._accepted, {}
+        return [(*names, *counts) for names, counts in counted.items()]
 
     def authors(self, request: str) -> list[str]:
         """Return the drafter of every decode step of an ended request of the adaptive method."""
@@ -190,6 +198,19 @@ class Drafters:
             self._runner._sync_device()
             taken.append(time.perf_counter() - began)
         return min(taken)
+
+    def _count(self, step: Step, methods: Sequence[str | None]) -> None:
+        """Count what the target accepted of each row's draft. Call it before the next choice."""
+        for row, (drafted, new) in enumerate(zip(step.drafted(), step.sampled, strict=True)):
+            method = methods[row]
+            if not drafted or not new or method is None:
+                continue
+            drafter = method
+            if self._adaptive is not None and self._portfolio.methods[method].drafter == ADAPTIVE:
+                drafter = self._adaptive.author(step.request(row))
+            counts = self._accepted.setdefault((method, drafter), [0, 0, 0])
+            for at, more in enumerate((1, drafted, len(new) - 1)):
+                counts[at] += more
 
     def _choice(self, step: Step, adaptive: list[int], wanted: list[int]) -> Choice:
         """Return what the adaptive method drafts; nothing where choosing fails."""

@@ -9,6 +9,9 @@ from workers.vllm_engine.drafting.adaptive import Options
 
 KEY = "specadapt"
 """Key of the portfolio in vLLM's additional_config."""
+REQUESTS = "specadapt_requests"
+"""Key of what `vllm serve` gives to requests: `default`, their method unless they name one, and
+`salts`, the cache salt of each method."""
 
 
 @dataclass(frozen=True)

