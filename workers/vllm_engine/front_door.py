@@ -60,7 +60,7 @@ def serve_command(
         raise ValueError(f"--default-method: {default!r} is not served; methods: {names}")
     requests = {"default": default, "salts": {spec.name: cache_salt(spec) for spec in specs}}
     own = {
-        "--worker-cls": ENGINE_ARGUMENTS["worker_cls"],
+        "--worker-cls": str(ENGINE_ARGUMENTS["worker_cls"]),
         "--speculative-config": json.dumps(speculative_config(specs, models)),
         "--additional-config": json.dumps(additional_config(specs, models) | {REQUESTS: requests}),
         "--middleware": MIDDLEWARE,

@@ -102,9 +102,9 @@ async def _take(engine: Any) -> None:
         counted, *_ = await engine.collective_rpc("take_acceptance")
     except Exception:  # the engine has ended, which vLLM reports
         return
-    for *labels, drafts, drafted, accepted in counted:
-        for counter, count in zip(COUNTERS, (drafts, drafted, accepted), strict=True):
-            counter.labels(*labels).inc(count)
+    for method, drafter, counts in counted:
+        for counter, count in zip(COUNTERS, counts, strict=True):
+            counter.labels(method, drafter).inc(count)
 
 
 async def _body(receive: Receive) -> bytes:

@@ -155,11 +155,11 @@ class Drafters:
         """How often each drafter failed."""
         return dict(self._attempts.failures.counts)
 
-    def take_acceptance(self) -> list[tuple[str, str, int, int, int]]:
+    def take_acceptance(self) -> list[tuple[str, str, list[int]]]:
         """Return drafts, draft tokens and accepted ones by method and drafter since the last
         call. A learned drafter has the name of its method."""
         counted, self._accepted = self._accepted, {}
-        return [(*names, *counts) for names, counts in counted.items()]
+        return [(*names, counts) for names, counts in counted.items()]
 
     def authors(self, request: str) -> list[str]:
         """Return the drafter of every decode step of an ended request of the adaptive method."""

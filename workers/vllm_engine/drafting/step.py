@@ -40,7 +40,9 @@ class Step:
 
     def methods(self) -> list[str | None]:
         """Return the method that each row's request names; vLLM's server lets it name anything."""
-        named = [self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))]
+        named = [
+            self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))
+        ]
         return [name if isinstance(name, str) else None for name in named]
 
     def request(self, row: int) -> str:

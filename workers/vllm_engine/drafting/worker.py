@@ -34,7 +34,7 @@ class SharedWorker(Worker):
         """Return the drafters of an ended request; see `Drafters.authors`."""
         return [] if self._drafters is None else self._drafters.authors(request)
 
-    def take_acceptance(self) -> list[tuple[str, str, int, int, int]]:
+    def take_acceptance(self) -> list[tuple[str, str, list[int]]]:
         """Return drafts, draft tokens and accepted ones by method and drafter, and forget them."""
         return [] if self._drafters is None else self._drafters.take_acceptance()
 
