@@ -82,5 +82,5 @@ class Verdict(Schema):
     )
     by_group: dict[str, Gain] = Field(
         default_factory=dict,
-        description='"cluster 3", "temperature 0", "sampled", "replay" (not served)',
+        description='"cluster 3", "temperature 0", "sampled"; not served: "replay", "replay code"',
     )

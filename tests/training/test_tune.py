@@ -1,6 +1,7 @@
 """Tuning a head on the target's own answers: what is accepted, refused, kept and resumed."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from schemas import HeadPart, Sample, TuningJob, Verdict
 from tests.training.counting import Counting, make_samples, save_bundle
 from training.heads import tune as tuning
 from training.heads import vocabulary
-from training.heads.judge import Measured, judge, verdict
+from training.heads.judge import LARGE_GROUP, Measured, _groups, judge, verdict
 from training.heads.kinds import load_head, new_head
+from training.heads.replay import read_replay
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 
@@ -126,13 +128,7 @@ def test_an_interrupted_job_gives_the_same_head(
 def test_replayed_answers_are_trained_on_and_judged_as_a_group(
     bundle: Path, samples: list[Sample], tmp_path: Path
 ) -> None:
-    lines = [
-        {"id": s.id, "domain": "a", "temperature": 0.0, "prompt": s.prompt_token_ids}
-        | {"answer": s.answer_token_ids}
-        for s in samples
-    ]
-    replay = tmp_path / "replay.jsonl"
-    replay.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    replay = _replay(samples, ["a"] * len(samples), tmp_path / "replay.jsonl")
     served = [*samples[:2], *(s for s in samples if s.held)]
     job = _job("eagle3", bundle, served, tmp_path / "job", tokens=500)
     job = job.model_copy(update={"replay": replay})
@@ -143,6 +139,42 @@ def test_replayed_answers_are_trained_on_and_judged_as_a_group(
     (rows,) = (line for line in told if " rows, a pass is " in line)
     trained = len([s for s in served if not s.held]) + len([s for s in samples if not s.held])
     assert rows.startswith(f"{trained} rows")
+
+
+def test_each_kind_of_replayed_answers_is_a_group_that_counts(
+    bundle: Path, samples: list[Sample], tmp_path: Path
+) -> None:
+    """A tenth of twenty answers would be too few to count."""
+    kinds = [*["code"] * 20, *["tiny"] * 5, *["chat"] * (len(samples) - 25)]
+    file = _replay(samples, kinds, tmp_path / "replay.jsonl")
+    read = read_replay(file)
+    assert {s.id for s in read.learned}.isdisjoint(s.id for s in read.held)
+    assert len(read.learned) + len(read.held) == len(samples)
+    assert {s.id for s in samples if s.held} <= {s.id for s in read.held}
+    held = Counter(sample.fit_id for sample in read.held)
+    assert held["replay code"] == LARGE_GROUP
+    assert held["replay tiny"] < LARGE_GROUP < held["replay chat"] < len(samples) / 5
+
+    teacher = Teacher.load(bundle / "target")
+    head = load_head(StoredHead(bundle / "eagle3", "eagle3"), teacher)
+    served = [sample for sample in samples if sample.held]
+    found = judge(teacher, head, head, [*served, *read.held]).by_group
+    counts = {name: group.conversations for name, group in found.items() if "replay" in name}
+    assert counts == {"replay": held.total(), **held}
+
+
+def test_a_gain_in_a_large_kind_of_replay_hides_no_loss_in_a_small_one(
+    samples: list[Sample], tmp_path: Path
+) -> None:
+    kinds = [*["code"] * 20, *["chat"] * (len(samples) - 20)]
+    measured = _measured(40, "b", 8)
+    for sample in read_replay(_replay(samples, kinds, tmp_path / "replay.jsonl")).held:
+        tokens = 142 if sample.fit_id == "replay code" else 160
+        groups = _groups(sample, "fit")
+        measured.append(Measured(sample.conversation, groups, (150, 100), (tokens, 100)))
+    found = verdict(measured)
+    assert found.by_group["replay"].candidate > found.by_group["replay"].parent
+    assert found.reason == "worse beyond the interval in replay code"
 
 
 def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
@@ -156,6 +188,16 @@ def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
     slightly = [*_measured(10, "a", 2), *_measured(40, "b", 6)]
     assert "by 10% beyond the interval" in str(verdict(slightly, new=True).reason)
     assert verdict([*_measured(10, "a", 2), *_measured(40, "b", 9)], new=True).better
+
+
+def _replay(samples: list[Sample], domains: list[str], file: Path) -> Path:
+    lines = [
+        {"id": s.id, "domain": domain, "temperature": 0.0, "prompt": s.prompt_token_ids}
+        | {"answer": s.answer_token_ids}
+        for s, domain in zip(samples, domains, strict=True)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
 
 
 def _measured(count: int, group: str = "a", candidate: int = 8) -> list[Measured]:

@@ -23,7 +23,7 @@ LONGEST = 2048
 LARGE_GROUP = 10
 """Held conversations from which on a group of its own may not lose."""
 REPLAY = "replay"
-"""Fit id of answers that were not served, which are a group of their own."""
+"""How the fit ids of answers begin that were not served. They are a group, and each fit id is."""
 WORTH = 0.1
 """Gain that makes a new head worth its time: each of its forwards takes up to a tenth of a small
 target's step, and less of a large one's."""
@@ -76,8 +76,8 @@ def judge(
 
 
 def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
-    if sample.fit_id == REPLAY:
-        return (REPLAY,)
+    if sample.fit_id.startswith(REPLAY):
+        return tuple({REPLAY, sample.fit_id})
     band = "temperature 0" if sample.temperature == 0 else "sampled"
     # Another fit numbers other clusters.
     return (f"cluster {sample.cluster}", band) if sample.fit_id == fit_id else (band,)

@@ -3,16 +3,16 @@
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import torch
 
 from schemas import Sample, TuningJob, Verdict
 from schemas.json_files import json_lines
-from training.generations import Answer, answer_rows, read_generations
-from training.heads.judge import REPLAY, judge
+from training.generations import Answer, answer_rows
+from training.heads.judge import judge
 from training.heads.kinds import continued_head, load_head, new_head
+from training.heads.replay import read_replay
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 from training.heads.train import HEAD_HYPER, Plan, fit_head
@@ -49,7 +49,7 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
     tune(teacher, job, report)
     parent = load_head(StoredHead(job.parent, job.part), teacher) if job.parent else None
     candidate = load_head(StoredHead(job.out, job.part), teacher)
-    others = [answer for answer in _replayed(job.replay) if answer.held]
+    others = read_replay(job.replay).held
     return judge(teacher, parent, candidate, [*_samples(job.held), *others])
 
 
@@ -62,8 +62,7 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
     if not samples:
         raise ValueError(f"{job.samples}: there is no answer to learn from")
     length = _length(samples)
-    others = [answer for answer in _replayed(job.replay) if not answer.held]
-    rows = _rows(samples, others, length)
+    rows = _rows(samples, read_replay(job.replay).learned, length)
     torch.manual_seed(job.seed)
     if job.parent is None:
         parent, positions = None, NEW_POSITIONS
@@ -104,26 +103,6 @@ def _length(samples: Sequence[Sample]) -> int:
     sizes = sorted(sample.tokens for sample in samples)
     wanted = sizes[int(WHOLE * (len(sizes) - 1))]
     return next((length for length in LENGTHS if wanted <= length), LENGTHS[-1])
-
-
-def _replayed(file: Path | None) -> list[Sample]:
-    """Return answers that `specadapt train generate` wrote."""
-    return [
-        Sample(
-            id=str(line["id"]),
-            conversation=sha256(str(line["id"]).encode()).hexdigest(),
-            owner="",
-            fit_id=REPLAY,
-            cluster=-1,
-            method="naive",
-            temperature=line["temperature"],
-            prompt_token_ids=line["prompt"],
-            answer_token_ids=line["answer"],
-            time=0.0,
-        )
-        for line in (read_generations(file) if file else ())
-        if line["answer"]
-    ]
 
 
 def _rows(samples: Sequence[Sample], replayed: Sequence[Sample], length: int) -> TokenRows:
