@@ -27,7 +27,7 @@ def setting(counting_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VersionStore:
-    """Versions of which 1 is a canary."""
+    """A version store whose version 1 is a canary."""
     monkeypatch.setattr(canaries, "LOOK_SECONDS", 0.0)
     kept = store(str(tmp_path / "state"))
     kept.add(head(tmp_path / "head"), origin())

@@ -14,7 +14,7 @@ tokens: they are cheap to read, and must not make an arbitrary row look recently
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A row and its tokens, of which the first `lease.length` are computed, for one scope.
+    """A row and its tokens, for one scope. The first `lease.length` tokens are computed.
 
     hashes: of the prefixes of a kept row, by `schemas.prefixes`.
     """
