@@ -9,8 +9,7 @@ from prometheus_client import Counter
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workers.vllm_engine.drafting.portfolio import REQUESTS
-from workers.vllm_engine.sampling import METHOD, SCOPE
+from workers.vllm_engine.drafting.portfolio import METHOD, REQUESTS, SCOPE
 
 XARGS = "vllm_xargs"
 SALT = "cache_salt"

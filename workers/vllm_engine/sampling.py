@@ -7,13 +7,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from schemas import DecodeRequest
 from workers.grammar.specification import lark
-
-METHOD = "specadapt_method"
-"""Key of a request's method in vLLM's extra_args."""
-REQUEST, SCOPE = "specadapt_request", "specadapt_scope"
-"""Keys of its `request_id`, with which vLLM's own id begins, and its `scope`."""
-PREDICTED = "specadapt_predicted"
-"""Key of its `predicted_token_ids`, if it has any."""
+from workers.vllm_engine.drafting.portfolio import METHOD, PREDICTED, REQUEST, SCOPE
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:

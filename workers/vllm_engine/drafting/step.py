@@ -12,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.vllm_engine.sampling import METHOD, PREDICTED, REQUEST, SCOPE
+from workers.vllm_engine.drafting.portfolio import METHOD, PREDICTED, REQUEST, SCOPE
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
