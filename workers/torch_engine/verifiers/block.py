@@ -14,7 +14,7 @@ from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.rejection import at_drafts
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen
+from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus
 
 TINY = sys.float_info.min
 
@@ -41,10 +41,7 @@ class Block:
         """Return one path per proposal. Raises ValueError for trees that are not chains."""
         if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'block' takes chains only")
-        paths, sampled = split_chosen(proposals, output)
-        if sampled:
-            paths |= self._sample(sampled, output)
-        return [paths[proposal.sequence.id] for proposal in proposals]
+        return choose_or_sample(proposals, output, self._sample)
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)

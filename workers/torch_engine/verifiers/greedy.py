@@ -11,7 +11,7 @@ from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.descent import Node
-from workers.torch_engine.verifiers.target_choice import follow_choices, split_chosen
+from workers.torch_engine.verifiers.target_choice import choose_or_sample, follow_choices
 
 
 @register("verifier", "greedy")
@@ -30,11 +30,13 @@ class Greedy:
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """Return one path per proposal."""
-        paths, sampled = split_chosen(proposals, output)
-        draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in sampled}
+        return choose_or_sample(proposals, output, _sample)
 
-        def choose(p: Tensor, nodes: Sequence[Node]) -> list[int]:
-            return draw(p, [draws[proposal.sequence.id][node + 1] for proposal, node in nodes])
 
-        paths |= follow_choices(sampled, output, choose)
-        return [paths[proposal.sequence.id] for proposal in proposals]
+def _sample(proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+    draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in proposals}
+
+    def choose(p: Tensor, nodes: Sequence[Node]) -> list[int]:
+        return draw(p, [draws[proposal.sequence.id][node + 1] for proposal, node in nodes])
+
+    return follow_choices(proposals, output, choose)

@@ -13,7 +13,7 @@ from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.descent import Node, descend
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen
+from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus
 
 
 @register("verifier", "one_hot")
@@ -33,14 +33,11 @@ class OneHot:
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """Return one path per proposal. Raises ValueError for nodes sampled above temperature 0."""
-        paths, sampled = split_chosen(proposals, output)
-        if any(any(proposal.sampled) for proposal in sampled):
-            raise ValueError("verifier 'one_hot' takes chosen tokens only; these were sampled")
-        if sampled:
-            paths |= self._sample(sampled, output)
-        return [paths[proposal.sequence.id] for proposal in proposals]
+        return choose_or_sample(proposals, output, self._sample)
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        if any(any(proposal.sampled) for proposal in proposals):
+            raise ValueError("verifier 'one_hot' takes chosen tokens only; these were sampled")
         walks = {p.sequence.id: _Walk(uniforms(len(p), p.sequence.rng)) for p in proposals}
 
         def below(proposal: Proposal, node: int, chances: list[float]) -> int | None:

@@ -12,7 +12,7 @@ from workers.torch_engine.registry import register
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.descent import warped_rows
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_chosen
+from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus
 
 
 @register("verifier", "rejection")
@@ -33,10 +33,7 @@ class Rejection:
         """Return one path per proposal. Raises ValueError for trees that are not chains."""
         if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'rejection' takes chains only")
-        paths, sampled = split_chosen(proposals, output)
-        if sampled:
-            paths |= self._sample(sampled, output)
-        return [paths[proposal.sequence.id] for proposal in proposals]
+        return choose_or_sample(proposals, output, self._sample)
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)

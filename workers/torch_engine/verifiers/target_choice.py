@@ -32,11 +32,13 @@ def split_greedy(
     return paths, [p for p in proposals if p.sequence.sampling.temperature > 0.0]
 
 
-def split_chosen(
-    proposals: Sequence[Proposal], output: TargetOutput
-) -> tuple[dict[int, Path], list[Proposal]]:
-    """Return the paths of proposals at temperature 0 or with a seed, by sequence id, and the
-    other proposals.
+def choose_or_sample(
+    proposals: Sequence[Proposal],
+    output: TargetOutput,
+    sample: Callable[[list[Proposal], TargetOutput], dict[int, Path]],
+) -> list[Path]:
+    """Return one path per proposal. The target chooses the tokens of proposals at temperature 0 or
+    with a seed; sample: returns the paths of the others, by sequence id.
 
     Under a seed the target chooses a token at every node, by its warped distribution and the noise
     of the token's place in the answer alone: whatever was drafted, the answer is the same.
@@ -44,7 +46,9 @@ def split_chosen(
     paths, sampled = split_greedy(proposals, output)
     seeded = [p for p in sampled if p.sequence.sampling.seed is not None]
     paths |= follow_choices(seeded, output, _under_seeds)
-    return paths, [p for p in sampled if p.sequence.sampling.seed is None]
+    if unseeded := [p for p in sampled if p.sequence.sampling.seed is None]:
+        paths |= sample(unseeded, output)
+    return [paths[proposal.sequence.id] for proposal in proposals]
 
 
 def follow_choices(
