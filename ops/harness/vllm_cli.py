@@ -19,10 +19,13 @@ def version(distribution_name: str) -> str:
 
 
 def startable(command: Sequence[str]) -> list[str]:
-    """Return a command in words that start it: the CPU build cannot start its own `vllm`."""
+    """Return a command in words that start it: a bare `vllm` is this environment's, which need not
+    be activated, and the CPU build cannot start its own."""
     if Path(command[0]).name == "vllm" and not _has_distribution("vllm"):
         return [sys.executable, "-m", "ops.harness.vllm_cli", *command[1:]]
-    return list(command)
+    beside = Path(sys.executable).with_name("vllm")
+    here = command[0] == "vllm" and beside.is_file()
+    return [str(beside) if here else command[0], *command[1:]]
 
 
 def _has_distribution(name: str) -> bool:

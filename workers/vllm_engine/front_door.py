@@ -18,7 +18,7 @@ from workers.vllm_engine.shared import (
     speculative_config,
 )
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
-from workers.vllm_engine.versions import require
+from workers.vllm_engine.versions import SHARED, require, require_release
 
 PLAIN = "naive"
 DRAFTING = ("ngram", "suffix", "medusa", "eagle", "eagle3", "draft")
@@ -26,8 +26,11 @@ DRAFTING = ("ngram", "suffix", "medusa", "eagle", "eagle3", "draft")
 PREFIX = "vllm_"
 
 MIDDLEWARE = "workers.vllm_engine.middleware.RequestMethods"
-OURS = ("--speculative-config", "-sc", "--additional-config", "--worker-cls", "--async-scheduling")
-"""Flags of vLLM's that the command sets."""
+OURS = (
+    *("--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-tokens"),
+    *("--additional-config", "--worker-cls", "--async-scheduling"),
+)
+"""Flags of vLLM's that the command sets, and those that would contradict them."""
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -54,6 +57,7 @@ def serve_command(
     _refuse_flags(model, flags)
     models, arguments = _models(model, methods)
     specs = list(models.methods.values())
+    require_release("specadapt vllm serve", SHARED)
     require(specs, models)
     if default not in models.methods:
         names = ", ".join(models.methods)
@@ -106,21 +110,24 @@ def _models(model: str, methods: Sequence[str]) -> tuple[_Models, list[str]]:
         specs.append(spec)
     learned = ",".join(spec.name for spec in specs if part_of(spec) is not None)
     adaptive = _named(ADAPTIVE, bundle)
-    options = adaptive.settings["drafter"] | {"learned": learned}
+    options = adaptive.settings.get("drafter", {}) | {"learned": learned}
     settings = adaptive.settings | {"drafter": options}
     specs.append(adaptive.model_copy(update={"settings": settings}))
     arguments = [model]
     if bundle is not None:
-        arguments = [str(bundle.part("target")), "--tokenizer", str(tokenizer_folder(bundle))]
-        arguments += ["--served-model-name", bundle.name]
+        arguments = [str(bundle.part("target")), "--served-model-name", bundle.name]
+        arguments += ["--tokenizer", str(tokenizer_folder(bundle))]
     return _Models(model, Path(model), parts, methods={s.name: s for s in specs}), arguments
 
 
 def _split(methods: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Return names and weights of the drafting methods, in the order that they were named in."""
-    named = dict.fromkeys(methods)
-    for entry in named:
+    seen: set[str] = set()
+    for entry in dict.fromkeys(methods):
         name, _, weights = entry.partition("=")
+        if name in seen:
+            raise ValueError(f"--methods: {name} is named twice: give it one model")
+        seen.add(name)
         if name not in DRAFTING:
             if name in (PLAIN, ADAPTIVE):  # always served
                 continue

@@ -46,23 +46,25 @@ def require(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
     """Raise ValueError where the installed vLLM, or the target, lacks what an engine's methods
     need; the message names versions and the fix."""
     for spec in specs:
-        _require_release(f"method {spec.name}", DRAFTERS.get(spec.drafter, SUPPORTED), "method")
+        needed = DRAFTERS.get(spec.drafter, SUPPORTED)
+        require_release(f"method {spec.name}", needed, ", or choose another method")
         _require_parts(spec, bundle)
     if len(specs) > 1:
-        _require_release("layout shared", SHARED, "layout")
+        require_release("layout shared", SHARED, ", or choose another layout")
 
 
-def _require_release(what: str, needed: str, left: str) -> None:
+def require_release(what: str, needed: str, otherwise: str = "") -> None:
+    """Raise ValueError where the installed vLLM is none of the needed releases."""
     version = installed()
     if version is None:
         raise ValueError(
             f"{what} needs vLLM {needed}, which is not installed: "
-            "pip install 'specadapt[vllm]', or make install-vllm for CPUs"
+            f"pip install 'specadapt[vllm]' 'vllm{needed}', or make install-vllm for CPUs"
         )
     if not SpecifierSet(needed).contains(version, prereleases=True):
         raise ValueError(
             f"{what} needs vLLM {needed}, and {version} is installed: "
-            f"pip install 'vllm{needed}', or choose another {left}"
+            f"pip install 'vllm{needed}'{otherwise}"
         )
 
 

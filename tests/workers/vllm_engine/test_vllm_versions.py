@@ -9,6 +9,7 @@ import pytest
 from schemas import MethodSpec
 from workers.bundle import MANIFEST, Bundle, load_bundle
 from workers.methods import get_method
+from workers.vllm_engine.front_door import serve_command
 from workers.vllm_engine.versions import installed, require
 
 NGRAM, MEDUSA = get_method("vllm_ngram"), get_method("vllm_medusa")
@@ -93,6 +94,14 @@ def test_other_releases_are_refused_with_the_range(
     install(packages, "vllm", version)
     with pytest.raises(ValueError, match=said):
         require(methods, llama)
+
+
+def test_the_front_door_names_the_release_alone(packages: Path) -> None:
+    install(packages, "vllm", "0.33.0")
+    with pytest.raises(
+        ValueError, match=r"0\.33\.0 is installed: pip install 'vllm>=0\.32,<0\.33'$"
+    ):
+        serve_command("org/model", ["ngram"], "naive", [])
 
 
 @pytest.mark.parametrize(
