@@ -3,21 +3,28 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from fastapi import HTTPException
 from prometheus_client import Counter
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workers.vllm_engine.drafting.portfolio import METHOD, REQUESTS, SCOPE
 
-XARGS = "vllm_xargs"
 SALT = "cache_salt"
-PATHS = (
-    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"),
-    "/invocations",
-)
-"""Routes whose bodies have `vllm_xargs` and `cache_salt`. A request to another route is decoded
+XARGS = ("vllm_xargs",)
+PLACES = {
+    "/v1/chat/completions": XARGS,
+    "/v1/chat/completions/batch": XARGS,
+    "/v1/completions": XARGS,
+    "/v1/responses": XARGS,
+    "/v1/messages": XARGS,
+    "/invocations": XARGS,
+    "/inference/v1/generate": ("sampling_params", "extra_args"),
+}
+"""Where a request's body has its extra arguments, by route. A request to another route is decoded
 without drafts."""
 RESERVED = "specadapt_"
 
@@ -39,92 +46,92 @@ class RequestMethods:
         self._asking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse an unknown method with status 400."""
+        """Pass a request on. Its body is read and changed when vLLM asks for it, which is after the
+        check of the API key."""
         if scope["type"] == "http":
-            path = scope["path"].rstrip("/")
-            if scope["method"] == "POST" and path.endswith(PATHS):
-                body = await _body(receive)
+            path = scope["path"].rstrip("/\n")  # a route's path may end with a new line
+            place = next((at for end, at in PLACES.items() if path.endswith(end)), None)
+            if scope["method"] == "POST" and place is not None:
                 config = scope["app"].state.vllm_config.additional_config[REQUESTS]
-                try:
-                    body = with_method(body, config["salts"], config["default"])
-                except ValueError as error:
-                    await _refusal(str(error))(scope, receive, send)
-                    return
-                receive = _replayed(body, receive)
+                change = partial(with_method, place, config["salts"], config["default"])
+                receive = _changed(receive, change)
             elif path.endswith("/metrics"):
                 await self._count(scope["app"].state.engine_client)
         await self._app(scope, receive, send)
 
     async def _count(self, engine: Any) -> None:
-        """Add what the engine has counted since the last scrape; without waiting for a long step,
-        the next scrape shows it."""
+        """Add what the engine has counted since the last scrape. What it does not say within
+        METRICS_SECONDS, the next scrape shows."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(_take(engine))
         await asyncio.wait([self._asking], timeout=METRICS_SECONDS)
 
 
-def with_method(body: bytes, salts: dict[str, str | None], default: str) -> bytes:
+def with_method(
+    place: Sequence[str], salts: dict[str, str | None], default: str, body: bytes
+) -> bytes:
     """Return a request's JSON with its method and the cache salt that the method needs.
 
-    salts: the cache salt of each method. Bodies that vLLM will refuse are returned as they are.
-    Raises ValueError for an unknown method.
+    place: see PLACES. salts: the cache salt of each method. Bodies that vLLM will refuse are
+    returned as they are. Raises ValueError for an unknown method.
     """
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
         return body
-    given = request.get(XARGS) if isinstance(request, dict) else ()
-    extra = {} if given is None else given
+    *outer, name = place
+    holder = request
+    for key in outer:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(holder, dict):
+        return body
+    extra = {} if holder.get(name) is None else holder[name]
     if not isinstance(extra, dict):
         return body
-    reserved = [name for name in extra if name.startswith(RESERVED) and name != METHOD]
+    field = ".".join(place)
+    reserved = [key for key in extra if key.startswith(RESERVED) and key != METHOD]
     if reserved:
-        raise ValueError(f"{XARGS}.{reserved[0]} is unknown: use {METHOD}")
+        raise ValueError(f"{field}.{reserved[0]} is unknown: use {METHOD}")
     method = extra.get(METHOD, default)
     if not isinstance(method, str) or method not in salts:
         names = ", ".join(salts)
-        raise ValueError(f"{XARGS}.{METHOD}: {method!r} is not served; methods: {names}")
-    request[XARGS] = {**extra, METHOD: method}
+        raise ValueError(f"{field}.{METHOD}: {method!r} is not served; methods: {names}")
     tenant, own = request.get(SALT), salts[method]
-    if isinstance(tenant, str) and tenant:
-        # Past answers are looked up among those with the same salt.
-        request[XARGS][SCOPE] = tenant
-    if own is not None and tenant is None:
-        request[SALT] = own
-    elif own is not None and isinstance(tenant, str) and tenant:
-        request[SALT] = hashlib.sha256(f"{own} {tenant}".encode()).hexdigest()
+    # Past answers are looked up among those with the same salt.
+    holder[name] = {**extra, METHOD: method, SCOPE: tenant or ""}
+    if own is not None and isinstance(tenant, str | None) and tenant != "":
+        # A digest, so that no client's salt is a method's by chance.
+        request[SALT] = hashlib.sha256(f"{own} {tenant or ''}".encode()).hexdigest()
     return json.dumps(request).encode()
 
 
 async def _take(engine: Any) -> None:
-    try:
-        counted, *_ = await engine.collective_rpc("take_acceptance")
-    except Exception:  # the engine has ended, which vLLM reports
-        return
+    counted, *_ = await engine.collective_rpc("take_acceptance")
     for method, drafter, counts in counted:
         for counter, count in zip(COUNTERS, counts, strict=True):
             counter.labels(method, drafter).inc(count)
 
 
-async def _body(receive: Receive) -> bytes:
-    parts, more = [], True
-    while more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
+def _changed(receive: Receive, change: Callable[[bytes], bytes]) -> Receive:
+    """Return a `receive` whose first message is the whole body, changed; the later ones tell when
+    the client is gone. It raises HTTPException, which the server answers, for a ValueError."""
+    read = False
 
+    async def changed() -> Message:
+        nonlocal read
+        if read:
+            return await receive()
+        read = True
+        parts, more = [], True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return message
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        try:
+            return {"type": "http.request", "body": change(b"".join(parts))}
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from error
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that begins with the body; then it tells when the client is gone."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replayed() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replayed
-
-
-def _refusal(message: str) -> JSONResponse:
-    error = {"message": message, "type": "BadRequestError", "param": XARGS, "code": 400}
-    return JSONResponse({"error": error}, status_code=400)
+    return changed

@@ -107,7 +107,7 @@ async def test_a_request_tells_the_drafters_its_scope():
         sampling=SamplingParams(temperature=0.8),
     )
     runner = SimpleNamespace(
-        input_batch=SimpleNamespace(req_ids=["r", "other"]),
+        input_batch=SimpleNamespace(req_ids=["r", "other"], vocab_size=100),
         requests={
             "r": SimpleNamespace(sampling_params=sampling_params(asked, ())),
             "other": SimpleNamespace(sampling_params=None),
@@ -116,8 +116,25 @@ async def test_a_request_tells_the_drafters_its_scope():
     step = Step(runner, *[None] * 8)
     assert step.methods() == ["vllm_adaptive", None]
     assert step.asked(0) == ("r", "a")
-    assert step.asked(1) == ("", "")
+    assert step.asked(1) == ("", "other"), "an answer without a scope is for nobody else"
     assert [step.greedy(row) for row in (0, 1)] == [False, True]
+
+
+@pytest.mark.parametrize("predicted", [3, "ab", ["a"], [1, None], [1, 100], [-1], {"1": 1}])
+async def test_what_a_client_of_vllms_server_names_cannot_break_a_step(predicted):
+    from workers.vllm_engine.drafting.step import Step
+
+    extra = {"specadapt_predicted": predicted, "specadapt_scope": [1], "specadapt_request": [2]}
+    params = SimpleNamespace(extra_args=extra)
+    runner = SimpleNamespace(
+        input_batch=SimpleNamespace(req_ids=["r"], vocab_size=100),
+        requests={"r": SimpleNamespace(sampling_params=params)},
+    )
+    step = Step(runner, *[None] * 8)
+    assert step.asked(0) == ("[2]", "r")
+    assert not step.predicted(0)
+    extra["specadapt_predicted"] = [0, 99]
+    assert step.predicted(0) == [0, 99]
 
 
 async def test_a_sampled_answer_ends_as_it_should(engine, prompts):

@@ -66,13 +66,19 @@ class Step:
         return params is None or params.temperature == 0.0
 
     def asked(self, row: int) -> tuple[str, str]:
-        """Return the row's request id as the caller gave it, and its scope."""
+        """Return the row's request id as the caller gave it, and its scope. A request that names
+        none has a scope of its own, so that no other looks up its answer."""
         extra = self._extra(row)
-        return extra.get(REQUEST, ""), extra.get(SCOPE, "")
+        scope = extra.get(SCOPE)
+        return str(extra.get(REQUEST, "")), scope if isinstance(scope, str) else self.request(row)
 
     def predicted(self, row: int) -> Sequence[int]:
-        """Return the tokens that a row's request predicts."""
-        return tuple(self._extra(row).get(PREDICTED, ()))
+        """Return the tokens that a row's request predicts; none if they are not all tokens of the
+        target's, since a draft of others would end the engine."""
+        tokens, words = self._extra(row).get(PREDICTED), self.runner.input_batch.vocab_size
+        if not isinstance(tokens, list | tuple):
+            return ()
+        return tokens if all(type(one) is int and 0 <= one < words for one in tokens) else ()
 
     def drafted(self) -> list[int]:
         """Return how many draft tokens of each row the target has verified."""
