@@ -25,16 +25,17 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS, SAVE_SECONDS = 5.0, 60.0
 LEAST_ANSWERS = 30
 """Answers of each version below which nothing is decided."""
-CLEAR = 3.0
-"""Standard errors of a clear difference: a canary is looked at many times."""
+CLEAR, WORSE = 3.0, 1.64
+"""Standard errors of a clear difference, since a head is looked at many times, and of a loss at the
+last look, where one head in twenty that is as good as the other would be rolled back."""
 MOST_ANSWERS = 1000
 """Answers of all methods after which a canary is decided. It has had a hundred of them if routing
-always chooses methods that draft with it. Any gain is enough: it was better on held answers."""
+always chooses methods that draft with it."""
 WINDOW = 300
-"""Answers of a promoted head after which the next comparison begins."""
+"""Answers of a promoted head after which the next comparison begins at the latest."""
 WORST = 0.8
-"""A promoted head is compared with this share of the tokens per step during its trial, since other
-prompts may be harder."""
+"""A promoted head is compared with this share of the tokens per step before, since other prompts
+may be harder."""
 _WORST_SUMS = np.array([1.0, 1.0, WORST, 1.0, WORST**2, WORST])
 
 Verdict = Literal["promote", "roll back"]
@@ -59,13 +60,12 @@ def _rate(sums: Sums) -> tuple[float, float]:
 
 def verdict(canary: Sums, control: Sums, *, overdue: bool) -> Verdict | None:
     """Decide on a head by its answers and those of another, None while there is too little
-    evidence. overdue: whether any difference is enough."""
-    if _too_few(canary, control):
-        return None
-    gain, error = compared(canary, control)
-    if abs(gain) < CLEAR * error and not overdue:
-        return None
-    return "promote" if gain > 0.0 else "roll back"
+    evidence. overdue: whether a head that is not shown to be worse is promoted."""
+    if not _too_few(canary, control):
+        gain, error = compared(canary, control)
+        if abs(gain) > (WORSE if overdue else CLEAR) * error:
+            return "promote" if gain > 0.0 else "roll back"
+    return "promote" if overdue else None
 
 
 def _too_few(canary: Sums, control: Sums) -> bool:
@@ -75,9 +75,9 @@ def _too_few(canary: Sums, control: Sums) -> bool:
 class CanaryJudge:
     """Promote canaries that draft better than the version in force, and roll back others.
 
-    A canary that replicas cannot load, or whose manifest is unreadable, is rolled back too. One
-    that has too few answers after MOST_ANSWERS of all methods is promoted, since it was better on
-    held answers, and no further round begins while there is a canary.
+    A canary that replicas cannot load, or whose manifest is unreadable, is rolled back too. After
+    MOST_ANSWERS of all methods one that is not shown to be worse is promoted, since it was better
+    on held answers, and no further round begins while there is a canary.
 
     `step` has to be called often, always from the same thread. reports: the replicas' newest load
     reports. The evidence is saved with the versions, so that another process goes on with it. A
@@ -150,7 +150,6 @@ class CanaryJudge:
     def _decide(self, ledger: Ledger, heads: HeadsInForce) -> None:
         for part in get_args(HeadPart):
             if part in heads.canaries:
-                self._watched.pop(part, None)
                 self._judge(part, ledger, heads)
             else:
                 self._trials.pop(part, None)
@@ -169,12 +168,13 @@ class CanaryJudge:
         decided, why = self._decided(pair[0], canary, control, overdue=overdue)
         if decided == "promote":
             logger.info("canary %d of %s is promoted: %s", pair[0], part, why)
-            self._versions.promote(pair[0], heads)
             self._watched[part] = Watch(
                 number=pair[0],
                 expected=numbers(canary + control),
                 before=numbers(ledger.of(part, pair[0])),
             )
+            self._keep(ledger, heads)  # first, since the store may promote it and fail to say so
+            self._versions.promote(pair[0], heads)
         elif decided == "roll back":
             logger.warning("canary %d of %s is rolled back: %s", pair[0], part, why)
             self._versions.roll_back(part, heads)
@@ -186,12 +186,12 @@ class CanaryJudge:
         if problem := self._problem_of(number, canary, control, overdue=overdue):
             return "roll back", problem
         decided = verdict(canary, control, overdue=overdue)
-        if decided is not None:
-            gain, _ = compared(canary, control)
-            change = f"{100.0 * np.expm1(gain):+.1f}% tokens per step"
-            return decided, f"{change} in {canary[0]:.0f} answers"
-        few = f"it was better on held answers, and routing gave it only {canary[0]:.0f}"
-        return ("promote" if overdue else None), few
+        if _too_few(canary, control):
+            few = f"it was better on held answers, and routing gave it only {canary[0]:.0f}"
+            return decided, few
+        gain, error = compared(canary, control)
+        low, high = (100.0 * np.expm1(gain + sign * WORSE * error) for sign in (-1.0, 1.0))
+        return decided, f"{low:+.1f} to {high:+.1f}% tokens per step in {canary[0]:.0f} answers"
 
     def _problem_of(self, number: int, canary: Sums, control: Sums, *, overdue: bool) -> str | None:
         """Return why a canary cannot serve, None if it can or may still be loading."""
@@ -206,7 +206,8 @@ class CanaryJudge:
         return "no replica drafts with it" if overdue and unused else None
 
     def _watch(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
-        """Roll a promoted version back if it drafts far worse than heads did during its trial."""
+        """Roll a promoted version back if it drafts far worse than in the window before, which
+        first is the trial."""
         watch, number = self._watched.get(part), heads.number(part)
         if watch is None or watch.number != number:
             self._watched.pop(part, None)
@@ -215,9 +216,8 @@ class CanaryJudge:
         since = now - watch.before
         expected = _WORST_SUMS * np.array(watch.expected)
         decided = verdict(since, expected, overdue=bool(since[0] >= WINDOW))
-        if decided is None:
-            return
-        self._watched[part] = watch.model_copy(update={"before": numbers(now)})
-        if decided == "roll back":
-            logger.warning("version %d of %s drafts far worse than before", number, part)
+        if decided == "promote":
+            self._watched[part] = Watch(number=number, expected=numbers(since), before=numbers(now))
+        elif decided == "roll back":
             self._versions.roll_back(part, heads)
+            logger.warning("version %d of %s drafts far worse than before", number, part)

@@ -1,7 +1,7 @@
 """What service shows of heads, which survives a restart of the drafters' actor."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from schemas.base import Schema
 logger = logging.getLogger(__name__)
 
 REPLICAS = 200
-"""Replicas whose last counts are remembered, those that reported last."""
+"""Replicas whose last counts are remembered, those that reported last; more if more report."""
 FILE = "canaries.json"
 
 SUMS = ("answers", "steps", "tokens", "steps_squared", "tokens_squared", "steps_times_tokens")
@@ -47,8 +47,8 @@ class Trial(Schema):
 
 
 class Watch(Schema):
-    """A promoted version, what it and its control did during the trial, and what was counted
-    before this window."""
+    """A promoted version, what heads did in the window before, which first is the trial, and what
+    was counted before this window."""
 
     number: int
     expected: Numbers
@@ -98,8 +98,8 @@ class Ledger:
         self._last = {replica: _read(counted) for replica, counted in saved.replicas.items()}
         self._total = _read(saved.total)
 
-    def add(self, reports: Iterable[LoadReport]) -> None:
-        """Take the newest reports."""
+    def add(self, reports: Sequence[LoadReport]) -> None:
+        """Take the newest report of each replica."""
         for report in reports:
             before = self._last.pop(report.replica, {})
             now = {
@@ -110,8 +110,8 @@ class Ledger:
             for key, sums in now.items():
                 self._total[key] = self.of(*key) + sums - before.get(key, 0.0)
             self._last[report.replica] = now
-            if len(self._last) > REPLICAS:
-                del self._last[next(iter(self._last))]
+        while len(self._last) > max(REPLICAS, len(reports)):
+            del self._last[next(iter(self._last))]
 
     def of(self, part: str, version: int) -> Sums:
         """Return the sums of a version [6]."""

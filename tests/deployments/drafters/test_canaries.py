@@ -9,7 +9,13 @@ import pytest
 from canary_setting import BETTER, SPOILT, USUAL, Service
 from stored_heads import head, origin
 
-from deployments.drafters.canaries import LEAST_ANSWERS, MOST_ANSWERS, CanaryJudge, compared
+from deployments.drafters.canaries import (
+    LEAST_ANSWERS,
+    MOST_ANSWERS,
+    WINDOW,
+    CanaryJudge,
+    compared,
+)
 from deployments.drafters.versions import VersionStore
 from schemas import LoadReport
 
@@ -58,10 +64,11 @@ def test_a_canary_that_routing_seldom_chooses_ends_as_held_answers_judged_it(
     assert versions.in_force().number("eagle3") == 0
 
 
-@pytest.mark.parametrize(("chance", "ends_as"), [(USUAL + 0.04, 1), (USUAL - 0.04, 0)])
+@pytest.mark.parametrize(("chance", "ends_as"), [(USUAL + 0.01, 1), (USUAL - 0.04, 0)])
 def test_a_canary_of_a_method_that_is_chosen_at_times_ends_by_its_own_answers(
     versions: VersionStore, chance: float, ends_as: int
 ) -> None:
+    """They outweigh the held answers' word only beyond their interval."""
     service = Service(versions, 28)
     service.chances = {0: USUAL, 1: chance}
     assert service.serve(450) > LEAST_ANSWERS
@@ -100,6 +107,83 @@ def test_a_head_that_is_spoilt_after_promotion_goes_within_a_hundred_answers(
     service.serve(10 * MOST_ANSWERS)
     service.serve(130)
     assert versions.in_force().number("eagle3") == 1
+    service.chances[1] = SPOILT
+    service.serve(100)
+    assert versions.in_force().number("eagle3") == 0
+
+
+def test_a_promoted_head_is_still_watched_after_the_next_canary(
+    versions: VersionStore, tmp_path: Path
+) -> None:
+    service = Service(versions, 4)
+    service.chances = {0: USUAL, 1: BETTER, 2: SPOILT}
+    service.serve(10 * MOST_ANSWERS)
+    versions.add(head(tmp_path / "head"), origin(parent=1))
+    versions.try_out(2, 0.1)
+    service.serve(10 * MOST_ANSWERS)
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (1, {})
+    service.chances[1] = SPOILT
+    service.serve(100)
+    assert versions.in_force().number("eagle3") == 0
+
+
+def test_a_head_that_was_seldom_chosen_is_watched_once_it_is(versions: VersionStore) -> None:
+    service = Service(versions, 16)
+    service.chances = {0: USUAL, 1: BETTER}
+    service.serve(LEAST_ANSWERS - 1)
+    service.serve_others(MOST_ANSWERS)
+    assert versions.in_force().number("eagle3") == 1
+    service.serve(WINDOW)
+    assert versions.in_force().number("eagle3") == 1
+    service.chances[1] = SPOILT
+    service.serve(100)
+    assert versions.in_force().number("eagle3") == 0
+
+
+def test_a_head_stays_while_prompts_slowly_get_much_harder(versions: VersionStore) -> None:
+    service = Service(versions, 17)
+    service.chances = {0: USUAL, 1: BETTER}
+    service.serve(10 * MOST_ANSWERS)
+    for chance in np.arange(BETTER, USUAL / 2, -0.05):
+        service.chances[1] = float(chance)
+        service.serve(100)
+        assert versions.in_force().number("eagle3") == 1
+
+
+def test_a_spoilt_head_goes_as_soon_as_the_store_is_back(
+    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise OSError("the store is away")
+
+    service = Service(versions, 4)
+    service.chances = {0: USUAL, 1: BETTER}
+    service.serve(10 * MOST_ANSWERS)
+    service.chances[1] = SPOILT
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "_change", away)
+        service.serve(100)
+    assert versions.in_force().number("eagle3") == 1
+    service.serve(1)
+    assert versions.in_force().number("eagle3") == 0
+
+
+def test_a_head_whose_promotion_was_not_confirmed_is_watched(
+    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store takes the promotion and fails afterwards, and the process ends."""
+
+    def fails(*_: object) -> None:
+        raise OSError("the store is away")
+
+    service = Service(versions, 4)
+    service.chances = {0: USUAL, 1: BETTER}
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "_remove", fails)
+        service.serve(10 * MOST_ANSWERS)
+    assert versions.in_force().number("eagle3") == 1
+    service.restart()
     service.chances[1] = SPOILT
     service.serve(100)
     assert versions.in_force().number("eagle3") == 0

@@ -86,3 +86,15 @@ def test_what_an_ended_replica_counted_stays() -> None:
     ledger.add([other.report()])
     assert ledger.of("eagle3", 1)[0] == 4
     assert not ledger.of("eagle3", 2).any()
+
+
+def test_more_replicas_than_are_remembered_are_not_counted_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "REPLICAS", 1)
+    replicas, ledger = [Replica(name, 1) for name in "abc"], Ledger()
+    for replica in replicas:
+        replica.answer(1, USUAL)
+    for _ in range(3):
+        ledger.add([replica.report() for replica in replicas])
+    assert ledger.of("eagle3", 1)[0] == 3
