@@ -1,7 +1,7 @@
 """Hashes that name the prefixes of prompts which a replica's cache holds."""
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
 
@@ -15,7 +15,7 @@ prompt of 8,192 tokens has 24 hashes."""
 REPORTED = 512
 """Most hashes in a load report."""
 
-_BYTES = 4
+HASH_BYTES = 4
 """Bytes of a hash. A collision only sends a request to a replica that holds less than expected."""
 
 
@@ -34,8 +34,9 @@ def _next(length: int) -> int:
 
 def prefix_hashes(tokens: Sequence[int], scope: str) -> list[bytes]:
     """Return a hash of every prefix of `prefix_lengths`. The scope is part of each hash."""
-    text = memoryview(array("I", tokens).tobytes())
-    state, begin, hashes = blake2b(digest_size=_BYTES, key=_key(scope)), 0, list[bytes]()
+    # An array is made of a list in half the time that it takes from a tuple.
+    text = memoryview(array("I", list(tokens)).tobytes())
+    state, begin, hashes = blake2b(digest_size=HASH_BYTES, key=_key(scope)), 0, list[bytes]()
     for length in prefix_lengths(len(tokens)):
         end = 4 * length
         state.update(text[begin:end])
@@ -49,37 +50,10 @@ def _key(scope: str) -> bytes:
     return sha256(scope.encode()).digest()
 
 
-@lru_cache(maxsize=1024)
-def reported_hashes(prefixes: bytes) -> frozenset[bytes]:
-    """Return the hashes of a load report's `prefixes`."""
-    starts = range(0, len(prefixes), _BYTES)
-    return frozenset(prefixes[start : start + _BYTES] for start in starts)
-
-
-def held_tokens(
-    hashes: Sequence[bytes], one: Container[bytes], other: Container[bytes] = ()
-) -> int:
-    """Return the length of the longest prefix, of those with `hashes`, that either container has.
-
-    hashes: as `prefix_hashes` returns them. A container that has a prefix has its shorter ones too,
-    so bisection finds the longest.
-    """
-    if not hashes or (hashes[0] not in one and hashes[0] not in other):
-        return 0
-    low, high = 1, len(hashes)
-    while low < high:
-        middle = (low + high) // 2
-        if hashes[middle] in one or hashes[middle] in other:
-            low = middle + 1
-        else:
-            high = middle
-    return _lengths(len(hashes))[low]
-
-
 @lru_cache
-def _lengths(count: int) -> list[int]:
-    """Return the lengths [count + 1] of the prefixes with the first `count` hashes, 0 first."""
-    lengths = [0]
+def hashed_lengths(count: int) -> list[int]:
+    """Return the lengths of the first `count` prefixes that have hashes."""
+    lengths = list[int]()
     for _ in range(count):
-        lengths.append(_next(lengths[-1]))
+        lengths.append(_next(lengths[-1] if lengths else 0))
     return lengths

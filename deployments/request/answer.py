@@ -137,7 +137,7 @@ class Answerer:
             temperature=prompt.sampling.temperature,
             predicted=predicted,
             cluster=cluster,
-            held=self.in_flight.held(prompt.token_ids, prompt.scope, loads),
+            held=self.in_flight.held(prompt.token_ids, prompt.scope),
         )
         allowed, ready = prompt.deadline_seconds, self.ready()
         constraints = Constraints(

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deployments.request.prefixes import REPORTS_WITHOUT, Prefixes
+from deployments.request.prefixes import REMEMBERED, REPORTS_WITHOUT, Prefixes
+from router.evidence import Floats
 from router.replica_loads import Added, ReplicaLoads
 from schemas import DecodeRequest, LoadReport, RoutingTable
 from schemas.prefixes import prefix_hashes
-
-REMEMBERED = 4096
-"""Ended requests to remember until no report lists them."""
 
 MANY_INGRESSES = 5
 """Ingresses from which on this one does not know what the others have sent since the reports. If
@@ -160,11 +158,12 @@ class InFlight:
                 self._add(sent, loads)
             return loads
 
-    def held(self, tokens: Sequence[int], scope: str, loads: ReplicaLoads) -> list[int]:
-        """Return how many of a prompt's first tokens each replica of `loads` holds [n]."""
+    def held(self, tokens: Sequence[int], scope: str) -> Floats:
+        """Return how many of a prompt's first tokens each replica of `present` holds [n]."""
         hashes = prefix_hashes(tokens, scope)
         with self._lock:
-            return self._prefixes.held(hashes, loads.reports)
+            self.present()
+            return self._prefixes.held(hashes)
 
     def reporting(self) -> Set[str]:
         """Return the replicas that report."""
@@ -189,9 +188,7 @@ class InFlight:
             tokens = request.outstanding(0)
             hashes = [] if sent is None else sent.hashes
             places = [loads.index.get(name) for name in replicas]
-            here = [i for i in places if i is not None]
-            held, length = np.zeros(len(loads.reports)), len(request.known_token_ids)
-            held[here] = self._prefixes.held(hashes, [loads.reports[i] for i in here])
+            held, length = self._prefixes.held(hashes), len(request.known_token_ids)
             method = loads.number(request.method)
             work = loads.work(tokens, method, length - held)
             each = [

@@ -1,15 +1,26 @@
 """Which prefixes of prompts the replicas hold: by their reports, and by what was sent since."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from router.evidence import Floats
 from schemas import LoadReport
-from schemas.prefixes import held_tokens, reported_hashes
+from schemas.prefixes import HASH_BYTES, hashed_lengths
 
 REPORTS_WITHOUT = 3
 """Reports of a replica after which only they say what is left of an ended request's prompt: the
 first may be older, the second may have been on its way."""
+
+REMEMBERED = 4096
+"""Ended requests to remember until reports tell. Reports may stop."""
+
+_HALF = 32
+_PLACES = (1 << _HALF) - 1
+"""Bits of a replica's index in a pair of a hash and an index; the hash is in the upper half."""
 
 
 @dataclass
@@ -17,66 +28,98 @@ class _Sent:
     """Hold the hashes of a request's prompt. since: times of reports since it has ended."""
 
     hashes: Sequence[bytes]
-    ended: bool = False
     since: set[float] = field(default_factory=set)
 
 
 class Prefixes:
-    """Count the prompts that this ingress has sent to each replica, until reports know of them."""
+    """Find the replicas that hold a prompt's beginning, by the hashes of `schemas.prefixes`.
+
+    The prompts that this ingress has sent to a replica count until its reports know of them. A
+    replica that reports no prefixes may have no cache and holds nothing.
+    """
 
     def __init__(self) -> None:
-        self._sent: dict[tuple[str, str], _Sent] = {}
+        self._running: dict[tuple[str, str], _Sent] = {}
         """By replica and request."""
-        self._hashes: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
-        """By replica: the number of requests in `_sent` with each hash."""
+        self._ended: dict[tuple[str, str], _Sent] = {}
+        """The oldest first."""
+        self._readers: defaultdict[bytes, Counter[str]] = defaultdict(Counter)
+        """By hash and replica: the number of requests, of both kinds, with that hash."""
+        self.reported(())
 
     def sent(self, replica: str, request_id: str, hashes: Sequence[bytes]) -> None:
         """Record that a replica reads a request's prompt."""
         self.never_read(replica, request_id)
-        self._sent[replica, request_id] = _Sent(hashes)
-        self._hashes[replica].update(hashes)
+        self._running[replica, request_id] = _Sent(hashes)
+        for one in hashes:
+            self._readers[one][replica] += 1
 
     def ended(self, replica: str, request_id: str) -> None:
         """Record that a request has left a replica, which may keep its prompt."""
-        sent = self._sent.get((replica, request_id))
+        sent = self._running.pop((replica, request_id), None)
         if sent is not None:
-            sent.ended = True
+            self._ended[replica, request_id] = sent
+        if len(self._ended) > REMEMBERED:
+            self.never_read(*next(iter(self._ended)))
 
     def never_read(self, replica: str, request_id: str) -> None:
         """Drop a request that another replica has taken."""
-        sent = self._sent.pop((replica, request_id), None)
-        if sent is None:
-            return
-        counts = self._hashes[replica]
-        counts.subtract(sent.hashes)
-        for one in sent.hashes:
-            if not counts[one]:
-                del counts[one]
-        if not counts:
-            del self._hashes[replica]
+        key = replica, request_id
+        sent = self._running.pop(key, None) or self._ended.pop(key, None)
+        for one in () if sent is None else sent.hashes:
+            readers = self._readers[one]
+            readers[replica] -= 1
+            if not readers[replica]:
+                del readers[replica]
+            if not readers:
+                del self._readers[one]
 
-    def reported(self, reports: Iterable[LoadReport]) -> None:
-        """Drop the ended requests that these reports, the last of each replica, know of."""
+    def reported(self, reports: Sequence[LoadReport]) -> None:
+        """Take the last report of each replica, and drop the ended requests that they know of."""
+        self._index = {report.replica: i for i, report in enumerate(reports)}
+        self._cached = [report.prefixes is not None for report in reports]
+        prefixes = [report.prefixes or b"" for report in reports]
+        counts = [len(one) // HASH_BYTES for one in prefixes]
+        # One sorted array of all replicas is searched as fast as that of one.
+        self._pairs = (_numbers(prefixes) << _HALF) | np.repeat(np.arange(len(reports)), counts)
+        self._pairs.sort()
         times = {report.replica: report.time for report in reports}
-        for (replica, request_id), sent in list(self._sent.items()):
-            if not sent.ended:
-                continue
+        for (replica, request_id), sent in list(self._ended.items()):
             if replica in times:
                 sent.since.add(times[replica])
             if replica not in times or len(sent.since) == REPORTS_WITHOUT:
                 self.never_read(replica, request_id)
 
-    def held(self, hashes: Sequence[bytes], reports: Iterable[LoadReport]) -> list[int]:
+    def held(self, hashes: Sequence[bytes]) -> Floats:
         """Return how many of a prompt's first tokens each reporting replica holds [n], at least.
 
-        hashes: of the prompt, by `schemas.prefixes.prefix_hashes`. A replica that reports no
-        prefixes may have no cache.
+        hashes: of the prompt, by `schemas.prefixes.prefix_hashes`.
         """
-        return [
-            0
-            if one.prefixes is None
-            else held_tokens(
-                hashes, reported_hashes(one.prefixes), self._hashes.get(one.replica, ())
-            )
-            for one in reports
-        ]
+        held, lengths = np.zeros(len(self._index)), hashed_lengths(len(hashes))
+        lowest = _numbers(hashes) << _HALF
+        begins = np.searchsorted(self._pairs, lowest).tolist()
+        ends = np.searchsorted(self._pairs, lowest | _PLACES, side="right").tolist()
+        for length, begin, end in zip(lengths, begins, ends, strict=True):
+            if begin == end:  # a replica that holds a longer prefix holds this one too
+                break
+            held[self._pairs[begin:end] & _PLACES] = length
+        for replica, length in self._reading(hashes, lengths).items():
+            i = self._index.get(replica)
+            if i is not None and self._cached[i]:
+                held[i] = max(held[i], length)
+        return held
+
+    def _reading(self, hashes: Sequence[bytes], lengths: Sequence[int]) -> dict[str, int]:
+        """Return by replica the longest prefix, of those with `hashes`, that it was sent."""
+        found = dict[str, int]()
+        everyone = len(self._readers.get(hashes[0], ())) if hashes else 0
+        for one, length in zip(reversed(hashes), reversed(lengths), strict=True):
+            if len(found) == everyone:
+                break
+            for replica in self._readers.get(one, ()):
+                found.setdefault(replica, length)
+        return found
+
+
+def _numbers(hashes: Sequence[bytes]) -> NDArray[np.int64]:
+    return np.frombuffer(b"".join(hashes), np.int32).astype(np.int64)

@@ -3,9 +3,12 @@
 import numpy as np
 import observations
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from served import small_table
 
 from deployments.request.in_flight import InFlight
+from deployments.request.prefixes import REMEMBERED, Prefixes
 from router.load import Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
@@ -44,6 +47,10 @@ def first_of(flying, request, names=("1", "2", "3")):
         return flying.ranked(list(names), request)[0]
 
 
+def held_by(flying, prompt=PROMPT, scope=""):
+    return flying.held(prompt, scope).tolist()
+
+
 @pytest.mark.parametrize("outstanding", [HASHED - 1, HASHED + 1])
 def test_a_prefix_counts_by_the_time_that_it_takes_to_read(outstanding):
     reports = [load("1"), holding("2", outstanding_tokens=outstanding), load("3")]
@@ -56,16 +63,45 @@ def test_a_replica_without_a_cache_holds_nothing():
     flying = InFlight(lambda: reports, lambda: TABLE)
     with flying.sent(asking("x")):
         flying.accepted("x", "2")
-        assert flying.held(PROMPT, "", flying.present()) == [0, 0]
+        assert held_by(flying) == [0, 0]
         flying.accepted("x", "1")
-        assert flying.held(PROMPT, "", flying.present()) == [HASHED, 0]
+        assert held_by(flying) == [HASHED, 0]
 
 
 def test_the_longest_prefix_wins():
     reports = [holding("1", PROMPT[:40]), holding("2"), holding("3", PROMPT[:150])]
     flying = InFlight(lambda: reports, lambda: TABLE)
     assert first_of(flying, asking("x")) == "2"
-    assert flying.held(PROMPT, "", flying.present()) == [32, HASHED, 128]
+    assert held_by(flying) == [32, HASHED, 128]
+
+
+tokens = st.lists(st.integers(0, 50_000), max_size=600)
+
+
+@given(tokens, tokens, tokens)
+def test_the_longest_shared_prefix_is_found(shared, left, right):
+    """At the last length with a hash that both prompts share, by reports and by what was sent."""
+    left, right = [*shared, *left], [*shared, *right]
+    same = 0
+    while same < min(len(left), len(right)) and left[same] == right[same]:
+        same += 1
+    length = [0, *(one for one in prefix_lengths(len(right)) if one <= same)][-1]
+    found = Prefixes()
+    found.reported([holding("1", left, "a"), holding("2", left, "b"), load("3"), load("4")])
+    found.sent("4", "x", prefix_hashes(left, "a"))
+    assert found.held(prefix_hashes(right, "a")).tolist() == [length, 0, 0, length]
+
+
+def test_without_reports_not_every_prompt_is_remembered():
+    found = Prefixes()
+    found.reported([load("1")])
+    for number in range(REMEMBERED + 10):
+        found.sent("1", str(number), prefix_hashes((number, *PROMPT), ""))
+        found.ended("1", str(number))
+    [first], [last] = (
+        found.held(prefix_hashes((number, *PROMPT), "")).tolist() for number in (0, REMEMBERED)
+    )
+    assert first == 0 < last
 
 
 def test_another_scopes_prefix_is_not_held():
@@ -84,12 +120,12 @@ def test_what_was_sent_is_held_until_reports_can_tell():
         flying.accepted("x", "2")
         for time in range(5):
             reports[:] = load("1", time=time), load("2", time=time)
-            assert flying.held(PROMPT, "", flying.present()) == [0, HASHED], "it runs"
+            assert held_by(flying) == [0, HASHED], "it runs"
         flying.ended("x")
     seen = []
     for time in (5, 5, 6, 7, 8):
         reports[:] = load("1", time=time), load("2", time=time)
-        seen.append(flying.held(PROMPT, "", flying.present())[1])
+        seen.append(held_by(flying)[1])
     assert seen == [HASHED, HASHED, HASHED, 0, 0]
 
 
@@ -102,9 +138,9 @@ def test_two_requests_of_one_beginning_are_forgotten_apart():
             flying.accepted("y", "1")
             flying.accepted("y", "2")
         reports[:] = [load("1", time=1.0)]  # the second one is gone
-        assert flying.held(PROMPT, "", flying.present()) == [HASHED]
+        assert held_by(flying) == [HASHED]
     reports[:] = [load("1", time=2.0), load("2", time=2.0)]
-    assert flying.held(PROMPT, "", flying.present()) == [HASHED, 0]
+    assert held_by(flying) == [HASHED, 0]
 
 
 def test_the_holder_is_asked_where_only_two_of_many_are_compared():
