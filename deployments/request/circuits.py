@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from deployments.metrics import Metrics
 from schemas import CircuitConfig
@@ -11,12 +11,26 @@ from schemas import CircuitConfig
 CircuitState = Literal["closed", "half_open", "open"]
 
 
+PARTS = 30
+"""Parts of the window in which answers are counted together, so that an answer costs the same at
+any number of answers a second."""
+
+
+class Outcomes(NamedTuple):
+    """Answers that ended in one part of the window. row: failures after the last other answer."""
+
+    began: float
+    answers: int = 0
+    failures: int = 0
+    row: int = 0
+
+
 @dataclass(frozen=True)
 class Circuit:
     """Recent answers of one method. Times are seconds on one monotonic clock.
 
-    outcomes: when each answer of the window ended, and whether it failed. opened: when the circuit
-    opened; None while it is closed. trial: when the trial was sent.
+    outcomes: of the window's parts with answers. opened: when the circuit opened; None while it is
+    closed. trial: when the trial was sent.
 
     A circuit opens when answers keep failing. After a pause a single request is sent on trial: an
     answer closes the circuit, a failure opens it again.
@@ -64,18 +78,30 @@ def ended(
         return Circuit(opened=now) if failed else Circuit()
     if failed is None:
         return circuit
-    recent = [one for one in circuit.outcomes if one[0] > now - config.window_seconds]
-    outcomes = (*recent, (now, failed))
+    outcomes = _counted(circuit.outcomes, now, failed, config)
     return Circuit(outcomes, opened=now if _broken(outcomes, config) else None)
 
 
-def _broken(outcomes: Sequence[tuple[float, bool]], config: CircuitConfig) -> bool:
-    failures = [failed for _, failed in outcomes]
-    last = failures[-config.consecutive_failures :]
-    if len(last) == config.consecutive_failures and all(last):
-        return True
-    return len(failures) >= config.window_answers and sum(failures) >= config.failure_share * len(
-        failures
+def _counted(
+    outcomes: Sequence[Outcomes], now: float, failed: bool, config: CircuitConfig
+) -> tuple[Outcomes, ...]:
+    recent = [one for one in outcomes if one.began > now - config.window_seconds]
+    if not recent or now - recent[-1].began >= config.window_seconds / PARTS:
+        recent.append(Outcomes(now))
+    began, answers, failures, row = recent.pop()
+    return (*recent, Outcomes(began, answers + 1, failures + failed, row + 1 if failed else 0))
+
+
+def _broken(outcomes: Sequence[Outcomes], config: CircuitConfig) -> bool:
+    row = 0
+    for one in reversed(outcomes):
+        row += one.row
+        if one.row < one.answers:
+            break
+    answers, failures = (sum(one[i] for one in outcomes) for i in (1, 2))
+    enough = answers >= config.window_answers
+    return row >= config.consecutive_failures or (
+        enough and failures >= config.failure_share * answers
     )
 
 

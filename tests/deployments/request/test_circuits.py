@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.request.circuits import Circuit, admits, circuit_state, ended, sent
+from deployments.request.circuits import PARTS, Circuit, admits, circuit_state, ended, sent
 from schemas import CircuitConfig
 
 CONFIG = CircuitConfig(
@@ -48,7 +48,25 @@ def test_failures_before_the_window_are_forgotten() -> None:
 
 
 def test_an_answer_without_a_verdict_counts_for_nothing() -> None:
-    assert answered(Circuit(), True, None, True, None).outcomes == ((0.0, True), (0.0, True))
+    assert answered(Circuit(), True, None, True, None) == answered(Circuit(), True, True)
+
+
+def test_many_answers_take_no_more_room_than_few() -> None:
+    circuit = Circuit()
+    for number in range(10_000):
+        circuit = answered(circuit, number % 5 == 0, at=number / 500)
+    assert len(circuit.outcomes) <= PARTS + 1
+    assert sum(part.answers for part in circuit.outcomes) == pytest.approx(5_000, rel=1 / PARTS)
+    assert answered(circuit, True, False, True, False, True, False, at=20.0).opened is None
+    assert answered(circuit, True, True, True, at=20.0).opened == 20.0
+
+
+def test_a_row_of_failures_spans_parts_of_the_window() -> None:
+    apart = CONFIG.window_seconds / PARTS
+    circuit = answered(Circuit(), *[False] * 20, True, True)
+    assert answered(circuit, True, at=2 * apart).opened == 2 * apart
+    assert answered(answered(circuit, False, at=apart), True, at=2 * apart).opened is None
+    assert answered(circuit, True, at=CONFIG.window_seconds).opened is None
 
 
 def test_after_the_pause_one_request_is_tried() -> None:
