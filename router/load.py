@@ -95,7 +95,7 @@ class Prospect:
         means = (roomy @ loads.running / np.maximum(counts, 1)).tolist()
         places, rooms, usual = [], counts.tolist(), loads.usual.tolist()
         for m, (batch, line, _, _, slower, *by_method) in enumerate(loads.of(best)):
-            if self._table.methods[m] not in loads.well:
+            if self._table.methods[m] not in loads.live:
                 places.append(_IDLE)
                 continue
             others = enumerate(by_method[:-1]) if batch else ()

@@ -4,6 +4,7 @@ Where replicas host several methods, a step takes the mean of its sequences' met
 to like: a request takes a replica that runs its method.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -42,7 +43,8 @@ class ReplicaLoads:
     see LoadReport. counts [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
     whether a healthy replica hosts a method. slower [n]: how many times as long as predicted its
     steps take. usual [m]: the mean of that over a method's replicas. reading [m + 1]: output tokens
-    that take as long as reading a prompt token; 0 for other methods and without a table.
+    that take as long as reading a prompt token; 0 for other methods and without a table. live: the
+    healthy replicas by method, without those that have none.
     """
 
     def __init__(self, reports: Iterable[LoadReport], table: RoutingTable | None = None) -> None:
@@ -65,8 +67,11 @@ class ReplicaLoads:
                     self.hosts[self.numbers[name], i] = report.healthy
             for name, count in report.running_by_method.items():
                 self.counts[self.number(name), i] += count
-        self.well = {name for r in known if r.healthy for name in r.methods}
-        self.unwell = {name for r in known if not r.healthy for name in r.methods} - self.well
+        self.live = defaultdict[str, set[str]](set)
+        for report in known:
+            for name in report.methods if report.healthy else ():
+                self.live[name].add(report.replica)
+        self.unwell = {n for r in known if not r.healthy for n in r.methods} - self.live.keys()
         self.retime(table)
 
     def number(self, method: str) -> int:

@@ -1,7 +1,7 @@
 """One call of a method, with its deadline, its circuit breaker and a watch for silent replicas."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Set
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -60,8 +60,7 @@ class Calls:
 
     def ready(self) -> frozenset[str]:
         """Return the methods that report a live replica."""
-        live = {m for load in self._state.loads if load.healthy for m in load.methods}
-        return frozenset(live & self._streams.keys())
+        return frozenset(self._in_flight.present().live.keys() & self._streams.keys())
 
     async def stream(self, request: DecodeRequest, whole: bool, terms: Terms) -> Chunks:
         """Yield the answer to its last chunk; closing the stream cancels the work.
@@ -161,11 +160,11 @@ class Calls:
         hosts = [i for i, r in enumerate(loads.reports) if request.method in r.methods]
         return loads, [i for i in hosts if replica in (None, loads.reports[i].replica)]
 
-    def _hosts(self, method: str) -> frozenset[str]:
+    def _hosts(self, method: str) -> Set[str]:
         """Return the replicas of a method that report to be live."""
-        return frozenset(r.replica for r in self._state.loads if r.healthy and method in r.methods)
+        return self._in_flight.present().live.get(method, frozenset())
 
-    def _lost(self, request: DecodeRequest, watched: frozenset[str]) -> MethodLostError | None:
+    def _lost(self, request: DecodeRequest, watched: Set[str]) -> MethodLostError | None:
         """Return an error if the request's replica, one of those `watched`, is no longer live.
 
         It stops reporting or reports a failed engine, while others go on. Ray Serve would hold the

@@ -110,7 +110,7 @@ def least_loaded(methods: Sequence[str]) -> Policy:
         least = {
             m: float(known.work(0.0, known.number(m))[known.hosts[known.number(m)]].min())
             for m in methods
-            if m in known.well
+            if m in known.live
         }
         return sorted(least, key=lambda m: least[m])
 
