@@ -47,8 +47,7 @@ class Prospect:
 
     def __init__(self, table: RoutingTable, features: Features) -> None:
         self._table, self._band = table, features.band
-        self._prompt_tokens, held = features.prompt_tokens, features.held
-        self._held = None if held is None else np.asarray(held, dtype=np.float64)
+        self._prompt_tokens, self._held = features.prompt_tokens, features.held
         self._slots = features.prompt_tokens + features.max_tokens
         cell = features.cluster, features.band
         usual = evidence.expected(table, *cell)

@@ -41,7 +41,7 @@ class Features:
     temperature: float = 0.0
     predicted: Predicted = field(default_factory=dict, hash=False)
     cluster: int = -1
-    held: Sequence[int] | None = field(default=None, hash=False)
+    held: Floats | None = field(default=None, compare=False)
 
     @property
     def band(self) -> int:

@@ -36,7 +36,7 @@ class Circuit:
     answer closes the circuit, a failure opens it again.
     """
 
-    outcomes: tuple[tuple[float, bool], ...] = ()
+    outcomes: tuple[Outcomes, ...] = ()
     opened: float | None = None
     trial: float | None = None
 

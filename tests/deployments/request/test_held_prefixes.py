@@ -156,7 +156,7 @@ def test_the_holder_is_asked_where_only_two_of_many_are_compared():
 def test_the_prediction_is_that_of_the_replica_that_holds_it():
     loads = ReplicaLoads([load("1"), load("2")], TABLE)
     ask = Features(len(PROMPT), 50, cluster=0)
-    held = Features(len(PROMPT), 50, cluster=0, held=(0, HASHED))
+    held = Features(len(PROMPT), 50, cluster=0, held=np.asarray([0.0, HASHED]))
     without, with_it = (Prospect(TABLE, one).under(loads)["naive"] for one in (ask, held))
     assert without.first - with_it.first == pytest.approx(HASHED * 0.0008)
     assert without.per_token == with_it.per_token
