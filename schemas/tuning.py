@@ -62,7 +62,8 @@ class Gain(Schema):
     A new head has no parent: `parent` is of look-ups in the answer's own text, `candidate` of the
     head together with them.
 
-    low, high: 95% interval of the relative gain, by a bootstrap over conversations.
+    low, high: 95% interval of the relative gain, by a bootstrap over conversations. Those of groups
+    are wider: all of the large groups are within them in 95% of cases.
     """
 
     conversations: int = Field(ge=1)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,22 @@ def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
     slightly = [*_measured(10, "a", 2), *_measured(40, "b", 6)]
     assert "by 10% beyond the interval" in str(verdict(slightly, new=True).reason)
     assert verdict([*_measured(10, "a", 2), *_measured(40, "b", 9)], new=True).better
+
+
+def test_a_loss_in_one_of_many_groups_has_to_be_clearer_than_in_one_of_two() -> None:
+    served = _measured(40, "b", 8)
+
+    def kind(name: str, tokens: Sequence[int]) -> list[Measured]:
+        groups = ("replay", f"replay {name}")
+        pairs = [((1000, 500), (candidate, 500)) for candidate in tokens]
+        return [Measured(f"{name}{i}", groups, *pair) for i, pair in enumerate(pairs)]
+
+    slight = kind("a", (950, 960, 980, 980, 990, 1000, 1000, 1000, 1005, 1010))
+    assert "replay a" in str(verdict([*served, *slight]).reason)
+    others = [m for i in range(10) for m in kind(f"c{i}", (990, 1000, 1010) * 4)]
+    assert verdict([*served, *slight, *others]).better
+    clear = kind("a", (930,) * 5 + (960,) * 5)
+    assert "replay a" in str(verdict([*served, *clear, *others]).reason)
 
 
 def _replay(samples: list[Sample], domains: list[str], file: Path) -> Path:

@@ -30,7 +30,8 @@ target's step, and less of a large one's."""
 LEAST = 0.02
 """Least probability of looked-up tokens, as the adaptive drafter has it."""
 RESAMPLES = 2000
-INTERVAL = (0.025, 0.975)
+TAIL = 0.025
+"""Probability on each side of an interval."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,19 @@ def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
 def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
     """Decide by the intervals: better over all served answers, and worse in no large group.
 
-    A new head has to be better by WORTH, over all.
+    The intervals of groups hold for all large ones at once: in a dozen, one would often lose by
+    chance. A new head has to be better by WORTH, over all.
     """
     served = [m for m in measured if REPLAY not in m.groups]
     conversations = len({m.conversation for m in served})
     if conversations < LEAST_CONVERSATIONS:
         why = f"{conversations} held conversations are too few: {LEAST_CONVERSATIONS} are needed"
         return Verdict(better=False, reason=why)
-    overall, groups = _gain(served), sorted({g for m in measured for g in m.groups})
-    by_group = {g: _gain([m for m in measured if g in m.groups]) for g in groups}
-    lost = [g for g, one in by_group.items() if one.conversations >= LARGE_GROUP and one.high < 0]
+    overall, names = _gain(served, TAIL), sorted({g for m in measured for g in m.groups})
+    groups = {name: [m for m in measured if name in m.groups] for name in names}
+    large = [g for g, ms in groups.items() if len({m.conversation for m in ms}) >= LARGE_GROUP]
+    by_group = {name: _gain(ms, TAIL / max(1, len(large))) for name, ms in groups.items()}
+    lost = [name for name in large if by_group[name].high < 0]
     reason: str | None = None
     if overall.low <= (WORTH if new else 0.0):
         low, high = (f"{100 * bound:+.1f}%" for bound in (overall.low, overall.high))
@@ -106,14 +110,14 @@ def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
     return Verdict(better=reason is None, reason=reason, overall=overall, by_group=by_group)
 
 
-def _gain(measured: Sequence[Measured]) -> Gain:
+def _gain(measured: Sequence[Measured], tail: float) -> Gain:
     """Resample whole conversations, whose answers resemble each other."""
     names = {name: i for i, name in enumerate(dict.fromkeys(m.conversation for m in measured))}
     sums = np.zeros((4, len(names)))
     for m in measured:
         sums[:, names[m.conversation]] += (*m.parent, *m.candidate)
     parent, candidate = _rates(sums.sum(1))
-    low, high = np.quantile(_resampled(sums), INTERVAL)
+    low, high = np.quantile(_resampled(sums), (tail, 1 - tail))
     return Gain(conversations=len(names), parent=parent, candidate=candidate, low=low, high=high)
 
 
