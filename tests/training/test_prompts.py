@@ -1,15 +1,17 @@
-"""The shipped prompts: enough per domain, and none of them is a training text."""
+"""The shipped prompts: enough per domain, and none that measures is a training text."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
+from ops.harness.prompts import read
 from schemas.json_files import json_lines
 from training.corpus import row_text
 from training.corpus.rows import conversations
 from training.corpus.split import RARE, SAME, shingles
+from training.heads.judge import LARGE_GROUP
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -17,7 +19,9 @@ DOMAINS = (
     *("code", "creative", "dialogue", "edit", "general"),
     *("logic", "math", "qa", "tool_use", "translation"),
 )
-PROMPTS = [row for _, row in json_lines(ROOT / "ops" / "data" / "prompts.jsonl")]
+SHIPPED = ROOT / "ops" / "data"
+PROMPTS = [row for _, row in json_lines(SHIPPED / "prompts.jsonl")]
+REPLAY = {prompt.id: prompt for prompt in read(SHIPPED / "replay_prompts.jsonl")}
 
 
 def test_every_domain_has_enough_distinct_prompts():
@@ -27,10 +31,26 @@ def test_every_domain_has_enough_distinct_prompts():
     assert {key for row in PROMPTS for key in row} == {"id", "domain", "prompt", "response"}
 
 
-def closest(texts: Iterable[str]) -> dict[str, float]:
+def test_no_replayed_prompt_measures() -> None:
+    files = ("prompts", "generated_prompts", "tasks")
+    measuring = [prompt for name in files for prompt in read(SHIPPED / f"{name}.jsonl")]
+    texts = [message["content"] for prompt in measuring for message in prompt.messages]
+    own = {prompt.id: prompt.text for prompt in REPLAY.values()}
+    shares = closest(own, texts)
+    assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
+
+
+def test_every_replayed_kind_has_prompts_to_learn_from_and_to_judge_by() -> None:
+    counts = Counter(prompt.domain for prompt in REPLAY.values())
+    assert {*counts} == {*DOMAINS}
+    assert min(counts.values()) >= 4 * LARGE_GROUP
+    assert len({str(prompt.messages) for prompt in REPLAY.values()}) == len(REPLAY)
+
+
+def closest(own_texts: Mapping[str, str], texts: Iterable[str]) -> dict[str, float]:
     """Per prompt the largest share of its rare word 8-grams that one of `texts` has. Rare are
     those in at most RARE texts: others are the wording of a task."""
-    own = {row["id"]: shingles(row["prompt"]) for row in PROMPTS}
+    own = {name: shingles(text) for name, text in own_texts.items()}
     wanted = set().union(*own.values())
     holders: dict[int, list[int]] = defaultdict(list)
     for index, text in enumerate(texts):
@@ -50,5 +70,7 @@ def closest(texts: Iterable[str]) -> dict[str, float]:
 )
 def test_no_prompt_is_taken_from_the_data():
     rows = [row for file in sorted(DATA.glob("*.jsonl")) for row in conversations(file)]
-    shares = closest(row_text(row) for row in rows)
+    own = {row["id"]: row["prompt"] for row in PROMPTS}
+    own |= {prompt.id: prompt.text for prompt in REPLAY.values()}
+    shares = closest(own, map(row_text, rows))
     assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
