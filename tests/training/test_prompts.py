@@ -11,7 +11,9 @@ from schemas.json_files import json_lines
 from training.corpus import row_text
 from training.corpus.rows import conversations
 from training.corpus.split import RARE, SAME, shingles
+from training.generations import read_generations
 from training.heads.judge import LARGE_GROUP
+from training.heads.replay import read_replay
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -22,6 +24,7 @@ DOMAINS = (
 SHIPPED = ROOT / "ops" / "data"
 PROMPTS = [row for _, row in json_lines(SHIPPED / "prompts.jsonl")]
 REPLAY = {prompt.id: prompt for prompt in read(SHIPPED / "replay_prompts.jsonl")}
+REPLAYED = ROOT / "bundles" / "smollm2" / "replay.jsonl"
 
 
 def test_every_domain_has_enough_distinct_prompts():
@@ -40,11 +43,13 @@ def test_no_replayed_prompt_measures() -> None:
     assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
 
 
-def test_every_replayed_kind_has_prompts_to_learn_from_and_to_judge_by() -> None:
-    counts = Counter(prompt.domain for prompt in REPLAY.values())
-    assert {*counts} == {*DOMAINS}
-    assert min(counts.values()) >= 4 * LARGE_GROUP
-    assert len({str(prompt.messages) for prompt in REPLAY.values()}) == len(REPLAY)
+def test_smollm2_replays_all_kinds_and_is_judged_on_each() -> None:
+    assert REPLAYED.stat().st_size < 1e6
+    lines = [line for line in read_generations(REPLAYED) if line["domain"] != "chat"]
+    assert all(REPLAY[line["id"]].domain == line["domain"] for line in lines)
+    held = Counter(sample.fit_id for sample in read_replay(REPLAYED).held)
+    assert {f"replay {domain}" for domain in (*DOMAINS, "chat")} == {*held}
+    assert min(held.values()) >= LARGE_GROUP
 
 
 def closest(own_texts: Mapping[str, str], texts: Iterable[str]) -> dict[str, float]:
