@@ -9,6 +9,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
+SHARED := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+# Every test marked `vllm` is in these: to collect all others takes as long as some of them run.
+VLLM_TESTS := tests/vllm_service tests/workers/vllm_engine tests/deployments/api/test_field_table.py
 
 .PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots chaos soak check audit clean
 
@@ -20,7 +23,7 @@ serve: install
 	@$(BIN)/specadapt serve $(ARGS)
 
 test: $(VENV)/.test install
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 test-slow: $(VENV)/.test install
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -30,7 +33,7 @@ test-browser: $(VENV)/.browser install
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 test-vllm: $(VENV)/.test install-vllm
-	$(BIN)/python -m pytest -m "vllm and not slow" $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) -m "vllm and not slow" $(VLLM_TESTS) $(ARGS)
 
 screenshots: $(VENV)/.browser install
 	@tests/browser/install-chromium

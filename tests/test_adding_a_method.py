@@ -62,6 +62,7 @@ def test_it_is_listed(house: Path) -> None:
     assert tuple(bigram[r] for r in ("drafter", "tree", "stop", "verifier")) == parts
 
 
+@pytest.mark.slow
 def test_it_says_what_plain_decoding_says_in_fewer_steps(house: Path, tiny_bundle: Bundle) -> None:
     asked = ("--bundle", tiny_bundle.path, "--prompt", PROMPT, "--max-tokens", 48)
     asked = (*asked, "--dtype", "float32", "--threads", 1)

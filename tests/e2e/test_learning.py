@@ -10,6 +10,8 @@ from running_service import CALL_SECONDS, START_SECONDS, until
 from ops.harness.own_service import OwnService
 from router.fit.profile import Profile
 
+pytestmark = pytest.mark.slow
+
 SAYS = "recording, slowed down 2 times"
 KNOWN = ("code", "weather")
 FIRST, SECOND = "draft_verify", "ngram"
@@ -77,7 +79,6 @@ def test_a_method_is_made_slower_on_all_of_its_replicas(service, set_factor):
     assert min(took) > 0.99 * 5.0 * 2.0 * recorded
 
 
-@pytest.mark.slow
 def test_traffic_leaves_a_method_that_is_slower_and_comes_back(service, set_factor):
     until(lambda: share(service, FIRST) > 0.7, seconds=START_SECONDS)
     set_factor(FIRST, 3.0)

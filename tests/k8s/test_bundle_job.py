@@ -61,6 +61,7 @@ def test_a_job_writes_where_an_overlay_reads(name):
 
 
 @every_job
+@pytest.mark.slow
 def test_its_commands_make_a_bundle_of_hugging_face_folders(name, tiny_bundle, tmp_path):
     """The import's own, on the folders that the download would have left."""
     checkpoints, bundle = tmp_path / "checkpoints", tmp_path / "llama"

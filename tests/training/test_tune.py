@@ -19,7 +19,7 @@ from training.heads.replay import read_replay
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 
-PARTS: tuple[HeadPart, ...] = ("eagle3", "eagle", "medusa")
+PARTS = ("eagle3", pytest.param("eagle", marks=pytest.mark.slow), "medusa")
 
 
 @pytest.fixture(scope="module")

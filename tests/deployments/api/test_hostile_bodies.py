@@ -108,7 +108,12 @@ def places(body, fields):
                 yield json.dumps(body | {field: inside})
 
 
-@pytest.mark.parametrize("path", BODIES)
+LONGER = {"/v1/completions", "/v1/messages"}
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=[pytest.mark.slow] if p in LONGER else []) for p in BODIES]
+)
 async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
     """Whatever JSON is where: an answer or an error that says why, never a 500."""
     schema = OPERATIONS["post", path].asked.model_json_schema()

@@ -143,7 +143,7 @@ def checked(strategy):
     """No 500, no undescribed status, body or header, nothing invalid accepted. That valid requests
     are accepted is left out: how models are named and their context are not in the schema."""
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=strategy)
     def check(case):
         case.call_and_validate(excluded_checks=[positive_data_acceptance])

@@ -49,6 +49,7 @@ def test_a_round_whose_files_cannot_be_written_leaves_none_and_the_next_one_runs
     tuning.kill()
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_round_that_runs(
     setting: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,7 @@ def engine(bundle: Bundle) -> Iterator[TorchEngine]:
     loaded.close()
 
 
+@pytest.mark.slow
 async def test_a_running_engine_drafts_with_a_head_that_its_own_answers_made(
     config: AppConfig,
     bundle: Bundle,

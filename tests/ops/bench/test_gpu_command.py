@@ -49,6 +49,7 @@ def missing():
     return [name for name, owners in installed.items() if not owners & bare and name.isidentifier()]
 
 
+@pytest.mark.slow
 def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle):
     assert {"ray", "fastapi", "scipy", "sklearn", "onnxruntime"} <= set(missing)
     methods = ["naive", "ngram", "draft_verify", "adaptive"]

@@ -65,6 +65,7 @@ def test_traced_prompts_are_answered_as_they_were(specadapt, command, traces):
     assert found["settings"]["prompts"] == {"of": "traces", "count": len(lengths)}
 
 
+@pytest.mark.slow
 def test_published_hardware_changes_seconds_and_says_so(specadapt, command):
     common = [*command, "--replicas", 2, "--rate", 1.0]
     here = specadapt.json(*common)
@@ -192,6 +193,7 @@ def test_a_load_test_is_simulated_request_by_request(specadapt, command, traces,
     assert list(routed["by_policy"]) == ["routed"]
 
 
+@pytest.mark.slow
 def test_a_calibrated_service_is_simulated(specadapt, command, traces, loadtest, tmp_path):
     common = [*command, "--replicas", 2, "--traces", traces, "--served", loadtest()]
     calibrate = [part for part in command[1:] if part not in ("--requests", 200)]

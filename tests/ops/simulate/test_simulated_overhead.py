@@ -154,6 +154,7 @@ def load_tests(experiment, overhead, *asked):
     ]
 
 
+@pytest.mark.slow
 def test_calibration_finds_what_load_tests_came_from(experiment):
     truth = Overhead(
         request_seconds=0.1,

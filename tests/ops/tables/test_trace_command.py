@@ -174,6 +174,7 @@ def profiled(command, tmp_path):
     return [*profile, *same, "--methods", METHODS]
 
 
+@pytest.mark.slow
 def test_a_profile_takes_acceptance_from_traces_and_measures_seconds(
     specadapt, command, profiled, tmp_path
 ):

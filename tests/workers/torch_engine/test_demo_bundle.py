@@ -71,13 +71,13 @@ def ask(plain: int, others: int, max_tokens: int) -> Asked:
     return Asked(bundle, prompts, max_tokens)
 
 
-MANY = pytest.param((260, 50, 64), id="many", marks=pytest.mark.slow)
+MANY = (260, 50, 64)
 
 
 @pytest.mark.parametrize("method", LOSSLESS)
-@pytest.mark.parametrize("size", [pytest.param((10, 2, 24), id="few"), MANY])
-async def test_alone(load_engine, size: tuple[int, int, int], method: str) -> None:
-    asked = ask(*size)
+@pytest.mark.slow
+async def test_alone(load_engine, method: str) -> None:
+    asked = ask(*MANY)
     engine = load_engine([method], asked.bundle, max_context=1024, kv_slots=1024)
     answers: list[Answer | None] = []
     for prompt in asked.prompts:
@@ -85,7 +85,7 @@ async def test_alone(load_engine, size: tuple[int, int, int], method: str) -> No
     asked.check(answers)
 
 
-@pytest.mark.parametrize("size", [pytest.param((20, 5, 24), id="some"), MANY])
+@pytest.mark.parametrize("size", [(20, 5, 24), pytest.param(MANY, marks=pytest.mark.slow)])
 async def test_in_random_batches(load_engine, size: tuple[int, int, int]) -> None:
     """Decode with all methods in one batch, with prompts in chunks and cancelled requests."""
     asked = ask(*size)

@@ -55,8 +55,6 @@ TREES = [
     ("multi_step", world.two_drafters),
 ]
 WISHES: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.7, "top_p": 0.8},
     {
         "temperature": 1.5,
         "top_k": 4,
@@ -65,6 +63,8 @@ WISHES: list[dict[str, Any]] = [
         "stop_token_ids": (1,),
     },
     {
+        "temperature": 0.7,
+        "top_p": 0.8,
         "logit_bias": {0: 1.5, 3: -2.0},
         "presence_penalty": 0.9,
         "frequency_penalty": 0.6,

@@ -50,7 +50,9 @@ def submit(rig: Rig, method: str, prompt: Sequence[int], number: int, most: int)
     return sequence
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "part", ["eagle3", *(pytest.param(p, marks=pytest.mark.slow) for p in ("medusa", "eagle"))]
+)
 def test_each_answer_is_drafted_by_one_version(
     make_rig, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

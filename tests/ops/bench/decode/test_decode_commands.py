@@ -67,6 +67,7 @@ def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, sma
     assert naive["match_rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_bench_decode_leaves_out_what_is_not_asked_of_hugging_face(specadapt, small, prompts_file):
     command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file]
     command += ["--limit", 2, "--repeats", 1, *small]

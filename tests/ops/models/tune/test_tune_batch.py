@@ -54,6 +54,7 @@ def test_the_schedule_is_what_was_measured_to_be_best(specadapt, flags):
     }
 
 
+@pytest.mark.slow
 def test_the_entry_is_a_configuration_that_decodes(specadapt, flags, tmp_path):
     """And the table that people get has it."""
     arguments = ["tune-batch", "--methods", "ngram", "--batches", "1,2", "--gammas", "0,2", *flags]

@@ -14,6 +14,7 @@ def flags(tiny_bundle, prompts_file):
     return ["--bundle", tiny_bundle.path, "--prompts", prompts_file, *SMALL]
 
 
+@pytest.mark.slow
 def test_what_was_expected_of_the_tree_is_what_it_does(specadapt, flags):
     """At temperature 0 in float32 recorded ranks foretell every step of every tree."""
     figures = specadapt.json("tune-tree", "--method", "draft_verify", *flags)
@@ -44,6 +45,7 @@ def test_what_was_expected_of_the_tree_is_what_it_does(specadapt, flags):
     assert method.spec.settings["stop"]["gamma"] == figures["depth"]
 
 
+@pytest.mark.slow
 def test_a_dynamic_tree_gets_its_budget(specadapt, flags, tmp_path, monkeypatch):
     """And the table has the entry that a configuration takes."""
     from ops.models.tune import tree_runs
