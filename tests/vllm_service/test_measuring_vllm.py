@@ -49,6 +49,7 @@ def figures(*arguments: object):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_both_engines_stand_in_one_table(config):
     found = figures(
         *["bench", "decode", "--config", config, "--bundle", DEMO, "--limit", 4],
