@@ -17,6 +17,7 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
     return deploy(config.model_copy(update={"methods": (naive, asleep)}))
 
 
+@pytest.mark.slow
 def test_the_favourite_is_started_while_another_answers(service):
     health = httpx.get(f"{service.url}/health").json()
     assert health["methods"] == ["naive"]

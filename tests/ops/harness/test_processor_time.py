@@ -35,6 +35,7 @@ def test_a_process_is_named_by_its_command_line(words, role):
     assert role_of(words) == role
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_server_that_was_started_here(tmp_path):
     script = tmp_path / "lone.py"
     script.write_text(SERVER)

@@ -27,6 +27,7 @@ def test_bounds_of_traced_answers(specadapt, traced):
     assert figures["settings"]["forward_ms"]["1"] > 0.0
 
 
+@pytest.mark.slow
 def test_the_share_that_decoding_reached(specadapt, traced, prompts_file, tmp_path):
     ids = tmp_path / "ids.txt"
     decoded = tmp_path / "decoded.json"

@@ -66,6 +66,7 @@ def alive(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_server_and_what_it_started_are_gone_in_the_end(program):
     with other_server(program(SERVER), {}) as address:
         child = int(httpx.get(f"{address}/health").text)

@@ -20,6 +20,7 @@ def prompts(tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 def test_a_dial_says_what_speed_costs(specadapt, prompts):
     common = ["bench", "quality", "--bundle", DEMO, "--prompts", prompts, "--threads", 1]
     common += ["--dtype", "float32", "--max-tokens", 32]
