@@ -73,6 +73,7 @@ def test_we_wait_as_long_as_vllms_processes_poll() -> None:
     assert parameters["busy_loop_s"].default == POLLING_SECONDS
 
 
+@pytest.mark.slow
 async def test_only_the_other_engines_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = list[float]()
 

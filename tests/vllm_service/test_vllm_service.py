@@ -104,6 +104,7 @@ def running(service):
     return next((load["running"] for load in loads if FAVOURITE in load["methods"]), None)
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_is_replaced_and_its_requests_go_elsewhere(service):
     before = children(service, FAVOURITE)
     text_before = text(long(service, 400))
