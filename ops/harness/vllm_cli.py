@@ -19,13 +19,14 @@ def version(distribution_name: str) -> str:
 
 
 def startable(command: Sequence[str]) -> list[str]:
-    """Return a command in words that start it: a bare `vllm` is this environment's, which need not
-    be activated, and the CPU build cannot start its own."""
+    """Return the command with `vllm` replaced by this environment's. The environment need not be
+    activated. vLLM's CPU build has no working `vllm` command, so its module is run."""
     if Path(command[0]).name == "vllm" and not _has_distribution("vllm"):
         return [sys.executable, "-m", "ops.harness.vllm_cli", *command[1:]]
-    beside = Path(sys.executable).with_name("vllm")
-    here = command[0] == "vllm" and beside.is_file()
-    return [str(beside) if here else command[0], *command[1:]]
+    installed = Path(sys.executable).with_name("vllm")
+    if command[0] == "vllm" and installed.is_file():
+        return [str(installed), *command[1:]]
+    return [*command]
 
 
 def _has_distribution(name: str) -> bool:
