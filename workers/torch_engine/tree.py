@@ -86,6 +86,14 @@ class TokenTree:
         first = node + 1
         return [i for i in range(first, len(self.parents)) if self.parents[i] == node]
 
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from the first level down to `node`; none for ROOT."""
+        path = list[int]()
+        while node != ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(reversed(path))
+
     @property
     def drafted_levels(self) -> int:
         """The tree's depth in tokens."""

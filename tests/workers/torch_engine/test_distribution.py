@@ -44,6 +44,7 @@ CASES = [
     ("one_hot", world.siblings),
     ("one_hot", world.top_two),
     ("multi_step", world.grown("static", widths=(2, 2, 1), sample=True)),
+    ("traversal", world.grown("static", widths=(2, 2, 1), sample=True)),
 ]
 TREES = [
     ("greedy", world.grown("static", widths=(3, 2, 1), sample=True)),
@@ -53,6 +54,8 @@ TREES = [
     ("multi_step", world.grown("static", widths=(5, 2, 1), sample=True)),
     ("multi_step", world.with_replacement),
     ("multi_step", world.two_drafters),
+    ("traversal", world.grown("static", widths=(5, 2, 1), sample=True)),
+    ("traversal", world.two_drafters),
 ]
 WISHES: list[dict[str, Any]] = [
     {
@@ -173,6 +176,10 @@ ENGINES = [
     (
         spec("eagle3", "multi_step", "static", tree={"widths": (2, 2), "sample": True}),
         {"temperature": 1.3},
+    ),
+    (
+        spec("draft_model", "traversal", "static", tree={"widths": (2, 2), "sample": True}),
+        {"temperature": 0.8, "top_p": 0.9},
     ),
     (get_method("medusa"), {"top_k": 4}),
 ]

@@ -9,7 +9,7 @@ from test_mutants import COUNT, PLAIN, WRONG, fit, mutated
 from schemas import SamplingParams
 from workers.torch_engine import distribution
 from workers.torch_engine.trees import static
-from workers.torch_engine.verifiers import multi_step
+from workers.torch_engine.verifiers import multi_step, traversal
 
 DISTINCT = world.grown("static", widths=(2, 2, 1), sample=True)
 RESIDUAL = "own = (own - q).clamp_(min=0.0)"
@@ -36,6 +36,16 @@ def test_wrong_multi_steps(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     old, new, draft = MUTANTS[name]
     made = mutated(monkeypatch, multi_step, old, new)
     assert fit(made.MultiStep, draft, PLAIN) < WRONG
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("left[ends]", "p[ends]"), ("draws[n] < own[n]", "draws[n] * draws[n] < own[n]")],
+    ids=["bonus from p though children were rejected", "accepts too often"],
+)
+def test_wrong_traversals(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    made = mutated(monkeypatch, traversal, old, new)
+    assert fit(made.Traversal, DISTINCT, PLAIN) < WRONG
 
 
 def _drawn_with(monkeypatch: pytest.MonkeyPatch, draw_distinct: Any) -> float:

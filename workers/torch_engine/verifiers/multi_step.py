@@ -60,20 +60,17 @@ def _try_all(
     All parents' eldest children together, then their second ones: as many rounds as the largest
     family has children, whatever the number of trees.
     """
-    families = [_elders(proposal) for proposal in proposals]
+    ranked = [ranks(proposal) for proposal in proposals]
     left, chances = p.clone(), [[0.0] * len(proposal) for proposal in proposals]
-    for rank in range(max((max(f, default=-1) for f in families), default=-1) + 1):
+    for rank in range(max((max(own, default=-1) for own in ranked), default=-1) + 1):
         members = [
             (index, node)
-            for index, family in enumerate(families)
-            for node, elders in enumerate(family)
+            for index, own in enumerate(ranked)
+            for node, elders in enumerate(own)
             if elders == rank
         ]
-        rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
-        tokens = torch.tensor([proposals[i].tokens[n] for i, n in members], device=p.device)
-        q = torch.stack([_drawn_from(proposals[i], n, p) for i, n in members])
+        rows, at, q = families(proposals, members, p, starts)
         own = left[rows]
-        at = tokens[:, None]
         ratios = (own.gather(1, at) / q.gather(1, at)).view(-1).tolist()
         for (index, node), ratio in zip(members, ratios, strict=True):
             chances[index][node] = ratio
@@ -82,7 +79,18 @@ def _try_all(
     return {p.sequence.id: c for p, c in zip(proposals, chances, strict=True)}, left
 
 
-def _elders(proposal: Proposal) -> list[int]:
+def families(
+    proposals: list[Proposal], members: Sequence[tuple[int, int]], p: Tensor, starts: list[int]
+) -> tuple[list[int], Tensor, Tensor]:
+    """Return of each node (index of its proposal, node) its parent's row of p, its token [n, 1]
+    and the distribution [n, vocab] that it was drawn from, one-hot for a chosen node."""
+    rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
+    tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)
+    q = torch.stack([_drawn_from(proposals[i], node, p) for i, node in members])
+    return rows, tokens[:, None], q
+
+
+def ranks(proposal: Proposal) -> list[int]:
     """Return how many siblings precede each node."""
     born: dict[int, int] = {}
     elders = []

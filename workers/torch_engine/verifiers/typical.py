@@ -86,8 +86,4 @@ def _best_path(
         if parent in sums and at_parent[node] > threshold[node]:
             sums[node] = sums[parent] + math.log(at_parent[node])
             best_key, best = max((best_key, best), ((proposal.depths[node] + 1, sums[node]), node))
-    path = list[int]()
-    while best != ROOT:
-        path.append(best)
-        best = proposal.parents[best]
-    return tuple(reversed(path))
+    return proposal.path_to(best)

@@ -1,0 +1,191 @@
+"""Traversal verification, enumerated: what it emits, and how much it accepts."""
+
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import mutants
+import pytest
+import torch
+from table_world import Said
+from test_block import DRAFTS, VOCAB, Table, Text, chain, chance_of, table
+from torch import Tensor
+
+from schemas import SamplingParams
+from workers.torch_engine import registry
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.tree import ROOT
+from workers.torch_engine.verifiers import block, multi_step, traversal
+
+Drafted = tuple[Proposal, float]
+CHAIN = [ROOT, 0, 1]
+SHAPES = [
+    [ROOT, ROOT, 0, 0],
+    [ROOT, ROOT, 1, 1, 2],
+    [ROOT, ROOT, ROOT, 0, 1],
+    [ROOT, 0, 0, 1, 1],
+]
+"""Trees as their nodes' parents."""
+SEEDS = [1, 3, 5]
+KINDS = ["distinct", "repeated", "chosen first"]
+
+
+def drafts(parents: list[int], q: Table, kind: str = "distinct") -> Iterator[Drafted]:
+    """Every tree of a shape with its chance. Children are drawn without replacement as the static
+    tree draws them, or with it, or without it after a chosen eldest."""
+    for tokens in itertools.product(range(VOCAB), repeat=len(parents)):
+        made, chance, texts = proposal(), 1.0, dict[int, Text]({ROOT: ()})
+        for token, parent in zip(tokens, parents, strict=True):
+            elders = [made.tokens[child] for child in made.children(parent)]
+            given: Tensor | None = q[texts[parent]]
+            if kind == "chosen first" and not elders:
+                given, chance = None, chance * (token == 1)
+            elif kind != "repeated":
+                given = without(elders[kind == "chosen first" :], q[texts[parent]])
+            chance *= 1.0 if given is None else float(given[token])
+            texts[len(made)] = (*texts[parent], token)
+            made.add(token, parent, q=given)
+        if chance > 0.0:
+            yield made, chance
+
+
+def without(tokens: list[int], q: Tensor) -> Tensor:
+    """q less these tokens, renormalised; uniform over the others where nothing is left."""
+    for spare in (q, torch.ones_like(q)):
+        left = spare.index_fill(0, torch.tensor(tokens, dtype=torch.long), 0.0)
+        if left.any():
+            break
+    return left / left.sum()
+
+
+def proposal() -> Proposal:
+    said = Said(0, SamplingParams(temperature=1.0), None, random.Random(0))
+    return Proposal(sequence=said, plan=None, limit=DRAFTS)  # type: ignore[arg-type]
+
+
+def text_of(made: Proposal, node: int) -> Text:
+    return tuple(made.tokens[n] for n in made.path_to(node))
+
+
+def rows_of(trees: list[Proposal], p: Table) -> tuple[Tensor, list[int]]:
+    """p [rows, vocab] as verifiers take it, and where each tree's rows begin."""
+    starts = [0, *itertools.accumulate(len(made) + 1 for made in trees)][:-1]
+    rows = [p[text_of(made, node)] for made in trees for node in range(ROOT, len(made))]
+    return torch.stack(rows), starts
+
+
+def ends(rule: Any, trees: list[Drafted], p: Table) -> Iterator[tuple[Text, float, Tensor]]:
+    """Every accepted path with its chance and the odds of the token after it."""
+    proposals = [made for made, _ in trees]
+    rows, starts = rows_of(proposals, p)
+    weights, left = rule.weigh(proposals, rows, starts)
+    for (made, reached), start in zip(trees, starts, strict=True):
+        for node in [*rule.leaves_first(made), ROOT]:
+            chance = 1.0 if node == ROOT else min(1.0, float(weights[start + 1 + node]))
+            yield text_of(made, node), reached * chance, left[start + 1 + node]
+            reached *= 1.0 - chance
+
+
+def furthest(rule: Any, trees: list[Drafted], p: Table) -> float:
+    """The largest difference of an emitted text's chance from the target's."""
+    length = 1 + max(made.drafted_levels for made, _ in trees)
+    said = defaultdict[Text, float](float)
+    for text, reached, odds in ends(rule, trees, p):
+        if reached < 1e-15:  # rounding
+            continue
+        for rest in itertools.product(range(VOCAB), repeat=length - len(text)):
+            bonus = reached * float(odds[rest[0]] / odds.sum())
+            said[text + rest] += bonus * chance_of(text + rest, p, len(text) + 1)
+    every = itertools.product(range(VOCAB), repeat=length)
+    return max(abs(said[text] - chance_of(text, p)) for text in every)
+
+
+def by_steps(trees: list[Drafted], p: Table) -> float:
+    """The mean number of tokens that multi_step accepts."""
+    mean = 0.0
+    rows, starts = rows_of([made for made, _ in trees], p)
+    for (made, drafted), start in zip(trees, starts, strict=True):
+        own = rows[start : start + len(made) + 1]
+        [chances] = multi_step._try_all([made], own, [0])[0].values()
+        reached = {ROOT: drafted}
+        for node in range(len(made)):
+            at = reached[made.parents[node]]
+            for elder in made.children(made.parents[node]):
+                chance = min(1.0, chances[elder])
+                if elder == node:
+                    break
+                at *= 1.0 - chance
+            reached[node] = at * chance
+            mean += reached[node]
+    return mean
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_emits_the_targets_distribution(shape: list[int], kind: str, seed: int) -> None:
+    p, q = table(seed), table(seed + 100)
+    trees = list(drafts(shape, q, kind))
+    assert sum(chance for _, chance in trees) == pytest.approx(1.0)
+    assert furthest(traversal, trees, p) < 1e-12
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_accepts_no_less_than_multi_step(shape: list[int], seed: int) -> None:
+    p, q = table(seed), table(seed + 100)
+    trees = list(drafts(shape, q))
+    accepted = sum(len(text) * chance for text, chance, _ in ends(traversal, trees, p))
+    assert accepted >= by_steps(trees, p) - 1e-12
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_chains_are_accepted_as_blocks(seed: int) -> None:
+    p, q = table(seed), table(seed + 100)
+    chains = [
+        chain(text, q)
+        for text in itertools.product(range(VOCAB), repeat=DRAFTS)
+        if chance_of(text, q) > 0.0
+    ]
+    rows, starts = rows_of(chains, p)
+    weights, _ = traversal.weigh(chains, rows, starts)
+    chances, _ = block.judge(chains, rows, starts)
+    found = [weights[start + 1 : start + 1 + DRAFTS].tolist() for start in starts]
+    assert [x for own in found for x in own] == pytest.approx([x for own in chances for x in own])
+
+
+WRONG = {
+    "weights above 1": (".clamp_(max=1.0)", ""),
+    "weights of single tokens": ("left[parents] * weights[parents, None],", "left[parents],"),
+    "a parent keeps its weight": ("weights[parents] = mass /", "mass /"),
+    "a parent's weight is its excess": (" / (mass + (1.0 - weight)).clamp_(min=tiny)", ""),
+    "a parent keeps its p": ("left[parents] = excess /", "excess /"),
+    "the root's excess everywhere": ("excess = (own - q)", "excess = (left[parents] - q)"),
+    "elder siblings come last": (
+        "for child in proposal.children(node):",
+        "for child in reversed(proposal.children(node)):",
+    ),
+    "parents come first": (
+        "        yield from leaves_first(proposal, child)\n        yield child",
+        "        yield child\n        yield from leaves_first(proposal, child)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rules_emit_something_else(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    registry._import_parts()
+    monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
+    made = mutants.mutated(monkeypatch, traversal, *WRONG[name])
+    assert furthest(made, list(drafts(SHAPES[0], table(101))), table(1)) > 1e-3
+
+
+def test_siblings_said_to_be_drawn_with_replacement() -> None:
+    """Drawn without it, each with the q of its parent, they are not accepted as they should."""
+    q, trees = table(101), list[Drafted]()
+    for made, chance in drafts(SHAPES[0], q):
+        made.q = [q[text_of(made, parent)] for parent in made.parents]
+        trees.append((made, chance))
+    assert furthest(traversal, trees, table(1)) > 1e-3
