@@ -30,6 +30,7 @@ from deployments.replica.scaling import autoscaling
 from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from schemas.keys import KeyRing
+from workers.drafting.lookup.datastore import open_datastore
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
 
@@ -97,6 +98,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
                 "feedback.drafter_training: no served method drafts with a head that is trained: "
                 "add adaptive to methods"
             )
+        open_datastore(config.engine.datastore, bundle)
         if config.http.chat_template is not None:
             read_template(config.http.chat_template)
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts

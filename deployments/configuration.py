@@ -64,13 +64,15 @@ def resolved(config: AppConfig) -> AppConfig:
         }
     )
     replay = config.engine.replay and config.engine.replay.absolute()
+    store = config.engine.datastore
+    store = store and store.model_copy(update={"folder": store.folder.absolute()})
     keys_file = config.http.guard.keys_file
     guard = config.http.guard.model_copy(update={"keys_file": keys_file and keys_file.absolute()})
     template = config.http.chat_template and config.http.chat_template.absolute()
     return config.model_copy(
         update={
             "bundle": config.bundle.absolute(),
-            "engine": config.engine.model_copy(update={"replay": replay}),
+            "engine": config.engine.model_copy(update={"replay": replay, "datastore": store}),
             "router": router,
             "feedback": config.feedback.model_copy(update={"state_uri": state}),
             "http": config.http.model_copy(update={"guard": guard, "chat_template": template}),

@@ -26,6 +26,7 @@ from ops.models.tune.tree import tune_tree
 from ops.operate.chat import chat
 from ops.operate.config import config
 from ops.operate.dashboards import grafana
+from ops.operate.datastore import datastore
 from ops.operate.drafters import drafters
 from ops.operate.generate import generate
 from ops.operate.keys import keys
@@ -113,6 +114,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(config, name="config")
 app.add_typer(routing, name="routing")
 app.add_typer(drafters, name="drafters")
+app.add_typer(datastore, name="datastore")
 app.add_typer(grafana, name="grafana")
 app.add_typer(vllm, name="vllm")
 

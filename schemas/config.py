@@ -13,6 +13,18 @@ from schemas.vllm import VllmConfig
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
 
+class DatastoreConfig(Settings):
+    """An index of the operator's own texts, and whose requests look up there."""
+
+    folder: Path = Field(description="made by `specadapt datastore build`")
+    scopes: tuple[Annotated[str, Field(pattern=r"^(tenant|key) .+")], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="those who look up: `tenant NAME` or `key NAME`, as http.guard.isolation "
+        "groups requests; null: every request",
+    )
+
+
 class EngineConfig(Settings):
     """One engine's resources; the same values are used to profile and to serve."""
 
@@ -47,6 +59,9 @@ class EngineConfig(Settings):
     )
     prefix_cache: bool = Field(
         default=True, description="compute a prefix that prompts share once; off in benchmarks"
+    )
+    datastore: DatastoreConfig | None = Field(
+        default=None, description="texts in which methods with look-ups look up too"
     )
     replay: Path | None = Field(
         default=None,

@@ -133,6 +133,14 @@ class Bundle:
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     @cached_property
+    def tokenizer_hash(self) -> str:
+        """The SHA-256 of tokenizer.json, 64 hex digits. Raises BundleError without one."""
+        file = self.part("tokenizer") / "tokenizer.json"
+        if not file.is_file():
+            raise BundleError(f"no {file.name} in {file.parent}")
+        return file_hash(file)
+
+    @cached_property
     def content_hash(self) -> str:
         """Twelve hex digits over the names and bytes of every part's files, or over the packaged
         file's hash."""

@@ -17,6 +17,7 @@ import torch
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadReport, MethodSpec
 from workers.bundle import Bundle, BundleError
+from workers.drafting.lookup.datastore import open_datastore
 from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
@@ -249,6 +250,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     materials = Materials(
         *(bundle, device, dtype, pool_rows, capacity, model.vocab, target.model),
         *(config.prefill_chunk, DrafterGuard(model.vocab), target.costs),
+        datastore=open_datastore(config.datastore, bundle),
     )
     built = {spec.name: Method(spec, materials) for spec in methods}
     with torch.inference_mode():

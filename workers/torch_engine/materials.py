@@ -8,6 +8,7 @@ import torch
 
 from schemas.method import Setting
 from workers.bundle import Bundle
+from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine import registry
@@ -22,8 +23,8 @@ class Materials:
 
     rows: of the target's pool, for running and remembered sequences. capacity: most tokens of a
     sequence. chunk: prompt tokens read between two steps. target: its embedding and LM head may
-    be shared. costs: of the engine's steps. past: answers that drafters look up. guard: calls
-    the drafters.
+    be shared. costs: of the engine's steps. past, datastore: answers and other texts that
+    drafters look up. guard: calls the drafters.
     """
 
     bundle: Bundle
@@ -37,6 +38,7 @@ class Materials:
     guard: DrafterGuard
     costs: StepCosts = field(default_factory=StepCosts)
     past: PastAnswers = field(default_factory=PastAnswers)
+    datastore: Datastore | None = None
     _drafters: dict[str, Drafter] = field(default_factory=dict)
 
     def drafter(self, name: str, settings: dict[str, Setting]) -> Drafter:

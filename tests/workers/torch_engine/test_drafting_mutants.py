@@ -45,9 +45,9 @@ def learns(module: ModuleType) -> bool:
     one.begin("text", text, "", greedy=True)
     one.look_up("text", 2)
     one.learn("text", [9], 0)
-    trust, before = one.trust, one._texts["text"].offsets[False]
+    trust, before = one.trust, one._texts["text"].offsets["texts"]
     one.learn("text", [9], 0)
-    return trust == 1.0 and one._texts["text"].offsets[False] == before < 0.0
+    return trust == 1.0 and one._texts["text"].offsets["texts"] == before < 0.0
 
 
 def remembers(module: ModuleType) -> bool:

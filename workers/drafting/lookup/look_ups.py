@@ -1,14 +1,26 @@
-"""Look-ups of many texts' next tokens, in the texts themselves and in past answers."""
+"""Look-ups of many texts' next tokens, in the texts themselves, in past answers and in a
+datastore."""
 
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from workers.drafting.fading import FadingRatio
-from workers.drafting.lookup.calibration import OTHERS, OWN, PREDICTED, Calibration, Kind
+from workers.drafting.lookup.calibration import (
+    OTHERS,
+    OWN,
+    PREDICTED,
+    STORED,
+    Before,
+    Calibration,
+    Kind,
+    Odds,
+)
 from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
+from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.occurrences import Index
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
@@ -20,6 +32,9 @@ least, so that its answer is known while long prompts are read."""
 RATE = 0.25
 """How much one token moves the log-odds of its text's look-ups (a logistic regression's step)."""
 LEAST_TRUST = 0.5
+MISSES, MOST_REST = 8, 7
+"""Look-ups in a datastore in a row, of which no token was accepted, for each token of a text that
+is not looked up there; and most such tokens in a row. A look-up takes as long as all others."""
 
 
 @dataclass(slots=True)
@@ -27,7 +42,8 @@ class _Text:
     """A text that grows outside.
 
     prediction: its client's, if any. offsets: log-odds of its look-ups relative to the usual ones,
-    by source. looked_up: its last continuation, found in `source`.
+    by kind of source. misses, rest: see MISSES. looked_up: its last continuation, found in
+    `source`.
     """
 
     tokens: Sequence[int]
@@ -36,13 +52,15 @@ class _Text:
     index: Index
     prediction: Prediction | None
     source: Calibration
-    offsets: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
+    offsets: dict[Odds, float] = field(default_factory=lambda: defaultdict(float))
+    misses: int = 0
+    rest: int = 0
     looked_up: Continuation = NOTHING
 
     def share(self, usual: Calibration, kind: Kind) -> float:
         """Return the acceptance of a kind in this text."""
         share = usual.share(kind)
-        odds = math.exp(self.offsets[usual.predicted]) * share
+        odds = math.exp(self.offsets[usual.odds]) * share
         return odds / (odds + 1.0 - share)
 
 
@@ -51,20 +69,24 @@ class LookUps:
 
     A token is predicted while it and all tokens before it are accepted with a probability of at
     least `least`. Acceptance is learned from all predicted tokens, drafted or not: apart for the
-    text itself, for past answers and for clients' predictions, and for temperature 0. Verified
-    tokens are those with the highest expectations, which are too high, so `trust` scales all.
+    text itself, for past answers, for clients' predictions and for the datastore, and for
+    temperature 0. Verified tokens are those with the highest expectations, which are too high, so
+    `trust` scales all.
 
-    past: earlier answers; a text sees those of its own scope. Raises ValueError where `least` is
-    not between 0 and 1.
+    past: earlier answers; a text sees those of its own scope. datastore: other texts. Raises
+    ValueError where `least` is not between 0 and 1.
     """
 
-    def __init__(self, *, least: float, past: PastAnswers) -> None:
+    def __init__(
+        self, *, least: float, past: PastAnswers, datastore: Datastore | None = None
+    ) -> None:
         if not 0.0 < least < 1.0:
             raise ValueError(f"least must be between 0 and 1, got {least}")
-        self._least, self._past = least, past
-        self._own = {greedy: Calibration(OWN) for greedy in (False, True)}
-        self._others = {greedy: Calibration(OTHERS) for greedy in (False, True)}
-        self._predicted = {greedy: Calibration(PREDICTED) for greedy in (False, True)}
+        self._least, self._past, self._datastore = least, past, datastore
+        self._own = _calibrations(OWN)
+        self._others = _calibrations(OTHERS)
+        self._predicted = _calibrations(PREDICTED, "prediction")
+        self._stored = _calibrations(STORED, "datastore")
         self._trust = FadingRatio(weight=10.0, memory=150.0)
         self._texts: dict[Hashable, _Text] = {}
         self._left = sys.maxsize
@@ -83,6 +105,8 @@ class LookUps:
     def step(self) -> None:
         """Begin a step, in which texts may be indexed again."""
         self._left = PER_STEP
+        if self._datastore is not None:
+            self._datastore.follow()
 
     def begin(
         self,
@@ -109,6 +133,9 @@ class LookUps:
         if text.prediction is not None:
             predicted = text.prediction.occurrences(text.tokens)
             sources.append((self._predicted[text.greedy], predicted))
+        if self._datastore is not None and not text.rest:
+            stored = self._datastore.find(text.scope, text.tokens)
+            sources.append((self._stored[text.greedy], stored))
         found = NOTHING
         for source, occurrences in sources:
             share = partial(text.share, source)
@@ -126,11 +153,17 @@ class LookUps:
         looked_up, accepted = text.looked_up, 0
         for token, kind, chosen in zip(looked_up.tokens, looked_up.kinds, tokens, strict=False):
             surprise = (token == chosen) - text.share(text.source, kind)
-            text.offsets[text.source.predicted] += RATE * surprise
+            text.offsets[text.source.odds] += RATE * surprise
             text.source.saw(kind, token == chosen)
             if token != chosen:
                 break
             accepted += 1
+        if text.rest:
+            text.rest -= 1
+        else:
+            helped = accepted and text.source is self._stored[text.greedy]
+            text.misses = 0 if helped else text.misses + 1
+            text.rest = min(MOST_REST, text.misses // MISSES)
         if verified:
             expected = sum(looked_up.probabilities[:verified])
             self._trust.saw(min(accepted, verified), expected)
@@ -139,3 +172,8 @@ class LookUps:
     def end(self, key: Hashable) -> None:
         """Forget a text."""
         self._texts.pop(key, None)
+
+
+def _calibrations(before: Before, odds: Odds = "texts") -> dict[bool, Calibration]:
+    """Return a source's calibrations, by whether the temperature is 0."""
+    return {greedy: Calibration(before, odds) for greedy in (False, True)}

@@ -31,7 +31,8 @@ class Adaptive:
     A learned drafter grows a wide tree; looked-up tokens are merged into it, and of all nodes those
     that pay are verified. learned: methods whose drafters may draft, where the bundle has their
     parts. least: see LookUps. past_bytes: memory for past answers of all methods; 0 looks at the
-    request alone. look_ups: False drafts with the learned ones alone. Tokens are chosen, not
+    request and the datastore alone. datastore: False looks nothing up in the engine's datastore.
+    look_ups: False drafts with the learned ones alone. Tokens are chosen, not
     sampled. Raises BundleError where no drafter is left, ValueError naming a bad setting.
     """
 
@@ -46,6 +47,7 @@ class Adaptive:
         learned: str = "medusa,eagle3",
         least: float = 0.02,
         past_bytes: int = PAST_BYTES,
+        datastore: bool = True,
         look_ups: bool = True,
     ) -> None:
         if not learned and not look_ups:
@@ -64,7 +66,7 @@ class Adaptive:
         self._controller = Controller(
             [one.expectation for one in everyone],
             self._costs,
-            _look_ups(materials, least, past_bytes) if look_ups else None,
+            _look_ups(materials, least, past_bytes, datastore) if look_ups else None,
             self._guard.failures,
         )
         self._used: dict[int, Used] = {}
@@ -259,10 +261,12 @@ def step_seconds(proposals: Sequence[Proposal], costs: StepCosts) -> Callable[[F
     return lambda rows: costs.step.of(rows + others, together, context * together // count)
 
 
-def _look_ups(materials: Materials, least: float, past_bytes: int) -> LookUps:
+def _look_ups(materials: Materials, least: float, past_bytes: int, datastore: bool) -> LookUps:
+    past = materials.past if past_bytes else PastAnswers()
+    stored = materials.datastore if datastore else None
     try:
         materials.past.want(past_bytes)
-        return LookUps(least=least, past=materials.past if past_bytes else PastAnswers())
+        return LookUps(least=least, past=past, datastore=stored)
     except ValueError as error:
         raise ValueError(f"look-ups: {error}") from error
 

@@ -10,12 +10,19 @@ from workers.torch_engine.registry import register
 class Suffix(Adaptive):
     """Draft as many looked-up tokens as bring the batch the most tokens a second.
 
-    least, past_bytes: see Adaptive.
+    least, past_bytes, datastore: see Adaptive.
     """
 
     chooses = False
 
     def __init__(
-        self, materials: Materials, *, least: float = 0.1, past_bytes: int = PAST_BYTES
+        self,
+        materials: Materials,
+        *,
+        least: float = 0.1,
+        past_bytes: int = PAST_BYTES,
+        datastore: bool = True,
     ) -> None:
-        super().__init__(materials, learned="", least=least, past_bytes=past_bytes)
+        super().__init__(
+            materials, learned="", least=least, past_bytes=past_bytes, datastore=datastore
+        )

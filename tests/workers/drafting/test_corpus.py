@@ -1,0 +1,134 @@
+"""The index of texts on disk: what it finds, and what it refuses."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workers.drafting.lookup import corpus
+from workers.drafting.lookup.corpus import (
+    AHEAD,
+    EXAMINED,
+    MANIFEST,
+    SHORTEST,
+    Corpus,
+    DatastoreError,
+    write_corpus,
+)
+from workers.drafting.lookup.occurrences import LONGEST
+
+TOKENIZER, OTHER = "a" * 64, "b" * 64
+
+
+def indexed(folder: Path, texts: list[list[int]]) -> Corpus:
+    write_corpus(folder, texts, TOKENIZER)
+    return Corpus.open(folder, TOKENIZER)
+
+
+def common(text: list[int], pattern: list[int]) -> int:
+    """The number of last tokens that two sequences share."""
+    length = 0
+    while length < min(len(text), len(pattern), LONGEST) and (
+        text[-1 - length] == pattern[-1 - length]
+    ):
+        length += 1
+    return length
+
+
+def test_the_longest_matches_are_found_with_what_follows(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    texts = [[draw.randrange(4) for _ in range(draw.randrange(1, 90))] for _ in range(30)]
+    texts += [texts[0] * 3, [2**31 - 1, 300, 70_000] * 40]
+    index = indexed(tmp_path, texts)
+    places = [(text, at) for text in texts for at in range(len(text) + 1)]
+    for _ in range(150):
+        text, at = draw.choice(places)
+        pattern = [draw.randrange(4), *text[:at]][-draw.randrange(1, 100) :]
+        matches = sorted((common(text[:at], pattern) for text, at in places), reverse=True)
+        found = index.find(pattern)
+        lengths = sorted((one.matched for one in found), reverse=True)
+        assert lengths[:1] == [n for n in matches[:1] if n >= SHORTEST]
+        assert len(lengths) <= EXAMINED
+        for one in found:
+            follow = tuple(one.text)
+            assert one.start == 0
+            assert any(
+                common(text[:at], pattern) == one.matched and tuple(text[at : at + AHEAD]) == follow
+                for text, at in places
+            )
+
+
+def test_nothing_is_found_across_the_border_of_two_texts(tmp_path: Path) -> None:
+    index = indexed(tmp_path, [[1, 2, 3, 4], [5, 6, 7, 8]])
+    assert index.find([3, 4, 5]) == []
+    [end] = index.find([2, 3, 4])
+    assert (end.matched, tuple(end.text)) == (3, ())
+    assert index.find([]) == index.find([6]) == []
+
+
+def test_a_replaced_index_is_one_file_and_the_old_one_stays_readable(tmp_path: Path) -> None:
+    old = indexed(tmp_path, [[1, 2, 3, 4]])
+    new = indexed(tmp_path, [[1, 2, 3, 9]])
+    assert len(list(tmp_path.iterdir())) == 2
+    assert [tuple(index.find([1, 2, 3])[0].text) for index in (old, new)] == [(4,), (9,)]
+
+
+def test_what_is_replaced_while_it_is_opened_is_opened_again(tmp_path: Path, monkeypatch) -> None:
+    write_corpus(tmp_path, [[1, 2, 3, 4]], TOKENIZER)
+    real, asked = corpus.read_manifest, []
+
+    def replaced(folder: Path, tokenizer: str):
+        manifest = real(folder, tokenizer)
+        if not asked:
+            write_corpus(folder, [[1, 2, 3, 9]], TOKENIZER)
+        asked.append(folder)
+        return manifest
+
+    monkeypatch.setattr(corpus, "read_manifest", replaced)
+    assert tuple(Corpus.open(tmp_path, TOKENIZER).find([1, 2, 3])[0].text) == (9,)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spoil", "says"),
+    [
+        (MANIFEST, lambda _: None, MANIFEST),
+        (MANIFEST, lambda _: b"{}", "version"),
+        (MANIFEST, lambda content: content[:9], "not JSON"),
+        ("*.index", lambda _: None, ".index"),
+        ("*.index", lambda _: b"", "not as it was built"),
+        ("*.index", lambda content: content[:-8], "not as it was built"),
+        ("*.index", lambda content: content[::-1], "not as it was built"),
+    ],
+)
+def test_a_spoilt_index_is_refused_with_its_name_and_the_fix(
+    tmp_path: Path, pattern: str, spoil: Callable[[bytes], bytes | None], says: str
+) -> None:
+    write_corpus(tmp_path, [[1, 2, 3, 4]], TOKENIZER)
+    [file] = tmp_path.glob(pattern)
+    content = spoil(file.read_bytes())
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DatastoreError) as refused:
+        Corpus.open(tmp_path, TOKENIZER)
+    assert says in str(refused.value)
+    assert "specadapt datastore build" in str(refused.value)
+
+
+def test_an_index_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    write_corpus(tmp_path, [[1, 2, 3, 4]], OTHER)
+    with pytest.raises(DatastoreError, match="another tokenizer than the bundle's"):
+        Corpus.open(tmp_path, TOKENIZER)
+
+
+def test_what_cannot_be_indexed_is_refused(tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(DatastoreError, match="no text"):
+        write_corpus(tmp_path / "new", [[]], TOKENIZER)
+    monkeypatch.setattr(corpus, "MOST_TOKENS", 5)
+    with pytest.raises(DatastoreError, match="more than 5 tokens"):
+        write_corpus(tmp_path / "new", [[1, 2, 3], [4, 5, 6]], TOKENIZER)
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(DatastoreError, match="holds other files"):
+        write_corpus(tmp_path, [[1, 2]], TOKENIZER)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.md"]
