@@ -54,7 +54,7 @@ def engine_arguments(
     else:
         arguments |= shared.ENGINE_ARGUMENTS | {
             "speculative_config": shared.speculative_config(specs, bundle),
-            "additional_config": shared.additional_config(specs, bundle),
+            "additional_config": shared.additional_config(specs, bundle, config.datastore),
         }
     if arguments["speculative_config"] is not None:
         arguments["per_request_spec_decode_metrics"] = "detailed"

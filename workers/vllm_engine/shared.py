@@ -2,13 +2,16 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from schemas import MethodSpec
+from schemas.config import DatastoreConfig
 from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
+from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
-from workers.vllm_engine.drafting.adaptive import Learned, Options
+from workers.vllm_engine.drafting.options import Learned, Options, Stored
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
 from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, verification
 from workers.vllm_engine.speculation import speculative_config as own_config
@@ -56,9 +59,18 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
     }
 
 
-def additional_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any]:
-    """Return the portfolio's AsyncEngineArgs.additional_config; raises as `speculative_config`."""
-    return {KEY: _portfolio(specs, bundle).to_config()}
+def additional_config(
+    specs: Sequence[MethodSpec], bundle: Bundle, datastore: DatastoreConfig | None = None
+) -> dict[str, Any]:
+    """Return the portfolio's AsyncEngineArgs.additional_config; raises as `speculative_config`,
+    and DatastoreError. datastore: where an adaptive method looks up."""
+    portfolio = _portfolio(specs, bundle)
+    if datastore is not None and portfolio.adaptive is not None:
+        open_datastore(datastore, bundle)  # vLLM's processes would hide the error
+        stored = Stored(datastore.model_dump(mode="json"), bundle.tokenizer_hash)
+        options = replace(portfolio.adaptive, datastore=stored)
+        portfolio = replace(portfolio, adaptive=options)
+    return {KEY: portfolio.to_config()}
 
 
 def shares(specs: Sequence[MethodSpec]) -> bool:

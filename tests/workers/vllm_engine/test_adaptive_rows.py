@@ -1,5 +1,6 @@
 """Whom the adaptive method of a shared vLLM engine lets draft. A step is a stand-in for vLLM's."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 
 from workers.drafting.draft_seconds import Draft
-from workers.vllm_engine.drafting.adaptive import Adaptive, Learned, Options
+from workers.drafting.lookup.corpus import write_corpus
+from workers.vllm_engine.drafting.adaptive import Adaptive
 from workers.vllm_engine.drafting.authors import Authors
+from workers.vllm_engine.drafting.options import Learned, Options, Stored
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)
 MEDUSA = Learned("vllm_medusa", "medusa", 3)
@@ -84,6 +87,18 @@ def test_an_answer_serves_later_ones_of_its_scope():
         say(world, name, answer[:4])
         choice = world.step({name: [answer[4]]})
         assert (choice.tokens_of(0, {})[:2] == answer[5:7]) == known
+
+
+def test_a_datastore_serves_the_answers_that_quote_it(tmp_path):
+    """Its options come from JSON, as vLLM passes them to its processes."""
+    text = list(range(20, 60))
+    write_corpus(tmp_path, [text], "a" * 64)
+    stored = {"config": {"folder": str(tmp_path), "scopes": ["tenant s"]}, "tokenizer": "a" * 64}
+    for name, known in (("tenant s/a", True), ("tenant t/a", False)):
+        world = World(datastore=Stored(**stored))
+        say(world, name, text[:9])
+        choice = world.step({name: [text[9]]})
+        assert (choice.tokens_of(0, {})[:2] == text[10:12]) == known
 
 
 def test_an_answer_of_another_method_serves_later_ones():
@@ -202,8 +217,9 @@ def test_rows_of_other_methods_and_rows_without_room_get_nothing():
 
 
 def test_options_come_through_a_configuration():
-    options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7)
-    assert Options.from_config(options.to_config()) == options
+    for stored in (None, Stored({"folder": "index", "scopes": None}, "a" * 64)):
+        options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, datastore=stored)
+        assert Options.from_config(json.loads(json.dumps(options.to_config()))) == options
 
 
 def test_who_drafted_each_step_is_told_once_the_request_has_ended():

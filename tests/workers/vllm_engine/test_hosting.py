@@ -19,8 +19,8 @@ def drafters(monkeypatch):
     """EAGLE-3, with KV of its own, and Medusa, each of which drafts its own token; and what they
     were asked for."""
     from workers.vllm_engine.drafting import hosting
-    from workers.vllm_engine.drafting.adaptive import Learned, Options
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+    from workers.vllm_engine.drafting.options import Learned, Options
     from workers.vllm_engine.drafting.portfolio import Drafting, Portfolio
 
     asked: dict[str, Any] = {}

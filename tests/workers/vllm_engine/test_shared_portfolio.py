@@ -7,7 +7,9 @@ import pytest
 from conftest_bundle import DEMO
 
 from schemas import MethodSpec
+from schemas.config import DatastoreConfig
 from workers.bundle import Bundle, load_bundle
+from workers.drafting.lookup.corpus import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
 from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
@@ -84,6 +86,17 @@ def test_a_schedule_by_batch_size_is_the_methods_own(bundle):
     assert [methods[spec.name].schedule.gamma(n) for n in (4, 5, 17)] == [6, 2, 0]
     assert [methods["vllm_eagle3"].schedule.gamma(n) for n in (4, 5, 17)] == [4, 4, 4]
     assert shared.speculative_config(together, bundle)["num_speculative_tokens"] == 6
+
+
+def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bundle, tmp_path):
+    config = DatastoreConfig(folder=tmp_path)
+    with pytest.raises(ValueError, match=r"engine\.datastore\.folder: .*datastore\.json"):
+        shared.additional_config(specs("vllm_adaptive"), bundle, config)
+    write_corpus(tmp_path, [[1, 2, 3]], bundle.tokenizer_hash)
+    text = json.dumps(shared.additional_config(specs("vllm_adaptive"), bundle, config))
+    options = Portfolio.from_config(json.loads(text)[KEY]).adaptive
+    assert options.datastore.open()
+    assert shared.additional_config(specs("vllm_ngram"), bundle, config)[KEY]["adaptive"] is None
 
 
 @pytest.mark.parametrize(

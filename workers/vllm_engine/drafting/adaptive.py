@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from workers.drafting.controller import Controller
 from workers.drafting.draft_seconds import Draft
@@ -14,11 +14,12 @@ from workers.drafting.expectation import Expectation
 from workers.drafting.failures import Failures
 from workers.drafting.goodput import Floats
 from workers.drafting.lookup.look_ups import LookUps
-from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
+from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
 from workers.drafting.names import LOOK_UPS, NOBODY, PREDICTION
 from workers.drafting.step_costs import StepCosts
 from workers.vllm_engine.drafting.authors import Authors
+from workers.vllm_engine.drafting.options import Options
 
 UNTIMED = 3
 """First steps whose seconds are not learned from: caches and threads are cold."""
@@ -40,33 +41,6 @@ class Step(Protocol):
     def length(self, row: int) -> int: ...
     def tokens(self, row: int, since: int) -> list[int]: ...
     def prompt_tokens(self, row: int) -> int: ...
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A method whose drafter may draft, and its most tokens."""
-
-    method: str
-    drafter: str
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Options:
-    """The drafter settings of a MethodSpec; see LookUps and PastAnswers."""
-
-    learned: tuple[Learned, ...]
-    least: float = 0.02
-    past_bytes: int = PAST_BYTES
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Options:
-        """Return the options that `to_config` wrote."""
-        return cls(**{**config, "learned": tuple(Learned(**one) for one in config["learned"])})
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the options as plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -145,7 +119,8 @@ class Adaptive:
         failures: Failures | None = None,
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
-        look_ups = LookUps(least=options.least, past=self._past)
+        stored = options.datastore and options.datastore.open()
+        look_ups = LookUps(least=options.least, past=self._past, datastore=stored)
         self._methods = {one.drafter: one.method for one in options.learned}
         self._followers, self._clock = followers, clock
         self._failures = failures or Failures()

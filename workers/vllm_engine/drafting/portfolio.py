@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from workers.batch_schedule import BatchSchedule
-from workers.vllm_engine.drafting.adaptive import Options
+from workers.vllm_engine.drafting.options import Options
 
 KEY = "specadapt"
 """Key of the portfolio in vLLM's additional_config."""
