@@ -74,14 +74,14 @@ class Corpus:
         file = folder / manifest.file
         try:
             with open_file(file) as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-                if digest != manifest.sha256:
-                    raise DatastoreError(f"{file}: not as it was built; {FIX}")
-                return cls(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-        except (FileError, OSError) as error:
+                data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
             if read_manifest(folder, tokenizer) != manifest:  # it was replaced meanwhile
                 return cls.open(folder, tokenizer)
             raise DatastoreError(f"{file}: cannot be read ({error}); {FIX}") from error
+        if hashlib.sha256(data).hexdigest() != manifest.sha256:
+            raise DatastoreError(f"{file}: not as it was built; {FIX}")
+        return cls(data)
 
     def find(self, pattern: Sequence[int]) -> list[Occurrence]:
         """Return places whose tokens before them are the pattern's last ones, at least SHORTEST:

@@ -96,7 +96,7 @@ def test_what_is_replaced_while_it_is_opened_is_opened_again(tmp_path: Path, mon
         (MANIFEST, lambda _: b"{}", "version"),
         (MANIFEST, lambda content: content[:9], "not JSON"),
         ("*.index", lambda _: None, ".index"),
-        ("*.index", lambda _: b"", "not as it was built"),
+        ("*.index", lambda _: b"", "cannot be read"),
         ("*.index", lambda content: content[:-8], "not as it was built"),
         ("*.index", lambda content: content[::-1], "not as it was built"),
     ],
